@@ -1,0 +1,28 @@
+# cmake --install: the library, the command line, the headers, and the package files behind find_package(deft).
+include(CMakePackageConfigHelpers)
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/deft")
+
+set_target_properties(deft PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS deft EXPORT deftTargets)
+if(DEFT_BUILD_STATIC_LIB)
+  install(TARGETS deft_static EXPORT deftTargets)
+endif()
+if(TARGET deft_cli)
+  set_target_properties(deft_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS deft_cli)
+endif()
+
+get_property(folders GLOBAL PROPERTY DEFT_HEADER_FOLDERS)
+install(CODE "
+  set(source_dir [[${PROJECT_SOURCE_DIR}]])
+  set(stage_dir [[${PROJECT_BINARY_DIR}/install_headers]])
+  set(include_dir [[${CMAKE_INSTALL_INCLUDEDIR}]])
+  set(folders [[${folders}]])")
+install(SCRIPT "${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake")
+
+install(EXPORT deftTargets NAMESPACE deft:: DESTINATION "${package_dir}")
+configure_package_config_file(cmake/deftConfig.cmake.in deftConfig.cmake INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file(deftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/deftConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/deftConfigVersion.cmake"
+              cmake/DeftDependencies.cmake
+        DESTINATION "${package_dir}")

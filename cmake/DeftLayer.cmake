@@ -1,0 +1,41 @@
+# deft_layer(<name> FOLDER <folder under src/> LINKS <layers and libraries>... [HEADERS])
+# One object library deft_<name> per folder, compiled once. LINKS is the complete list of what it may use. HEADERS: its
+# headers are installed. A folder that is missing or has no .cpp yet is an empty layer.
+function(deft_layer name)
+  cmake_parse_arguments(arg "HEADERS" "FOLDER" "LINKS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cpp")
+  if(arg_HEADERS)
+    set_property(GLOBAL APPEND PROPERTY DEFT_HEADER_FOLDERS ${arg_FOLDER})
+  endif()
+  if(NOT sources)
+    add_library(deft_${name} INTERFACE)
+    return()
+  endif()
+
+  add_library(deft_${name} OBJECT ${sources})
+  list(TRANSFORM arg_LINKS PREPEND deft_ REGEX "^[^:]+$")  # a plain name is a layer, pkg::name a library
+  target_link_libraries(deft_${name} PRIVATE deft_options fmt::fmt ${arg_LINKS})
+
+  if(NOT arg_FOLDER MATCHES "^kernels/")
+    list(FILTER sources INCLUDE REGEX "\\.cpu\\.cpp$")
+  endif()
+  set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+  set_property(GLOBAL APPEND PROPERTY DEFT_LAYERS deft_${name})
+endfunction()
+
+# deft_library(<name> SHARED|STATIC): a library made of the objects of all layers declared so far.
+function(deft_library name kind)
+  get_property(layers GLOBAL PROPERTY DEFT_LAYERS)
+  list(TRANSFORM layers REPLACE ".+" "$<TARGET_OBJECTS:\\0>" OUTPUT_VARIABLE objects)
+  add_library(${name} ${kind} ${objects})
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  target_include_directories(${name} PUBLIC
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src;${PROJECT_SOURCE_DIR}/include>"
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  set_target_properties(${name} PROPERTIES
+    LINKER_LANGUAGE CXX OUTPUT_NAME deft VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+  target_link_libraries(${name} PRIVATE fmt::fmt hwy::hwy Threads::Threads)
+  if(kind STREQUAL SHARED)
+    target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,-Bsymbolic-functions)
+  endif()
+endfunction()
