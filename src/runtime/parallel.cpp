@@ -1,0 +1,261 @@
+// Note [Pool]: one job at a time. Its ranges are claimed one by one from `ticket` by the workers and by the caller, so
+// a worker that wakes late costs nothing: the caller has run its range. Who claimed a range keeps the job alive until
+// that range is counted off `pending`; the fields of `job` are read only in between. Idle threads spin for at most
+// 50 us and then sleep on a futex. A caller that finds the pool taken runs its ranges itself.
+#include "runtime/parallel.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/context.h"
+#include "runtime/cpu_info.h"
+
+namespace deft {
+
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr auto kSpinTime = std::chrono::microseconds(50);
+using Futex = std::atomic<uint32_t>;
+static_assert(sizeof(Futex) == sizeof(uint32_t));
+
+void futex_wait(Futex& word, uint32_t expected) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+void futex_wake(Futex& word, int count) { syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0); }
+
+void relax_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores
+#endif
+}
+template <class Ready>
+bool spin_until(Ready ready) {
+  auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (ready()) return true;
+      relax_cpu();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return false;
+}
+
+// The i-th of `count` ranges; the first ones are one item longer where it does not divide.
+struct Split {
+  int64_t begin, length, extra;
+  Split(int64_t b, int64_t e, int64_t count) : begin(b), length((e - b) / count), extra((e - b) % count) {}
+  std::pair<int64_t, int64_t> range(int64_t i) const {
+    int64_t first = begin + i * length + std::min(i, extra);
+    return {first, first + length + (i < extra)};
+  }
+};
+
+struct Job {
+  const FunctionRef<void(int64_t, int64_t)>* body;
+  const Split* split;
+  ExecContext context;
+  std::exception_ptr error;  // written by the lane that set `failed` first
+  std::atomic<bool> failed{false};
+};
+
+struct Pool {
+  std::atomic<bool> taken{false};
+  std::atomic<bool> stop{false};
+  alignas(64) std::atomic<uint32_t> ticket{0};  // low half: ranges in the job; high half: ranges claimed
+  alignas(64) Futex pending{0};                 // ranges not finished
+  Futex caller_sleeps{0};
+  alignas(64) Futex epoch{0};  // jobs published; idle workers sleep on it
+  std::atomic<int> sleepers{0};
+  std::atomic<int> workers{0};  // changed by the owner of `taken`
+  pthread_t threads[kMaxThreads] = {};
+};
+constinit Pool pool;
+constinit thread_local bool in_lane = false;
+
+Job& job() {
+  static Job* j = new Job;  // never destroyed: workers may outlive static destruction
+  return *j;
+}
+
+// The number of a range nobody has taken, or -1.
+int claim() {
+  uint32_t t = pool.ticket.load(std::memory_order_acquire);
+  while (t >> 16 < (t & 0xffff)) {
+    if (pool.ticket.compare_exchange_weak(t, t + 0x10000, std::memory_order_acquire)) return static_cast<int>(t >> 16);
+  }
+  return -1;
+}
+bool work_waits() {
+  uint32_t t = pool.ticket.load(std::memory_order_relaxed);
+  return t >> 16 < (t & 0xffff) || pool.stop.load(std::memory_order_relaxed);
+}
+
+void run_range(Job& j, int i) {
+  if (!j.failed.load(std::memory_order_relaxed)) {
+    try {
+      auto [first, last] = j.split->range(i);
+      (*j.body)(first, last);
+    } catch (...) {
+      if (!j.failed.exchange(true, std::memory_order_relaxed)) j.error = std::current_exception();
+    }
+  }
+  if (pool.pending.fetch_sub(1) == 1 && pool.caller_sleeps.load()) futex_wake(pool.pending, 1);
+}
+
+void work_until_idle() {
+  for (int i = claim(); i >= 0; i = claim()) {
+    Job& j = job();
+    ContextGuard guard(j.context);
+    run_range(j, i);
+  }
+}
+
+void* worker_main(void*) {
+  in_lane = true;
+  while (!pool.stop.load(std::memory_order_acquire)) {
+    uint32_t epoch = pool.epoch.load();
+    work_until_idle();
+    if (spin_until(work_waits)) continue;
+    pool.sleepers.fetch_add(1);
+    if (!work_waits()) futex_wait(pool.epoch, epoch);
+    pool.sleepers.fetch_sub(1);
+  }
+  return nullptr;
+}
+
+void wake_workers(int count) {
+  pool.epoch.fetch_add(1);
+  if (pool.sleepers.load() > 0) futex_wake(pool.epoch, count);
+}
+
+struct JoinAtExit {
+  ~JoinAtExit() {
+    pool.stop.store(true);
+    wake_workers(kMaxThreads);
+    for (int i = pool.workers.exchange(0) - 1; i >= 0; --i) {
+      if (!pthread_equal(pool.threads[i], pthread_self())) pthread_join(pool.threads[i], nullptr);
+    }
+  }
+};
+
+// The child of fork() has no workers and starts its own.
+void forget_workers() {
+  pool.workers.store(0);
+  pool.ticket.store(0);
+  pool.pending.store(0);
+  pool.caller_sleeps.store(0);
+  pool.sleepers.store(0);
+  pool.taken.store(false);
+}
+
+// As many as can be had: fewer workers only mean that the caller runs more ranges.
+void start_workers(int wanted) {
+  static JoinAtExit join_at_exit;
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, forget_workers);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals belong to the program's own threads
+  int have = pool.workers.load();
+  while (have < wanted && pthread_create(&pool.threads[have], nullptr, worker_main, nullptr) == 0) {
+    pthread_setname_np(pool.threads[have], "deft");
+    pool.workers.store(++have);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void wait_for_lanes() {
+  auto done = [] { return pool.pending.load(std::memory_order_acquire) == 0; };
+  if (spin_until(done)) return;
+  pool.caller_sleeps.store(1);
+  for (uint32_t left = pool.pending.load(); left != 0; left = pool.pending.load()) futex_wait(pool.pending, left);
+  pool.caller_sleeps.store(0, std::memory_order_relaxed);
+}
+
+class LaneFlag {
+ public:
+  LaneFlag() : outer_(in_lane) { in_lane = true; }
+  ~LaneFlag() { in_lane = outer_; }
+
+ private:
+  bool outer_;
+};
+
+void run_in_pool(const Split& split, int count, const FunctionRef<void(int64_t, int64_t)>& body) {
+  if (pool.workers.load(std::memory_order_relaxed) < count - 1) start_workers(count - 1);
+  Job& j = job();
+  j.body = &body;
+  j.split = &split;
+  j.context = context();
+  j.failed.store(false, std::memory_order_relaxed);
+  pool.pending.store(static_cast<uint32_t>(count), std::memory_order_relaxed);
+  pool.ticket.store(static_cast<uint32_t>(count), std::memory_order_release);
+  wake_workers(count - 1);
+  {
+    LaneFlag flag;
+    for (int i = claim(); i >= 0; i = claim()) run_range(j, i);
+  }
+  wait_for_lanes();
+  std::exception_ptr error = std::exchange(j.error, nullptr);
+  pool.taken.store(false, std::memory_order_release);
+  if (error) std::rethrow_exception(std::move(error));
+}
+
+void run_in_turn(const Split& split, int count, const FunctionRef<void(int64_t, int64_t)>& body) {
+  LaneFlag flag;
+  for (int i = 0; i < count; ++i) {
+    auto [first, last] = split.range(i);
+    body(first, last);
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+constinit std::atomic<int> pool_threads{0};
+
+void parallel_for_slow(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  int64_t items = end - begin;
+  if (items <= 0) return;
+  int count = static_cast<int>(std::min<int64_t>(num_threads(), items / std::max<int64_t>(grain, 1)));
+  if (count <= 1) return body(begin, end);
+  Split split(begin, end, count);
+  bool own_pool = !in_lane && !pool.stop.load(std::memory_order_relaxed) &&
+                  !pool.taken.exchange(true, std::memory_order_acquire);
+  own_pool ? run_in_pool(split, count, body) : run_in_turn(split, count, body);
+}
+
+}  // namespace detail
+
+int num_threads() {
+  int n = detail::pool_threads.load(std::memory_order_relaxed);
+  if (n > 0) [[likely]] return n;
+  int chosen = thread_choice().threads;
+  // A set_num_threads() that came in between wins.
+  return detail::pool_threads.compare_exchange_strong(n, chosen, std::memory_order_relaxed) ? chosen : n;
+}
+
+void set_num_threads(int n) {
+  DEFT_CHECK(n >= 1 && n <= kMaxThreads, ValueError,
+             "set_num_threads: found {}, expected 1 to {}; pass a count in that range", n, kMaxThreads);
+  detail::pool_threads.store(n, std::memory_order_relaxed);
+}
+
+bool in_parallel_region() { return in_lane; }
+
+ThreadChoice thread_choice() { return choose_threads(allowed_cpus(), std::getenv("DEFT_NUM_THREADS")); }
+
+}  // namespace deft
