@@ -1,0 +1,17 @@
+// The few ops that the autograd core itself calls. They are defined with all others in ops/; core only declares them.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace deft {
+
+Tensor add(const Tensor& a, const Tensor& b, Site site);
+Tensor zeros(IntList sizes, TensorOptions options, Site site);
+Tensor ones_like(const Tensor& x, Site site);
+Tensor sum_to_size(const Tensor& x, IntList sizes, Site site);
+Tensor as_strided(const Tensor& x, IntList sizes, IntList strides, int64_t offset, Site site);
+// `base` with the elements of the strided region replaced by `source`.
+Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList sizes, IntList strides, int64_t offset, Site site);
+bool has_nan(const Tensor& x);
+
+}  // namespace deft

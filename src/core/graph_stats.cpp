@@ -1,0 +1,50 @@
+#include "core/graph_stats.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace deft {
+
+namespace {
+
+// Live nodes by the step they were made in. Steps that lie kWindow back share a slot with newer ones,
+// so ages are exact up to kWindow steps and then read as "at least" that.
+constexpr uint32_t kWindow = 4096;
+std::atomic<int64_t> nodes_of_step[kWindow];
+std::atomic<int64_t> live_nodes{0}, saved_bytes{0}, syncs{0};
+std::atomic<uint32_t> current_step{0}, oldest_step{0};
+
+}  // namespace
+
+GraphStats graph_stats() {
+  GraphStats s;
+  s.live_nodes = live_nodes.load(std::memory_order_relaxed);
+  s.saved_bytes = saved_bytes.load(std::memory_order_relaxed);
+  uint32_t now = current_step.load(std::memory_order_relaxed);
+  s.step = now;
+  // Each slot is passed once per step, so the walk is O(1) amortised over steps.
+  uint32_t oldest = std::max(oldest_step.load(std::memory_order_relaxed), now >= kWindow ? now - kWindow + 1 : 0);
+  while (oldest < now && nodes_of_step[oldest % kWindow].load(std::memory_order_relaxed) == 0) ++oldest;
+  oldest_step.store(oldest, std::memory_order_relaxed);
+  s.oldest_node_age = s.live_nodes ? now - oldest : 0;
+  return s;
+}
+
+void advance_step() { current_step.fetch_add(1, std::memory_order_relaxed); }
+int64_t sync_count() { return syncs.load(std::memory_order_relaxed); }
+void count_sync() noexcept { syncs.fetch_add(1, std::memory_order_relaxed); }
+void count_saved_bytes(int64_t delta) noexcept { saved_bytes.fetch_add(delta, std::memory_order_relaxed); }
+
+uint32_t count_node_created() noexcept {
+  uint32_t step = current_step.load(std::memory_order_relaxed);
+  nodes_of_step[step % kWindow].fetch_add(1, std::memory_order_relaxed);
+  live_nodes.fetch_add(1, std::memory_order_relaxed);
+  return step;
+}
+
+void count_node_freed(uint32_t step) noexcept {
+  nodes_of_step[step % kWindow].fetch_sub(1, std::memory_order_relaxed);
+  live_nodes.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace deft

@@ -1,0 +1,21 @@
+// What only leaves (and tensors that retain their gradient) carry.
+#pragma once
+
+#include <mutex>
+
+#include "core/node.h"
+
+namespace deft {
+
+struct LeafState {
+  Node accumulator;             // edges to the leaf point here
+  TensorImpl* grad = nullptr;   // owned
+  std::mutex mutex;             // accumulation from several backward passes
+  std::function<void()> on_death;  // tells retain_grad's hook that the tensor is gone
+};
+
+LeafState& leaf_state(TensorImpl& t);  // made on first use
+void delete_leaf_state(LeafState* state) noexcept;
+extern const NodeType kAccumulateGrad;
+
+}  // namespace deft

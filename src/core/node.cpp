@@ -1,0 +1,252 @@
+#include "core/node.h"
+
+#include <new>
+
+#include "base/check.h"
+#include "core/core_ops.h"
+#include "core/describe.h"
+#include "core/graph_stats.h"
+#include "core/leaf_state.h"
+#include "core/op.h"
+#include "runtime/context.h"
+#include "runtime/small_pool.h"
+
+namespace deft {
+
+namespace {
+std::atomic<uint64_t> node_seq{1};
+}
+
+uint64_t next_node_seq() { return node_seq.fetch_add(1, std::memory_order_relaxed); }
+
+NodePtr make_node(const NodeType* type, int inputs, int outputs, int saved, size_t payload_bytes, const Site& site) {
+  size_t bytes = sizeof(Node) + static_cast<size_t>(inputs) * sizeof(Edge) + static_cast<size_t>(saved) * sizeof(SavedTensor) +
+                 payload_bytes;
+  auto* n = new (allocate_small(bytes)) Node;
+  n->inputs = static_cast<uint16_t>(inputs);
+  n->outputs = static_cast<uint8_t>(outputs);
+  n->saved = static_cast<uint8_t>(saved);
+  n->block_bytes = static_cast<uint32_t>(bytes);
+  n->payload_bytes = static_cast<uint32_t>(payload_bytes);
+  n->seq = next_node_seq();
+  n->type = type;
+  n->site = site;
+  for (int i = 0; i < inputs; ++i) new (n->edges() + i) Edge;
+  for (int i = 0; i < saved; ++i) new (n->saved_tensors() + i) SavedTensor;
+  n->step = count_node_created();
+  return NodePtr::adopt(n);
+}
+
+void Node::save(int slot, TensorImpl* t, bool is_output, int index) {
+  SavedTensor& s = saved_tensors()[slot];
+  if (is_output) {
+    // Another header on the same bytes: holding the output itself would be a cycle through its grad_fn.
+    ImplPtr alias = make_alias(*t, t->meta, 0);
+    s.impl = alias.detach();
+  } else {
+    t->retain();
+    s.impl = t;
+  }
+  s.version = t->storage->current_version();
+  s.is_output = is_output;
+  s.index = static_cast<uint8_t>(index);
+  s.counted = t->storage->add_saved();
+}
+
+void Node::release_saved() noexcept {
+  for (int i = 0; i < saved; ++i) {
+    SavedTensor& s = saved_tensors()[i];
+    if (!s.impl) continue;
+    if (s.counted) s.impl->storage->drop_saved();
+    std::exchange(s.impl, nullptr)->release();
+  }
+  if (type->destroy_payload && !has(kNodeReleased)) type->destroy_payload(*this);
+  flags |= kNodeReleased;
+}
+
+void Node::destroy() noexcept {
+  // Long chains are freed in a loop, not by recursion: a graph may be a million nodes deep.
+  static thread_local Node* pending = nullptr;
+  static thread_local bool draining = false;
+  // The count is zero, so the seq field is free to carry the list link.
+  seq = reinterpret_cast<uint64_t>(pending);
+  pending = this;
+  if (draining) return;
+  draining = true;
+  while (Node* n = pending) {
+    pending = reinterpret_cast<Node*>(n->seq);
+    n->release_saved();
+    for (int i = 0; i < n->inputs; ++i)
+      if (Node* next = n->edges()[i].node) next->release();
+    delete n->hooks;
+    count_node_freed(n->step);
+    free_small(n, n->block_bytes);
+  }
+  draining = false;
+}
+
+void set_edge(Edge& edge, TensorImpl& t) {
+  edge.dtype = t.meta.dtype;
+  edge.device = t.meta.device;
+  edge.sizes = t.meta.sizes;
+  if (!is_floating(t.meta.dtype) || !needs_grad(t)) return;
+  if (t.grad_fn) {
+    t.grad_fn->retain();
+    edge.node = t.grad_fn;
+    edge.output_nr = t.output_nr;
+  } else {
+    t.retain();
+    edge.node = &leaf_state(t).accumulator;
+  }
+}
+
+void set_history(TensorImpl& t, const NodePtr& node, uint32_t output_nr) {
+  DEFT_DEBUG_ASSERT(!t.has(kInferenceTensor));
+  node->retain();
+  if (Node* old = std::exchange(t.grad_fn, node.get())) old->release();
+  t.output_nr = output_nr;
+  t.flags |= kRequiresGrad;
+}
+
+// --- Views and in-place writes ---------------------------------------------------------------------------------
+
+namespace {
+
+struct Region {
+  Shape sizes, strides;
+  int64_t offset;  // in elements from the base's first element
+};
+Region region_of(const TensorImpl& view) {
+  int64_t bytes = static_cast<char*>(view.data) - static_cast<char*>(view.base->data);
+  return {view.meta.sizes, view.meta.strides, bytes / static_cast<int64_t>(size_of(view.meta.dtype))};
+}
+
+// Gradient of "read this region of the base".
+void region_read_vjp(VjpContext& c) {
+  const auto& r = c.node.payload_as<Region>();
+  const Edge& base = c.node.edges()[0];
+  Tensor blank = zeros(base.sizes, {base.dtype, base.device}, c.node.site);
+  c.grad_in(0) = as_strided_scatter(blank, c.grad(), r.sizes, r.strides, r.offset, c.node.site);
+}
+constexpr NodeType kRegionRead{"view", region_read_vjp, nullptr};
+
+// Gradient of "the base, with a region rewritten by `inner`".
+struct RegionWrite {
+  Region region;
+  Node* inner;  // owned
+};
+void region_write_vjp(VjpContext& c) {
+  auto& w = c.node.payload_as<RegionWrite>();
+  const Region& r = w.region;
+  const Site& site = c.node.site;
+  Tensor base_grad = c.grad().contiguous(MemoryFormat::contiguous, site);
+  Tensor region_grad = as_strided(base_grad, r.sizes, r.strides, r.offset, site);
+  std::vector<Tensor> inner_grads(w.inner->inputs);
+  VjpContext inner{*w.inner, &region_grad, inner_grads.data(), c.create_graph};
+  w.inner->type->vjp(inner);
+  if (c.needs(0)) {
+    Tensor through = inner_grads[0];
+    if (!through.defined()) through = zeros(r.sizes, {base_grad.dtype(), base_grad.device()}, site);
+    if (!(through.sizes() == r.sizes)) through = sum_to_size(through, r.sizes, site);
+    c.grad_in(0) = as_strided_scatter(base_grad, through, r.sizes, r.strides, r.offset, site);
+  }
+  for (int i = 1; i < c.input_count(); ++i)
+    if (c.needs(i)) c.grad_in(i) = inner_grads[static_cast<size_t>(i)];
+}
+void destroy_region_write(Node& n) noexcept { n.payload_as<RegionWrite>().inner->release(); }
+constexpr NodeType kRegionWrite{"in-place write to a view", region_write_vjp, destroy_region_write};
+
+}  // namespace
+
+void refresh_view(TensorImpl& t) {
+  TensorImpl& base = *t.base;
+  t.view_version = t.storage->current_version();
+  if (!base.has(kRequiresGrad) || !base.grad_fn) return;  // written without recording: the view's own history holds
+  NodePtr node = make_node(&kRegionRead, 1, 1, 0, sizeof(Region), effective_site(t.site));
+  set_edge(node->edges()[0], base);
+  new (node->payload()) Region(region_of(t));
+  set_history(t, node, 0);
+}
+
+void rebase_history(TensorImpl& t, const NodePtr& node, uint32_t output_nr) {
+  if (!t.base) return set_history(t, node, output_nr);
+  TensorImpl& base = *t.base;
+  NodePtr write = make_node(&kRegionWrite, node->inputs, 1, 0, sizeof(RegionWrite), node->site);
+  set_edge(write->edges()[0], base);
+  for (int i = 1; i < node->inputs; ++i) {
+    write->edges()[i] = node->edges()[i];
+    if (write->edges()[i].node) write->edges()[i].node->retain();
+  }
+  // The inner formula must compute the gradient of the region even if the base did not need one so far.
+  if (!node->edges()[0].node && write->edges()[0].node) {
+    write->edges()[0].node->retain();
+    node->edges()[0].node = write->edges()[0].node;
+  }
+  node->retain();
+  new (write->payload()) RegionWrite{region_of(t), node.get()};
+  set_history(base, write, 0);
+  t.view_version = t.storage->current_version() - 1;  // stale on purpose: refreshed from the base on next use
+  refresh_view(t);
+}
+
+void check_inplace(TensorImpl& t, bool recorded, const char* op, const Site& site) {
+  const ExecContext& ctx = context();
+  if (t.has(kInferenceTensor)) {
+    DEFT_CHECK(ctx.bits & kInference, InferenceError,
+               "{}: a tensor {} made inside inference_mode cannot be written in place outside of it (at {}); clone() it first",
+               op, describe(t), to_string(site));
+    return;
+  }
+  DEFT_CHECK(!t.meta.overlaps_itself(), InplaceError,
+             "{}: a tensor {} whose elements share memory (an expanded view) cannot be written in place; clone() it first", op,
+             describe(t));
+  if (ctx.bits & (kGradOff | kInference)) return;
+  bool leaf_with_grad = t.has(kRequiresGrad) && !t.grad_fn;
+  DEFT_CHECK(!leaf_with_grad, InplaceError,
+             "{}: a leaf {} that requires grad is written in place at {}; do it inside a NoGradGuard, or on a clone()", op,
+             describe(t), to_string(site));
+  if (!t.base) return;
+  bool tracks = recorded || t.base->has(kRequiresGrad);
+  if (!tracks) return;
+  DEFT_CHECK(!(t.base->has(kRequiresGrad) && !t.base->grad_fn), InplaceError,
+             "{}: a view (made at {}) of a leaf that requires grad is written in place at {}; do it inside a NoGradGuard, or "
+             "on a clone()",
+             op, to_string(t.site), to_string(site));
+  DEFT_CHECK(t.view_origin != ViewOrigin::no_grad, InplaceError,
+             "{}: a view made at {} under no_grad is written at {} with gradients on; make the view and the write in the same "
+             "mode",
+             op, to_string(t.site), to_string(site));
+  DEFT_CHECK(t.view_origin != ViewOrigin::inference, InplaceError,
+             "{}: a view made at {} inside inference_mode is written at {} with gradients on; make the view outside of it", op,
+             to_string(t.site), to_string(site));
+  DEFT_CHECK(t.view_origin != ViewOrigin::multi_output, InplaceError,
+             "{}: one of several views made together at {} (split, chunk or unbind) is written in place at {} with gradients on; "
+             "use narrow() or select(), or write out of place",
+             op, to_string(t.site), to_string(site));
+}
+
+// --- Leaves ----------------------------------------------------------------------------------------------------
+
+LeafState& leaf_state(TensorImpl& t) {
+  if (t.leaf) return *t.leaf;
+  static std::mutex making;
+  std::lock_guard lock(making);
+  if (!t.leaf) {
+    auto* state = new LeafState;
+    Node& n = state->accumulator;
+    n.flags = kNodeIsLeaf;
+    n.type = &kAccumulateGrad;
+    n.owner = &t;
+    t.leaf = state;
+  }
+  return *t.leaf;
+}
+
+void delete_leaf_state(LeafState* state) noexcept {
+  if (state->on_death) state->on_death();
+  if (state->grad) state->grad->release();
+  delete state->accumulator.hooks;
+  delete state;
+}
+
+}  // namespace deft

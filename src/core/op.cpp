@@ -1,0 +1,266 @@
+#include "core/op.h"
+
+#include "base/check.h"
+#include "core/core_ops.h"
+#include "core/describe.h"
+#include "runtime/context.h"
+#include "runtime/profile_hook.h"
+
+namespace deft {
+
+namespace detail {
+
+void throw_not_differentiable(const char* op, const char* reason) {
+  DEFT_FAIL(GradError, "{}: has no gradient: {}", op, reason);
+}
+
+void check_defined(const Tensor& x, const char* op) {
+  DEFT_CHECK(x.defined(), ValueError, "{}: an input is an undefined tensor; give it a value first", op);
+}
+
+}  // namespace detail
+
+bool supports(const OpDef& def, Device device, DType dtype) {
+  return def.info.dtypes.contains(dtype) && def.kernels[static_cast<int>(device.type)] != nullptr;
+}
+
+namespace {
+
+const Meta kUndefinedMeta = Meta::undefined();
+constexpr int kFewInputs = 16;
+
+// Pointers to the inputs' metas, in place for the usual few.
+struct MetaList {
+  const Meta* few[kFewInputs];
+  std::vector<const Meta*> many;
+  const Meta** data;
+  MetaList(const Tensor* const* inputs, int count) : data(few) {
+    if (count > kFewInputs) {
+      many.resize(static_cast<size_t>(count));
+      data = many.data();
+    }
+    for (int i = 0; i < count; ++i) data[i] = inputs[i]->defined() ? &inputs[i]->meta() : &kUndefinedMeta;
+  }
+};
+
+void check_inputs(const OpDef& def, const Tensor* const* inputs, int count) {
+  if (count == 0) return;
+  detail::check_defined(*inputs[0], def.info.name);
+  const Meta& first = inputs[0]->meta();
+  DEFT_CHECK(def.info.dtypes.contains(first.dtype), DTypeError, "{}: does not take {}; found an input {}, convert it with to()",
+             def.info.name, name_of(first.dtype), describe(first));
+  for (int i = 1; i < count; ++i) {
+    if (!inputs[i]->defined()) continue;
+    const Meta& other = inputs[i]->meta();
+    DEFT_CHECK(other.device == first.device || other.wrapped_number, DeviceError,
+               "{}: inputs are on {} and {}; move one of them with to()", def.info.name, to_string(first.device),
+               to_string(other.device));
+  }
+}
+
+KernelFn find_kernel(const OpDef& def, Device device) {
+  KernelFn kernel = def.kernels[static_cast<int>(device.type)];
+  DEFT_CHECK(kernel, UnsupportedError, "{}: has no kernel for {}; move its inputs to the CPU with to()", def.info.name,
+             to_string(device));
+  return kernel;
+}
+
+void check_finite_results(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const Site& site) {
+  for (int o = 0; o < def.info.outputs; ++o) {
+    if (!outputs[o].defined() || !is_floating(outputs[o].dtype()) || !has_nan(outputs[o])) continue;
+    for (int i = 0; i < count; ++i)
+      if (inputs[i]->defined() && is_floating(inputs[i]->dtype()) && has_nan(*inputs[i])) return;  // not this op's doing
+    DEFT_FAIL(GradError, "{}: made the first NaN in the forward pass at {} (result {}); check its inputs", def.info.name,
+              to_string(effective_site(site)), describe(outputs[o].meta()));
+  }
+}
+
+}  // namespace
+
+void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params, const Site& site) {
+  Zone zone(def.info.name, site);
+  check_inputs(def, inputs, count);
+  Device device = count ? inputs[0]->device() : kCPU;
+  if (def.infer) {
+    MetaList metas(inputs, count);
+    Meta out_metas[kMaxOutputs];
+    def.infer(metas.data, count, params, out_metas);
+    for (int i = 0; i < def.info.outputs; ++i) outputs[i] = Tensor(make_tensor(out_metas[i]));
+    if (def.info.outputs) device = out_metas[0].device;
+  }
+  KernelCall call{def, inputs, count, outputs, params};
+  find_kernel(def, device)(call);
+  uint32_t bits = context().bits;
+  if (bits & kAnomaly) [[unlikely]] check_finite_results(def, inputs, count, outputs, site);
+  if (!(bits & (kGradOff | kInference))) record(def, inputs, count, outputs, params, site, false);
+}
+
+namespace {
+
+// A copy that takes the original's place in the graph.
+Tensor copy_with_history(const Tensor& x, const Site& site) {
+  ExecContext quiet = context();
+  quiet.bits |= kGradOff;
+  ContextGuard guard(quiet);
+  Tensor copy = x.clone(MemoryFormat::preserve, site);
+  TensorImpl& t = *x.impl();
+  if (needs_grad(t) && t.grad_fn) set_history(*copy.impl(), NodePtr::share(t.grad_fn), t.output_nr);
+  return copy;
+}
+
+}  // namespace
+
+void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, const Site& site) {
+  Zone zone(def.info.name, site);
+  check_inputs(def, inputs, count);
+  const Tensor& x = *inputs[0];
+  bool will_record = false;
+  if (!(context().bits & (kGradOff | kInference)))
+    for (int i = 0; i < count; ++i) will_record |= inputs[i]->defined() && needs_grad(*inputs[i]->impl());
+  check_inplace(*x.impl(), will_record, def.info.name, effective_site(site));
+  {
+    MetaList metas(inputs, count);
+    Meta out_metas[kMaxOutputs];
+    def.infer(metas.data, count, params, out_metas);
+    DEFT_CHECK(out_metas[0].sizes == x.sizes(), ShapeError,
+               "{}: the result has shape {} and cannot be written in place into {}; use the out-of-place form", def.info.name,
+               to_string(out_metas[0].sizes), describe(x.meta()));
+    auto kind = [](DType t) { return is_floating(t) ? 2 : is_integral(t) ? 1 : 0; };
+    DEFT_CHECK(kind(out_metas[0].dtype) <= kind(x.dtype()), DTypeError,
+               "{}: the result is {} and cannot be written in place into {}; use the out-of-place form", def.info.name,
+               name_of(out_metas[0].dtype), describe(x.meta()));
+  }
+  // Inputs that share memory with x: the kernel may not read what it overwrites, unless it is x itself, element by
+  // element; the gradient formula must see the values of before.
+  std::vector<Tensor> copies(static_cast<size_t>(count));
+  std::vector<const Tensor*> kernel_inputs(inputs, inputs + count), record_inputs(inputs, inputs + count);
+  uint16_t uses = 0;
+  for (int i = 0; will_record && i < count && i < kMaxUses; ++i)
+    if (inputs[i]->defined() && needs_grad(*inputs[i]->impl())) uses |= def.info.uses[static_cast<size_t>(i)];
+  for (int i = 0; i < count; ++i) {
+    auto at = static_cast<size_t>(i);
+    if (!inputs[i]->defined() || !inputs[i]->shares_storage_with(x)) continue;
+    bool same = inputs[i]->data_ptr() == x.data_ptr() && inputs[i]->sizes() == x.sizes() && inputs[i]->strides() == x.strides();
+    bool saved = i < kMaxUses && (uses & input(i));
+    if (same && !saved) continue;
+    copies[at] = copy_with_history(*inputs[i], site);
+    record_inputs[at] = &copies[at];
+    if (!same) kernel_inputs[at] = &copies[at];
+  }
+  Tensor out = x;
+  KernelCall call{def, kernel_inputs.data(), count, &out, params};
+  find_kernel(def, x.device())(call);
+  x.impl()->storage->bump_version(def.info.name, effective_site(site));
+  if (will_record) record(def, record_inputs.data(), count, &out, params, site, true);
+}
+
+Tensor dispatch_view(const OpDef& def, const Tensor& x, const ViewSpec& spec, const void* params, const Site& site,
+                     ViewOrigin origin) {
+  TensorImpl& source = *x.impl();
+  ImplPtr v = make_alias(source, spec.meta, spec.offset);
+  v->meta.wrapped_number = false;
+  Tensor out(v);
+  uint32_t bits = context().bits;
+  if (source.has(kInferenceTensor)) return out;  // its views are inference tensors too: nothing to track
+  TensorImpl* base = source.base ? source.base : &source;
+  base->retain();
+  v->base = base;
+  v->site = site;
+  v->view_version = v->storage->current_version();
+  if (bits & kInference) {
+    v->view_origin = ViewOrigin::inference;
+  } else if (bits & kGradOff) {
+    v->view_origin = ViewOrigin::no_grad;
+  } else {
+    // A view of a marked view keeps the mark.
+    v->view_origin = source.base && source.view_origin != ViewOrigin::tracked ? source.view_origin : origin;
+    const Tensor* in[] = {&x};
+    record(def, in, 1, &out, params, site, false);
+  }
+  return out;
+}
+
+namespace {
+
+void check_savable(const TensorImpl& t, const char* op, const Site& site) {
+  DEFT_CHECK(!t.has(kInferenceTensor), InferenceError,
+             "{}: a tensor {} made inside inference_mode cannot be saved for backward (forward at {}); clone() it outside "
+             "inference_mode, or make it under no_grad instead",
+             op, describe(t), to_string(site));
+}
+
+}  // namespace
+
+void record(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const void* params,
+            const Site& site, bool inplace) {
+  const OpInfo& info = def.info;
+  uint16_t uses = 0;
+  bool any = false;
+  for (int i = 0; i < count; ++i) {
+    TensorImpl* t = inputs[i]->impl();
+    if (!t || !is_floating(t->meta.dtype) || !needs_grad(*t)) continue;
+    any = true;
+    uses |= info.uses[static_cast<size_t>(info.inputs == kListInput ? 0 : i)];
+  }
+  if (!any) return;
+  int out_count = inplace ? 1 : info.outputs;
+  bool floats = false;
+  for (int i = 0; i < out_count; ++i) floats |= is_floating(outputs[i].dtype());
+  if (!floats) return;
+
+  Site user = effective_site(site);
+  int saved = std::popcount(uses);
+  for (int i = 0; i < count && i < 8; ++i)
+    if (uses & input(i)) {
+      if (inputs[i]->defined())
+        check_savable(*inputs[i]->impl(), info.name, user);
+      else
+        --saved, uses &= static_cast<uint16_t>(~input(i));
+    }
+  NodePtr node = make_node(&def.node, count, out_count, saved, def.params_bytes, user);
+  for (int i = 0; i < count; ++i)
+    if (inputs[i]->defined()) set_edge(node->edges()[i], *inputs[i]->impl());
+  if (def.params_bytes) __builtin_memcpy(node->payload(), params, def.params_bytes);
+  int slot = 0;
+  for (int i = 0; i < 8; ++i)
+    if (uses & input(i)) node->save(slot++, inputs[i]->impl(), false, i);
+  for (int i = 0; i < kMaxOutputs; ++i)
+    if (uses & output(i)) node->save(slot++, outputs[i].impl(), true, i);
+  if (inplace) return rebase_history(*outputs[0].impl(), node, 0);
+  for (int i = 0; i < out_count; ++i)
+    if (is_floating(outputs[i].dtype())) set_history(*outputs[i].impl(), node, static_cast<uint32_t>(i));
+}
+
+namespace {
+
+Tensor unpack(Node& node, bool is_output, int index) {
+  DEFT_CHECK(!node.has(kNodeReleased), GradError,
+             "{}: its saved tensors were freed by an earlier backward (forward at {}); pass retain_graph = true to that one, or "
+             "run the forward pass again",
+             node.type->name, to_string(node.site));
+  for (int i = 0; i < node.saved; ++i) {
+    SavedTensor& s = node.saved_tensors()[i];
+    if (s.is_output != is_output || s.index != index) continue;
+    Storage& bytes = *s.impl->storage;
+    uint32_t now = bytes.current_version();
+    DEFT_CHECK(s.version == now, InplaceError,
+               "{}: {} {} {} that it saved for backward at {} was changed in place by {} at {} (saved version {}, now {}); "
+               "clone() it before the write, or write out of place",
+               node.type->name, is_output ? "its result" : "an input", index, describe(*s.impl), to_string(node.site),
+               bytes.last_write_op ? bytes.last_write_op : "a write", to_string(bytes.last_write_site), s.version, now);
+    if (!is_output) return Tensor(ImplPtr::share(s.impl));
+    if (context().bits & kGradOff) return Tensor(ImplPtr::share(s.impl));
+    ImplPtr connected = make_alias(*s.impl, s.impl->meta, 0);
+    set_history(*connected, NodePtr::share(&node), static_cast<uint32_t>(index));
+    return Tensor(connected);
+  }
+  DEFT_FAIL(InternalError, "{}: {} {} is read by its gradient but not in OpInfo::uses", node.type->name,
+            is_output ? "output" : "input", index);
+}
+
+}  // namespace
+
+Tensor VjpContext::saved_input(int i) const { return unpack(node, false, i); }
+Tensor VjpContext::saved_output(int i) const { return unpack(node, true, i); }
+
+}  // namespace deft

@@ -1,0 +1,55 @@
+// The bytes behind one or more tensors, with the version counter that all of them share.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+
+#include "base/site.h"
+#include "runtime/device.h"
+#include "runtime/memory.h"
+
+namespace deft {
+
+enum class StoragePlace : uint8_t {
+  with_header,  // in the same pooled block as the tensor header that created it
+  buffer,       // header in a pooled block, bytes from allocate_buffer()
+  external,     // bytes belong to somebody else (from_blob)
+};
+
+struct Storage {
+  std::atomic<uint32_t> refs{1};
+  std::atomic<uint32_t> version{0};
+  std::atomic<int32_t> saved_refs{0};  // live graph nodes that keep these bytes for backward
+  StoragePlace place;
+  std::atomic<MemoryCategory> category{MemoryCategory::other};
+  Device device;
+  uint32_t block_bytes;  // of the pooled block this header lies in
+  void* block;           // start of that block
+  void* data;
+  size_t nbytes;
+  Site last_write_site;
+  const char* last_write_op = nullptr;
+  std::function<void()>* on_free = nullptr;  // external only
+
+  void retain() noexcept { refs.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    if (refs.load(std::memory_order_acquire) == 1 || refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+  }
+  void bump_version(const char* op, const Site& site) noexcept {
+    version.fetch_add(1, std::memory_order_release);
+    last_write_op = op;
+    last_write_site = site;
+  }
+  uint32_t current_version() const noexcept { return version.load(std::memory_order_acquire); }
+  // Moves the live bytes to another category.
+  void set_category(MemoryCategory to) noexcept;
+  // Counting what the graph keeps alive; parameters are alive anyway and are not counted. Returns whether it counted.
+  bool add_saved() noexcept;
+  void drop_saved() noexcept;
+
+ private:
+  void destroy() noexcept;
+};
+
+}  // namespace deft

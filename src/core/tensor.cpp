@@ -1,0 +1,209 @@
+#include "core/tensor.h"
+
+#include "base/check.h"
+#include "core/core_ops.h"
+#include "core/describe.h"
+#include "core/engine.h"
+#include "core/graph_stats.h"
+#include "core/leaf_state.h"
+#include "core/op.h"
+#include "runtime/context.h"
+
+namespace deft {
+
+int64_t Tensor::size(int64_t dim, Site) const { return sizes()[static_cast<int>(normalize_dim(dim, this->dim(), "size"))]; }
+int64_t Tensor::stride(int64_t dim) const { return strides()[static_cast<int>(normalize_dim(dim, this->dim(), "stride"))]; }
+
+int64_t Tensor::storage_offset() const {
+  return (static_cast<char*>(impl_->data) - static_cast<char*>(impl_->storage->data)) / static_cast<int64_t>(element_size());
+}
+
+bool Tensor::is_contiguous(MemoryFormat format) const {
+  return format == MemoryFormat::channels_last ? meta().is_channels_last() : meta().contiguous;
+}
+
+uint32_t Tensor::version() const {
+  DEFT_CHECK(!is_inference(), InferenceError, "version: a tensor made inside inference_mode has no version counter");
+  return impl_->storage->current_version();
+}
+
+void Tensor::check_dtype(DType wanted) const {
+  DEFT_CHECK(defined(), ValueError, "data: the tensor is undefined");
+  DEFT_CHECK(dtype() == wanted, DTypeError, "data: the tensor holds {}, not {}; convert it with to()", name_of(dtype()),
+             name_of(wanted));
+}
+
+Scalar Tensor::item_scalar(Site site) const {
+  DEFT_CHECK(defined(), ValueError, "item: the tensor is undefined");
+  DEFT_CHECK(numel() == 1, ShapeError, "item: needs a tensor of one element, found {} (at {})", describe(meta()),
+             deft::to_string(site));
+  if (!device().is_cpu()) {
+    count_sync();
+    return to(kCPU, site).item_scalar(site);
+  }
+  return dispatch_all(dtype(), [&]<class T>() -> Scalar {
+    T v = *static_cast<const T*>(impl_->data);
+    if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
+      return Scalar(static_cast<float>(v));
+    else
+      return Scalar(v);
+  });
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  Tensor c = detach().to(kCPU).to(dtype_of<T>).contiguous();
+  const T* p = c.data<T>();
+  return std::vector<T>(p, p + c.numel());
+}
+template std::vector<float> Tensor::to_vector<float>() const;
+template std::vector<double> Tensor::to_vector<double>() const;
+template std::vector<int32_t> Tensor::to_vector<int32_t>() const;
+template std::vector<int64_t> Tensor::to_vector<int64_t>() const;
+template std::vector<uint8_t> Tensor::to_vector<uint8_t>() const;
+template std::vector<int8_t> Tensor::to_vector<int8_t>() const;
+template std::vector<bool> Tensor::to_vector<bool>() const;
+
+// --- Gradients -------------------------------------------------------------------------------------------------
+
+bool Tensor::requires_grad() const { return needs_grad(*impl_); }
+bool Tensor::is_leaf() const { return !needs_grad(*impl_) || !impl_->grad_fn; }
+
+const Tensor& Tensor::requires_grad_(bool on, Site site) const {
+  DEFT_CHECK(defined(), ValueError, "requires_grad_: the tensor is undefined");
+  if (on) {
+    DEFT_CHECK(is_floating(dtype()), GradError, "requires_grad_: only floating tensors can require grad, found {}",
+               describe(meta()));
+    DEFT_CHECK(!is_inference(), InferenceError,
+               "requires_grad_: a tensor {} made inside inference_mode cannot require grad (at {}); clone() it outside", describe(meta()),
+               deft::to_string(site));
+    impl_->flags |= kRequiresGrad;
+    if (!impl_->grad_fn && memory_category() == MemoryCategory::other && !is_view())
+      set_memory_category(MemoryCategory::parameter);
+  } else {
+    DEFT_CHECK(is_leaf(), GradError,
+               "requires_grad_: only a leaf can stop requiring grad, and this one is the result of {}; use detach()",
+               grad_fn_name());
+    impl_->flags &= static_cast<uint8_t>(~kRequiresGrad);
+    if (memory_category() == MemoryCategory::parameter) set_memory_category(MemoryCategory::other);
+  }
+  return *this;
+}
+Tensor& Tensor::requires_grad_(bool on, Site site) {
+  static_cast<const Tensor*>(this)->requires_grad_(on, site);
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  if (!impl_->leaf) return {};
+  std::lock_guard lock(impl_->leaf->mutex);
+  return Tensor(ImplPtr::share(impl_->leaf->grad));
+}
+
+void Tensor::set_grad(const Tensor& g, Site site) const {
+  if (g.defined()) {
+    DEFT_CHECK(g.sizes() == sizes() && g.dtype() == dtype() && g.device() == device(), GradError,
+               "set_grad: the gradient is {}, the tensor is {} (at {}); they must match", describe(g.meta()), describe(meta()),
+               deft::to_string(site));
+    DEFT_CHECK(!g.is_inference() || is_inference(), InferenceError,
+               "set_grad: a tensor made inside inference_mode cannot be a gradient; clone() it outside");
+  }
+  LeafState& state = leaf_state(*impl_);
+  std::lock_guard lock(state.mutex);
+  if (g.defined()) {
+    g.impl()->retain();
+    g.set_memory_category(MemoryCategory::gradient);
+  }
+  if (TensorImpl* old = std::exchange(state.grad, g.impl())) old->release();
+}
+
+void Tensor::zero_grad(bool set_to_none) const {
+  if (!impl_->leaf) return;
+  Tensor g = grad();
+  if (!g.defined()) return;
+  if (set_to_none) return set_grad({});
+  ExecContext quiet = context();
+  quiet.bits |= kGradOff;
+  ContextGuard guard(quiet);
+  Tensor fresh = g.detach();
+  fresh.zero_();
+  set_grad(fresh);
+}
+
+void Tensor::backward(BackwardOptions options, Site site) const { deft::backward({*this}, {}, options, site); }
+void Tensor::backward(const Tensor& gradient, BackwardOptions options, Site site) const {
+  deft::backward({*this}, {gradient}, options, site);
+}
+
+Tensor Tensor::detach(Site site) const {
+  DEFT_CHECK(defined(), ValueError, "detach: the tensor is undefined");
+  ImplPtr t = make_alias(*impl_, meta(), 0);
+  t->site = site;
+  return Tensor(t);
+}
+
+Tensor& Tensor::detach_() {
+  DEFT_CHECK(!is_view(), GradError, "detach_: a view cannot be detached in place; use detach()");
+  if (Node* n = std::exchange(impl_->grad_fn, nullptr)) n->release();
+  impl_->flags &= static_cast<uint8_t>(~kRequiresGrad);
+  return *this;
+}
+
+NodePtr Tensor::grad_fn() const {
+  if (!needs_grad(*impl_)) return {};
+  return NodePtr::share(impl_->grad_fn);
+}
+const char* Tensor::grad_fn_name() const {
+  NodePtr n = grad_fn();
+  return n ? n->type->name : "";
+}
+
+namespace {
+
+std::atomic<uint64_t> next_hook_id{1};
+
+Node& hook_node(const Tensor& t) {
+  DEFT_CHECK(t.requires_grad(), GradError, "register_hook: the tensor {} does not require grad, so no gradient will come",
+             describe(t.meta()));
+  TensorImpl& impl = *t.impl();
+  Node& n = impl.grad_fn ? *impl.grad_fn : leaf_state(impl).accumulator;
+  if (!n.hooks) n.hooks = new NodeHooks;
+  return n;
+}
+
+}  // namespace
+
+HookHandle Tensor::register_hook(TensorHook hook) const {
+  Node& n = hook_node(*this);
+  uint64_t id = next_hook_id.fetch_add(1);
+  n.hooks->output.push_back({impl_->grad_fn ? impl_->output_nr : 0, id, std::move(hook)});
+  return {id};
+}
+
+void Tensor::remove_hook(HookHandle handle) const {
+  Node& n = hook_node(*this);
+  std::erase_if(n.hooks->output, [&](auto& h) { return h.id == handle.id; });
+}
+
+void Tensor::retain_grad() const {
+  if (is_leaf()) return;
+  // The hook must not keep the tensor alive: tensor -> node -> hook -> tensor would be a cycle. It holds the gradient slot.
+  leaf_state(*impl_);
+  TensorImpl* self = impl_.get();
+  struct WeakTarget {
+    std::atomic<TensorImpl*> tensor;
+  };
+  auto target = std::make_shared<WeakTarget>();
+  target->tensor = self;
+  impl_->leaf->on_death = [target] { target->tensor = nullptr; };
+  register_hook([target](const Tensor& g) {
+    if (TensorImpl* t = target->tensor.load()) {
+      Tensor owner(ImplPtr::share(t));
+      Tensor sum = owner.grad();
+      owner.set_grad(sum.defined() ? sum.add(g) : g);
+    }
+    return Tensor();
+  });
+}
+
+}  // namespace deft

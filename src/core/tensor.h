@@ -1,0 +1,276 @@
+// Tensor: a handle to shared data. Copies share; clone() copies.
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/scalar.h"
+#include "core/shape.h"
+#include "core/tensor_impl.h"
+#include "runtime/memory.h"
+
+namespace deft {
+
+class Tensor;
+
+// Element type, device and whether gradients are wanted. `requires_grad` given here holds also under no_grad.
+struct TensorOptions {
+  TensorOptions(DType dtype_ = DType::f32, Device device_ = kCPU, bool requires_grad_ = false)
+      : dtype(dtype_), device(device_), requires_grad(requires_grad_) {}
+  DType dtype;
+  Device device;
+  bool requires_grad;
+};
+inline TensorOptions with_grad(DType dtype = DType::f32, Device device = kCPU) { return {dtype, device, true}; }
+
+enum class MemoryFormat : uint8_t { contiguous, channels_last, preserve };
+
+// start:stop:step with Python's meaning; missing ends are open.
+struct Slice {
+  std::optional<int64_t> start, stop;
+  int64_t step = 1;
+  Slice(std::optional<int64_t> start_ = {}, std::optional<int64_t> stop_ = {}, int64_t step_ = 1)
+      : start(start_), stop(stop_), step(step_) {}
+};
+struct Ellipsis {};
+struct NewAxis {};
+
+struct BackwardOptions {
+  bool retain_graph = false;
+  bool create_graph = false;
+};
+
+using TensorHook = std::function<Tensor(const Tensor&)>;
+struct HookHandle {
+  uint64_t id = 0;
+};
+
+// Elementwise ops of one tensor that also have a method and an in-place method. Their functions are in ops/unary.h.
+#define DEFT_UNARY_METHODS(X)                                                                                          \
+  X(abs) X(neg) X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sqrt) X(rsqrt) X(square) X(reciprocal)      \
+  X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc)       \
+  X(sigmoid) X(relu) X(silu) X(floor) X(ceil) X(trunc) X(round) X(frac) X(sign)
+// Elementwise ops of two tensors, or a tensor and a number. Their functions are in ops/binary.h.
+#define DEFT_BINARY_METHODS(X) \
+  X(add) X(sub) X(mul) X(div) X(pow) X(fmod) X(remainder) X(floor_divide) X(maximum) X(minimum) X(atan2)
+#define DEFT_COMPARE_METHODS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
+
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(ImplPtr impl) : impl_(std::move(impl)) {}
+
+  // --- What it is
+  bool defined() const { return static_cast<bool>(impl_); }
+  explicit operator bool() const = delete;  // ambiguous: use defined() or item<bool>()
+  const Meta& meta() const { return impl_->meta; }
+  const Shape& sizes() const { return impl_->meta.sizes; }
+  const Shape& strides() const { return impl_->meta.strides; }  // in elements, as in DLPack
+  int64_t size(int64_t dim, Site site = Site::current()) const;
+  int64_t stride(int64_t dim) const;
+  int dim() const { return impl_->meta.rank(); }
+  int64_t numel() const { return impl_->meta.numel; }
+  DType dtype() const { return impl_->meta.dtype; }
+  Device device() const { return impl_->meta.device; }
+  size_t element_size() const { return size_of(dtype()); }
+  int64_t storage_offset() const;  // in elements
+  bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
+  bool is_view() const { return impl_->base != nullptr; }
+  bool is_inference() const { return impl_->has(kInferenceTensor); }
+  bool is_same(const Tensor& o) const { return impl_ == o.impl_; }
+  bool shares_storage_with(const Tensor& o) const { return impl_->storage == o.impl_->storage; }
+  uint32_t version() const;  // InferenceError on an inference tensor: it has none
+
+  // --- Data. Reading device data waits for it.
+  void* data_ptr() const { return impl_->data; }
+  // Checks the type (DTypeError).
+  template <class T>
+  T* data() const {
+    check_dtype(dtype_of<T>);
+    return static_cast<T*>(impl_->data);
+  }
+  // The only element of a one-element tensor, converted to T.
+  template <class T = double>
+  T item(Site site = Site::current()) const {
+    Scalar s = item_scalar(site);
+    return s.is_floating() ? static_cast<T>(s.to_double()) : static_cast<T>(s.to_int64());
+  }
+  Scalar item_scalar(Site site = Site::current()) const;
+  std::string to_string() const;
+  template <class T>
+  std::vector<T> to_vector() const;  // row-major; converts the type
+
+  // --- Gradients
+  bool requires_grad() const;
+  Tensor& requires_grad_(bool on = true, Site site = Site::current());
+  const Tensor& requires_grad_(bool on = true, Site site = Site::current()) const;
+  bool is_leaf() const;
+  Tensor grad() const;  // undefined when there is none
+  void set_grad(const Tensor& grad, Site site = Site::current()) const;
+  // Forgets the gradient; with set_to_none = false fills it with zeros instead.
+  void zero_grad(bool set_to_none = true) const;
+  void backward(BackwardOptions options = {}, Site site = Site::current()) const;
+  void backward(const Tensor& gradient, BackwardOptions options = {}, Site site = Site::current()) const;
+  Tensor detach(Site site = Site::current()) const;
+  Tensor& detach_();
+  // Calls `hook` with the gradient of this tensor whenever it is computed; a defined result replaces it.
+  HookHandle register_hook(TensorHook hook) const;
+  void remove_hook(HookHandle handle) const;
+  // Keeps .grad of a tensor that is not a leaf.
+  void retain_grad() const;
+  NodePtr grad_fn() const;
+  const char* grad_fn_name() const;  // "" for leaves
+
+  // --- Memory accounting
+  void set_memory_category(MemoryCategory category) const { impl_->storage->set_category(category); }
+  MemoryCategory memory_category() const { return impl_->storage->category.load(std::memory_order_relaxed); }
+
+  // --- Elementwise methods
+#define DEFT_DECLARE(name)                       \
+  Tensor name(Site site = Site::current()) const; \
+  Tensor& name##_(Site site = Site::current());
+  DEFT_UNARY_METHODS(DEFT_DECLARE)
+#undef DEFT_DECLARE
+#define DEFT_DECLARE(name)                                            \
+  Tensor name(const Tensor& other, Site site = Site::current()) const; \
+  Tensor name(Scalar other, Site site = Site::current()) const;        \
+  Tensor& name##_(const Tensor& other, Site site = Site::current());   \
+  Tensor& name##_(Scalar other, Site site = Site::current());
+  DEFT_BINARY_METHODS(DEFT_DECLARE)
+#undef DEFT_DECLARE
+#define DEFT_DECLARE(name)                                            \
+  Tensor name(const Tensor& other, Site site = Site::current()) const; \
+  Tensor name(Scalar other, Site site = Site::current()) const;
+  DEFT_COMPARE_METHODS(DEFT_DECLARE)
+#undef DEFT_DECLARE
+  Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}, Site site = Site::current());
+  Tensor clamp(std::optional<Scalar> min, std::optional<Scalar> max = {}, Site site = Site::current()) const;
+  Tensor& addcmul_(const Tensor& a, const Tensor& b, double value = 1, Site site = Site::current());
+  Tensor& lerp_(const Tensor& end, double weight, Site site = Site::current());
+
+  // --- Type, layout, copies
+  Tensor to(DType dtype, Site site = Site::current()) const;
+  Tensor to(Device device, Site site = Site::current()) const;
+  Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous, Site site = Site::current()) const;
+  Tensor clone(MemoryFormat format = MemoryFormat::preserve, Site site = Site::current()) const;
+  Tensor& copy_(const Tensor& source, Site site = Site::current());
+  Tensor& fill_(Scalar value, Site site = Site::current());
+  Tensor& zero_(Site site = Site::current());
+
+  // --- Views
+  Tensor view(IntList sizes, Site site = Site::current()) const;     // ShapeError if it would need a copy
+  Tensor reshape(IntList sizes, Site site = Site::current()) const;  // copies if it must
+  Tensor flatten(int64_t start = 0, int64_t end = -1, Site site = Site::current()) const;
+  Tensor permute(IntList dims, Site site = Site::current()) const;
+  Tensor transpose(int64_t a, int64_t b, Site site = Site::current()) const;
+  Tensor t(Site site = Site::current()) const;
+  Tensor expand(IntList sizes, Site site = Site::current()) const;
+  Tensor squeeze(Site site = Site::current()) const;
+  Tensor squeeze(int64_t dim, Site site = Site::current()) const;
+  Tensor unsqueeze(int64_t dim, Site site = Site::current()) const;
+  Tensor select(int64_t dim, int64_t index, Site site = Site::current()) const;
+  Tensor slice(int64_t dim, Slice range, Site site = Site::current()) const;
+  Tensor narrow(int64_t dim, int64_t start, int64_t length, Site site = Site::current()) const;
+  Tensor as_strided(IntList sizes, IntList strides, int64_t offset = 0, Site site = Site::current()) const;
+  Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Site site = Site::current()) const;
+  std::vector<Tensor> split(int64_t size, int64_t dim = 0, Site site = Site::current()) const;
+  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0, Site site = Site::current()) const;
+  std::vector<Tensor> unbind(int64_t dim = 0, Site site = Site::current()) const;
+  struct RowIndex {  // carries the caller's line through operator[]
+    RowIndex(int64_t i, Site s = Site::current()) : index(i), site(s) {}
+    int64_t index;
+    Site site;
+  };
+  Tensor operator[](RowIndex row) const { return select(0, row.index, row.site); }
+
+  // --- Reductions. An empty list of dims means all.
+  Tensor sum(Site site = Site::current()) const;
+  Tensor sum(IntList dims, bool keepdim = false, Site site = Site::current()) const;
+  Tensor mean(Site site = Site::current()) const;
+  Tensor mean(IntList dims, bool keepdim = false, Site site = Site::current()) const;
+  Tensor amax(IntList dims = {}, bool keepdim = false, Site site = Site::current()) const;
+  Tensor amin(IntList dims = {}, bool keepdim = false, Site site = Site::current()) const;
+  Tensor argmax(std::optional<int64_t> dim = {}, bool keepdim = false, Site site = Site::current()) const;
+  Tensor argmin(std::optional<int64_t> dim = {}, bool keepdim = false, Site site = Site::current()) const;
+  Tensor prod(IntList dims = {}, bool keepdim = false, Site site = Site::current()) const;
+  Tensor var(IntList dims = {}, double correction = 1, bool keepdim = false, Site site = Site::current()) const;
+  Tensor std(IntList dims = {}, double correction = 1, bool keepdim = false, Site site = Site::current()) const;
+  Tensor norm(double p = 2, IntList dims = {}, bool keepdim = false, Site site = Site::current()) const;
+  Tensor logsumexp(IntList dims, bool keepdim = false, Site site = Site::current()) const;
+  Tensor any(IntList dims = {}, bool keepdim = false, Site site = Site::current()) const;
+  Tensor all(IntList dims = {}, bool keepdim = false, Site site = Site::current()) const;
+  Tensor cumsum(int64_t dim, Site site = Site::current()) const;
+  Tensor cumprod(int64_t dim, Site site = Site::current()) const;
+  Tensor softmax(int64_t dim, Site site = Site::current()) const;
+  Tensor log_softmax(int64_t dim, Site site = Site::current()) const;
+
+  // --- Products and indexing
+  Tensor matmul(const Tensor& other, Site site = Site::current()) const;
+  Tensor gather(int64_t dim, const Tensor& index, Site site = Site::current()) const;
+  Tensor index_select(int64_t dim, const Tensor& index, Site site = Site::current()) const;
+  Tensor masked_fill(const Tensor& mask, Scalar value, Site site = Site::current()) const;
+  Tensor& masked_fill_(const Tensor& mask, Scalar value, Site site = Site::current());
+  Tensor& scatter_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
+  Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
+  Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
+
+  TensorImpl* impl() const { return impl_.get(); }
+  const ImplPtr& impl_ptr() const { return impl_; }
+
+ private:
+  void check_dtype(DType wanted) const;
+  ImplPtr impl_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+// Operators. The left operand carries the line of the expression, since operators cannot take a default argument.
+struct SitedTensor {
+  SitedTensor(const Tensor& t, Site s = Site::current()) : tensor(t), site(s) {}
+  const Tensor& tensor;
+  Site site;
+};
+struct SitedScalar {
+  template <class T>
+    requires std::integral<T> || std::floating_point<T>
+  SitedScalar(T v, Site s = Site::current()) : scalar(v), site(s) {}
+  Scalar scalar;
+  Site site;
+};
+#define DEFT_DECLARE(op)                                   \
+  Tensor operator op(SitedTensor a, const Tensor& b);      \
+  Tensor operator op(SitedTensor a, Scalar b);             \
+  Tensor operator op(SitedScalar a, const Tensor& b);
+DEFT_DECLARE(+)
+DEFT_DECLARE(-)
+DEFT_DECLARE(*)
+DEFT_DECLARE(/)
+DEFT_DECLARE(<)
+DEFT_DECLARE(<=)
+DEFT_DECLARE(>)
+DEFT_DECLARE(>=)
+DEFT_DECLARE(&)
+DEFT_DECLARE(|)
+#undef DEFT_DECLARE
+// Symmetric, so that C++20's reversed == candidates are never better.
+Tensor operator==(SitedTensor a, SitedTensor b);
+Tensor operator==(SitedTensor a, Scalar b);
+Tensor operator==(Scalar a, SitedTensor b);
+Tensor operator!=(SitedTensor a, SitedTensor b);
+Tensor operator!=(SitedTensor a, Scalar b);
+Tensor operator!=(Scalar a, SitedTensor b);
+Tensor operator-(SitedTensor a);
+Tensor operator!(SitedTensor a);
+Tensor& operator+=(Tensor& a, SitedTensor b);
+Tensor& operator-=(Tensor& a, SitedTensor b);
+Tensor& operator*=(Tensor& a, SitedTensor b);
+Tensor& operator/=(Tensor& a, SitedTensor b);
+Tensor& operator+=(Tensor& a, SitedScalar b);
+Tensor& operator-=(Tensor& a, SitedScalar b);
+Tensor& operator*=(Tensor& a, SitedScalar b);
+Tensor& operator/=(Tensor& a, SitedScalar b);
+
+}  // namespace deft
