@@ -4,6 +4,7 @@
 function(deft_layer name)
   cmake_parse_arguments(arg "HEADERS" "FOLDER" "LINKS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "samples\\.cpp$")  # these make deft_samples
   if(arg_HEADERS)
     set_property(GLOBAL APPEND PROPERTY DEFT_HEADER_FOLDERS ${arg_FOLDER})
   endif()

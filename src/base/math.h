@@ -130,6 +130,20 @@ DEFT_HD T abs(T x) {
   }
 }
 template <std::integral T>
+DEFT_HD T wrapping_add(T a, T b) {
+  if constexpr (std::is_same_v<T, bool>) return a || b;
+  return static_cast<T>(static_cast<unsigned long long>(a) + static_cast<unsigned long long>(b));
+}
+template <std::integral T>
+DEFT_HD T wrapping_sub(T a, T b) {
+  return static_cast<T>(static_cast<unsigned long long>(a) - static_cast<unsigned long long>(b));
+}
+template <std::integral T>
+DEFT_HD T wrapping_mul(T a, T b) {
+  if constexpr (std::is_same_v<T, bool>) return a && b;
+  return static_cast<T>(static_cast<unsigned long long>(a) * static_cast<unsigned long long>(b));
+}
+template <std::integral T>
 DEFT_HD T min(T a, T b) {
   return b < a ? b : a;
 }
@@ -169,6 +183,16 @@ template <std::integral T>
 DEFT_HD T remainder(T a, T b) {
   T r = fmod(a, b);
   return (r != T(0) && (r < T(0)) != (b < T(0))) ? static_cast<T>(r + b) : r;
+}
+// Rounds down.
+template <std::integral T>
+DEFT_HD T floor_divide(T a, T b) {
+  if (b == T(0)) return T(0);
+  if constexpr (std::is_signed_v<T>) {
+    if (b == T(-1)) return wrapping_sub(T(0), a);  // min / -1 overflows
+  }
+  T q = static_cast<T>(a / b);
+  return a % b != 0 && (a < T(0)) != (b < T(0)) ? static_cast<T>(q - 1) : q;
 }
 template <std::integral T>
 DEFT_HD T pow(T base, T exponent) {

@@ -10,7 +10,7 @@ namespace deft {
 // "[2, 3] f32".
 std::string describe(const Meta& meta);
 inline std::string describe(const TensorImpl& t) { return describe(t.meta); }
-// Why nothing was recorded here: "grad mode was turned off at train.cpp:88", or "" when grad mode is on.
-std::string describe_grad_mode();
+// Why `t` has no grad_fn, naming who turned gradients off: "it was made under no_grad, entered at train.cpp:88".
+std::string describe_missing_graph(const TensorImpl& t);
 
 }  // namespace deft

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -39,27 +40,31 @@ struct Run {
     bool operator<(const Waiting& o) const { return seq < o.seq; }
   };
   std::vector<Waiting> queue;  // max-heap: the latest op first
-  // Open addressing from node to task.
-  std::vector<std::pair<Node*, uint32_t>> table;
+  // Open addressing from node to task. Entries of earlier passes are stale by their pass number: nothing to clear.
+  struct Entry {
+    Node* node = nullptr;
+    uint32_t pass = 0;
+    uint32_t task = 0;
+  };
+  std::vector<Entry> table;
   size_t used = 0;
-  std::vector<Tensor> grad_outputs, grad_inputs;
-
-  std::pair<Node*, uint32_t>* slot(Node* n) {
+  uint32_t pass = 1;
+  Entry* slot(Node* n) {
     size_t mask = table.size() - 1;
     size_t h = (reinterpret_cast<uintptr_t>(n) >> 6) * 0x9E3779B97F4A7C15ull >> 20;
     for (size_t i = h & mask;; i = (i + 1) & mask)
-      if (table[i].first == n || !table[i].first) return &table[i];
+      if (table[i].pass != pass || table[i].node == n) return &table[i];
   }
   void grow() {
     auto old = std::move(table);
-    table.assign(old.empty() ? 64 : old.size() * 2, {nullptr, 0});
+    table.assign(old.empty() ? 64 : old.size() * 2, {});
     for (auto& e : old)
-      if (e.first) *slot(e.first) = e;
+      if (e.pass == pass) *slot(e.node) = e;
   }
   Task& task_for(Node* n) {
     if (2 * used >= table.size()) grow();
-    auto* s = slot(n);
-    if (!s->first) {
+    Entry* s = slot(n);
+    if (s->pass != pass) {
       uint32_t index;
       if (free_tasks.empty()) {
         index = static_cast<uint32_t>(tasks.size());
@@ -68,28 +73,29 @@ struct Run {
         index = free_tasks.back();
         free_tasks.pop_back();
       }
-      *s = {n, index};
+      *s = {n, pass, index};
       ++used;
       n->retain();
       tasks[index].node = n;
       queue.push_back({n->seq, index});
       std::push_heap(queue.begin(), queue.end());
     }
-    return tasks[s->second];
+    return tasks[s->task];
   }
+  // After a pass that ran to its end all tasks are free already; one that threw leaves some behind.
   void clear() {
-    for (Task& t : tasks) {
-      if (t.node) std::exchange(t.node, nullptr)->release();
-      t.first = Tensor();
-      t.rest.clear();
+    if (!queue.empty()) {
+      for (Waiting& w : queue) {
+        Task& t = tasks[w.task];
+        std::exchange(t.node, nullptr)->release();
+        t.first = Tensor();
+        t.rest.clear();
+        free_tasks.push_back(w.task);
+      }
+      queue.clear();
     }
-    free_tasks.clear();
-    for (uint32_t i = 0; i < tasks.size(); ++i) free_tasks.push_back(i);
-    queue.clear();
-    std::fill(table.begin(), table.end(), std::pair<Node*, uint32_t>{nullptr, 0});
+    if (++pass == 0) table.clear(), pass = 1;
     used = 0;
-    grad_outputs.clear();
-    grad_inputs.clear();
   }
 };
 
@@ -137,9 +143,9 @@ void accumulate_into_leaf(TensorImpl& leaf, Tensor&& g, bool create_graph, const
   std::lock_guard lock(state.mutex);
   Tensor sum(ImplPtr::share(state.grad));
   if (!sum.defined()) {
-    if (create_graph || (exclusively_ours(g) && g.meta().is_dense())) {
+    if (exclusively_ours(g) && g.meta().is_dense()) {
       sum = std::move(g);
-    } else {
+    } else {  // also with create_graph: two leaves must not share a gradient, the next pass may add to one in place
       sum = g.clone(MemoryFormat::preserve, site);
     }
   } else {
@@ -194,21 +200,59 @@ struct Engine {
   std::unordered_set<Node*> wanted;  // nodes that lead to a capture; only used with captures
 
   bool leads_on(Node* n) const { return captures.empty() || wanted.count(n); }
+  // Where grad() ends: the node of a requested tensor need not run, and keeps what it saved.
+  bool any_input_wanted(Node& n) const {
+    for (int i = 0; i < n.inputs; ++i)
+      if (n.edges()[i].node && wanted.count(n.edges()[i].node)) return true;
+    return false;
+  }
 
   void push(const Edge& edge, Tensor&& g, const Site& site) {
     accumulate(run.task_for(edge.node).grad(edge.output_nr), std::move(g), create_graph, site);
   }
 
   void run_hooks(Node& n, Task& task) {
-    for (auto& h : n.hooks->output) {
+    auto hooks = n.hooks->output;  // a copy: a hook may remove itself
+    for (auto& h : hooks) {
       Tensor& g = task.grad(h.output_nr);
       if (!g.defined()) continue;
       Tensor changed = h.call(g);
       if (!changed.defined()) continue;
-      DEFT_CHECK(changed.sizes() == g.sizes(), GradError, "{}: a hook returned a gradient of shape {}, expected {}", n.type->name,
-                 to_string(changed.sizes()), to_string(g.sizes()));
+      check_hook_result(changed, g, n);
       g = std::move(changed);
     }
+  }
+
+  static void check_hook_result(const Tensor& changed, const Tensor& g, const Node& n) {
+    Site where = n.has(kNodeIsLeaf) ? Site{} : n.site;
+    DEFT_CHECK(changed.defined() && changed.sizes() == g.sizes() && changed.dtype() == g.dtype() && changed.device() == g.device(),
+               GradError, "{}: a hook returned a gradient {}, expected {}{}", n.type->name,
+               changed.defined() ? describe(changed.meta()) : "(undefined)", describe(g.meta()),
+               n.has(kNodeIsLeaf) ? std::string(" like the leaf's") : " (forward at " + to_string(where) + ")");
+  }
+
+  void finish_leaf(Node& n, Tensor&& g) {
+    if (!n.hooks || n.hooks->around.empty()) [[likely]] {
+      if (captures.empty()) accumulate_into_leaf(*n.owner, std::move(g), create_graph, n.site);
+      return;
+    }
+    if (!captures.empty()) return;
+    auto hooks = n.hooks->around;
+    std::vector<Tensor> outs{std::move(g)}, none;
+    for (auto& h : hooks)
+      if (h.pre) call_pre(h, outs, n);
+    accumulate_into_leaf(*n.owner, Tensor(outs[0]), create_graph, n.site);
+    for (auto& h : hooks)
+      if (h.post) h.post(none, outs);
+  }
+
+  void call_pre(NodeHooks::NodeHook& h, std::vector<Tensor>& outs, const Node& n) {
+    std::vector<Tensor> before = outs;
+    h.pre(outs);
+    DEFT_CHECK(outs.size() == before.size(), GradError, "{}: a node hook changed the number of gradients from {} to {}",
+               n.type->name, before.size(), outs.size());
+    for (size_t i = 0; i < outs.size(); ++i)
+      if (before[i].defined()) check_hook_result(outs[i], before[i], n);
   }
 
   // The gradients collected for a node, handed on to its inputs.
@@ -222,54 +266,61 @@ struct Engine {
     for (Capture& c : captures)
       if (c.node == &n && task.grad(c.output_nr).defined()) *c.result = task.grad(c.output_nr);
     if (n.has(kNodeIsLeaf)) {
-      if (captures.empty()) accumulate_into_leaf(*n.owner, std::move(task.first), create_graph, n.site);
-      return;
+      return finish_leaf(n, std::move(task.first));
     }
-    if (!leads_on(&n)) return;
-    size_t in = n.inputs, out = n.outputs;
-    size_t in_base = run.grad_inputs.size(), out_base = run.grad_outputs.size();
-    run.grad_inputs.resize(in_base + in);
-    run.grad_outputs.resize(out_base + out);
-    for (uint32_t i = 0; i < out; ++i) run.grad_outputs[out_base + i] = std::move(task.grad(i));
+    if (!captures.empty() && !any_input_wanted(n)) return;
+    int in = n.inputs, out = n.outputs;
+    constexpr int kFew = 6;
+    Tensor few[kFew];
+    std::vector<Tensor> many;
+    Tensor* grad_inputs = few;
+    if (in + out > kFew) {
+      many.resize(static_cast<size_t>(in + out));
+      grad_inputs = many.data();
+    }
+    Tensor* grad_outputs = grad_inputs + in;
+    for (int i = 0; i < out; ++i) grad_outputs[i] = std::move(task.grad(static_cast<uint32_t>(i)));
     if (n.hooks && !n.hooks->around.empty()) [[unlikely]] {
-      run_with_hooks(n, in_base, out_base);
+      run_with_hooks(n, grad_inputs, grad_outputs);
     } else {
-      call_formula(n, in_base, out_base);
+      call_formula(n, grad_inputs, grad_outputs);
     }
-    for (size_t i = 0; i < in; ++i) {
+    for (int i = 0; i < in; ++i) {
       Edge& edge = n.edges()[i];
-      Tensor g = std::move(run.grad_inputs[in_base + i]);
+      Tensor g = std::move(grad_inputs[i]);
       if (!edge.node || !g.defined() || !leads_on(edge.node)) continue;
-      fit_gradient(g, edge, n, static_cast<int>(i));
-      if (anomaly) [[unlikely]] check_anomaly(g, n, static_cast<int>(i));
+      fit_gradient(g, edge, n, i);
+      if (anomaly) [[unlikely]] check_anomaly(g, n, i);
       push(edge, std::move(g), n.site);
     }
-    run.grad_inputs.resize(in_base);
-    run.grad_outputs.resize(out_base);
     if (!keep_graph) n.release_saved();
   }
 
-  void call_formula(Node& n, size_t in_base, size_t out_base) {
-    DEFT_CHECK(!n.has(kNodeReleased), GradError,
+  void call_formula(Node& n, Tensor* grad_inputs, const Tensor* grad_outputs) {
+    // Nodes that had nothing to free may run again, as in PyTorch.
+    DEFT_CHECK(!n.has(kNodeReleased) || (n.saved == 0 && !n.type->destroy_payload), GradError,
                "{}: its saved tensors were freed by an earlier backward (forward at {}); pass retain_graph = true to that one, "
                "or run the forward pass again",
                n.type->name, to_string(n.site));
-    if (n.outputs == 1 && !run.grad_outputs[out_base].defined()) return;
+    if (n.outputs == 1 && !grad_outputs[0].defined()) return;
     SiteScope scope(n.site);
-    VjpContext c{n, run.grad_outputs.data() + out_base, run.grad_inputs.data() + in_base, create_graph};
+    VjpContext c{n, grad_outputs, grad_inputs, create_graph};
     n.type->vjp(c);
   }
 
-  void run_with_hooks(Node& n, size_t in_base, size_t out_base) {
-    std::vector<Tensor> outs(run.grad_outputs.begin() + static_cast<int64_t>(out_base), run.grad_outputs.end());
-    for (auto& h : n.hooks->around)
-      if (h.pre) h.pre(outs);
-    std::copy(outs.begin(), outs.end(), run.grad_outputs.begin() + static_cast<int64_t>(out_base));
-    call_formula(n, in_base, out_base);
-    std::vector<Tensor> ins(run.grad_inputs.begin() + static_cast<int64_t>(in_base), run.grad_inputs.end());
-    for (auto& h : n.hooks->around)
+  void run_with_hooks(Node& n, Tensor* grad_inputs, Tensor* grad_outputs) {
+    std::vector<Tensor> outs(grad_outputs, grad_outputs + n.outputs);
+    auto hooks = n.hooks->around;
+    for (auto& h : hooks)
+      if (h.pre) call_pre(h, outs, n);
+    std::copy(outs.begin(), outs.end(), grad_outputs);
+    call_formula(n, grad_inputs, grad_outputs);
+    std::vector<Tensor> ins(grad_inputs, grad_inputs + n.inputs);
+    for (auto& h : hooks)
       if (h.post) h.post(ins, outs);
-    std::copy(ins.begin(), ins.end(), run.grad_inputs.begin() + static_cast<int64_t>(in_base));
+    DEFT_CHECK(ins.size() == n.inputs, GradError, "{}: a node hook changed the number of gradients from {} to {}", n.type->name,
+               int{n.inputs}, ins.size());
+    std::copy(ins.begin(), ins.end(), grad_inputs);
   }
 
   void loop() {
@@ -288,17 +339,15 @@ Edge root_edge(const Tensor& root, const char* who, const Site& site) {
   Edge e;
   set_edge(e, *root.impl());
   if (!e.node) {
-    std::string why = describe_grad_mode();
-    DEFT_CHECK(is_floating(root.dtype()), GradError, "{}: a root is {}; only floating tensors have gradients", who,
-               describe(root.meta()));
+    DEFT_CHECK(is_floating(root.dtype()), GradError, "{}: the tensor {} has no graph: only floating tensors have gradients (called at {})",
+               who, describe(root.meta()), to_string(site));
     DEFT_FAIL(GradError, "{}: the tensor {} has no graph: {} (called at {})", who, describe(root.meta()),
-              why.empty() ? "no input of the ops that made it required grad, or it was made under no_grad" : why,
-              to_string(site));
+              describe_missing_graph(*root.impl()), to_string(site));
   }
   return e;
 }
 
-Tensor root_gradient(const Tensor& root, const std::vector<Tensor>& gradients, size_t i, const char* who, const Site& site) {
+Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size_t i, const char* who, const Site& site) {
   if (i < gradients.size() && gradients[i].defined()) {
     const Tensor& g = gradients[i];
     DEFT_CHECK(g.sizes() == root.sizes(), ShapeError, "{}: the gradient given has shape {}, the tensor has {}", who,
@@ -314,7 +363,7 @@ Tensor root_gradient(const Tensor& root, const std::vector<Tensor>& gradients, s
 }
 
 // Nodes from which one of the captures can be reached.
-void find_wanted(Engine& engine, const std::vector<Edge>& roots) {
+void find_wanted(Engine& engine, std::span<const Edge> roots) {
   std::unordered_set<Node*> targets, seen;
   for (auto& c : engine.captures) targets.insert(c.node);
   struct Frame {
@@ -322,25 +371,27 @@ void find_wanted(Engine& engine, const std::vector<Edge>& roots) {
     int next;
   };
   std::vector<Frame> stack;
-  for (const Edge& r : roots)
+  // Depth first, one root after the other, so that a node seen before is a node done; a node is wanted if it is a target
+  // or one of its inputs is wanted.
+  for (const Edge& r : roots) {
     if (seen.insert(r.node).second) stack.push_back({r.node, 0});
-  // Depth first; a node is wanted if it is a target or one of its inputs is wanted.
-  while (!stack.empty()) {
-    Frame& f = stack.back();
-    Node* n = f.node;
-    if (f.next < n->inputs) {
-      Node* child = n->edges()[f.next++].node;
-      if (child && seen.insert(child).second) stack.push_back({child, 0});
-      continue;
+    while (!stack.empty()) {
+      Frame& f = stack.back();
+      Node* n = f.node;
+      if (f.next < n->inputs) {
+        Node* child = n->edges()[f.next++].node;
+        if (child && seen.insert(child).second) stack.push_back({child, 0});
+        continue;
+      }
+      bool is_wanted = targets.count(n) != 0;
+      for (int i = 0; !is_wanted && i < n->inputs; ++i) is_wanted = engine.wanted.count(n->edges()[i].node) != 0;
+      if (is_wanted) engine.wanted.insert(n);
+      stack.pop_back();
     }
-    bool is_wanted = targets.count(n) != 0;
-    for (int i = 0; !is_wanted && i < n->inputs; ++i) is_wanted = engine.wanted.count(n->edges()[i].node) != 0;
-    if (is_wanted) engine.wanted.insert(n);
-    stack.pop_back();
   }
 }
 
-void run_engine(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients, Engine& engine, const char* who,
+void run_engine(std::span<const Tensor> roots, std::span<const Tensor> gradients, Engine& engine, const char* who,
                 const Site& site) {
   DEFT_CHECK(gradients.empty() || gradients.size() == roots.size(), ValueError, "{}: {} roots but {} gradients", who,
              roots.size(), gradients.size());
@@ -351,14 +402,17 @@ void run_engine(const std::vector<Tensor>& roots, const std::vector<Tensor>& gra
     ctx.bits |= kGradOff;
     ctx.grad_site = site;
   }
-  std::vector<Edge> edges;
-  struct ReleaseEdges {
-    std::vector<Edge>& edges;
-    ~ReleaseEdges() {
-      for (Edge& e : edges) e.node->release();
+  Edge one;  // the usual case
+  std::vector<Edge> many(roots.size() == 1 ? 0 : roots.size());
+  struct HeldEdges {
+    std::span<Edge> edges;
+    ~HeldEdges() {
+      for (Edge& e : edges)
+        if (e.node) e.node->release();
     }
-  } release{edges};
-  for (const Tensor& r : roots) edges.push_back(root_edge(r, who, site));
+  } held{roots.size() == 1 ? std::span<Edge>(&one, 1) : std::span<Edge>(many)};
+  std::span<Edge> edges = held.edges;
+  for (size_t i = 0; i < roots.size(); ++i) edges[i] = root_edge(roots[i], who, site);
   if (!engine.captures.empty()) find_wanted(engine, edges);
   ContextGuard guard(ctx);
   for (size_t i = 0; i < roots.size(); ++i) {
@@ -378,7 +432,7 @@ const NodeType kAccumulateGrad{"leaf", nullptr, nullptr};
 
 bool in_backward() { return backward_depth > 0; }
 
-void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients, BackwardOptions options, Site site) {
+void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, BackwardOptions options, Site site) {
   RunLease lease;
   Engine engine{*lease.run, options.create_graph, options.retain_graph || options.create_graph,
                 (context().bits & kAnomaly) != 0, {}, {}};

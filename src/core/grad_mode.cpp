@@ -15,6 +15,7 @@ void set_grad_enabled(bool enabled, Site site) {
 InferenceModeGuard::InferenceModeGuard(bool enabled, Site site) {
   set_grad_enabled(!enabled, site);
   ExecContext& c = context();
+  if (enabled && !(c.bits & kInference)) c.grad_site = site;
   c.bits = enabled ? c.bits | kInference : c.bits & ~kInference;
 }
 

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 
 namespace deft {
 
 namespace {
 
-// Live nodes by the step they were made in. Steps that lie kWindow back share a slot with newer ones,
-// so ages are exact up to kWindow steps and then read as "at least" that.
+// Live nodes by the step they were made in. A step takes over the slot of the one kWindow before it; nodes still alive
+// from then are counted as ancient. So ages are exact below kWindow steps, and read as kWindow from there on.
 constexpr uint32_t kWindow = 4096;
+constexpr uint32_t kNearlyAncient = kWindow - 64;  // from this age on a free takes the lock
+std::mutex slot_change;
+std::atomic<int64_t> ancient_nodes{0};
 std::atomic<int64_t> nodes_of_step[kWindow];
 std::atomic<int64_t> live_nodes{0}, saved_bytes{0}, syncs{0};
 std::atomic<uint32_t> current_step{0}, oldest_step{0};
@@ -26,11 +30,17 @@ GraphStats graph_stats() {
   uint32_t oldest = std::max(oldest_step.load(std::memory_order_relaxed), now >= kWindow ? now - kWindow + 1 : 0);
   while (oldest < now && nodes_of_step[oldest % kWindow].load(std::memory_order_relaxed) == 0) ++oldest;
   oldest_step.store(oldest, std::memory_order_relaxed);
-  s.oldest_node_age = s.live_nodes ? now - oldest : 0;
+  s.oldest_node_age = ancient_nodes.load(std::memory_order_relaxed) > 0 ? kWindow : s.live_nodes ? now - oldest : 0;
   return s;
 }
 
-void advance_step() { current_step.fetch_add(1, std::memory_order_relaxed); }
+void advance_step() {
+  std::lock_guard lock(slot_change);
+  uint32_t next = current_step.load(std::memory_order_relaxed) + 1;
+  int64_t left_over = nodes_of_step[next % kWindow].exchange(0, std::memory_order_relaxed);
+  ancient_nodes.fetch_add(left_over, std::memory_order_relaxed);
+  current_step.store(next, std::memory_order_relaxed);
+}
 int64_t sync_count() { return syncs.load(std::memory_order_relaxed); }
 void count_sync() noexcept { syncs.fetch_add(1, std::memory_order_relaxed); }
 void count_saved_bytes(int64_t delta) noexcept { saved_bytes.fetch_add(delta, std::memory_order_relaxed); }
@@ -43,8 +53,15 @@ uint32_t count_node_created() noexcept {
 }
 
 void count_node_freed(uint32_t step) noexcept {
-  nodes_of_step[step % kWindow].fetch_sub(1, std::memory_order_relaxed);
   live_nodes.fetch_sub(1, std::memory_order_relaxed);
+  uint32_t age = current_step.load(std::memory_order_relaxed) - step;
+  if (age < kNearlyAncient) [[likely]] {
+    nodes_of_step[step % kWindow].fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  std::lock_guard lock(slot_change);
+  age = current_step.load(std::memory_order_relaxed) - step;
+  (age < kWindow ? nodes_of_step[step % kWindow] : ancient_nodes).fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace deft

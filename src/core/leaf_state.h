@@ -1,8 +1,10 @@
 // What only leaves (and tensors that retain their gradient) carry.
 #pragma once
 
+#include <functional>
 #include <mutex>
 
+#include "base/spin_lock.h"
 #include "core/node.h"
 
 namespace deft {
@@ -10,7 +12,7 @@ namespace deft {
 struct LeafState {
   Node accumulator;             // edges to the leaf point here
   TensorImpl* grad = nullptr;   // owned
-  std::mutex mutex;             // accumulation from several backward passes
+  SpinLock mutex;               // accumulation from several backward passes
   std::function<void()> on_death;  // tells retain_grad's hook that the tensor is gone
 };
 

@@ -3,9 +3,11 @@
 #include <new>
 
 #include "base/check.h"
+#include "core/checkpoint.h"
 #include "core/core_ops.h"
 #include "core/describe.h"
 #include "core/graph_stats.h"
+#include "core/hooks.h"
 #include "core/leaf_state.h"
 #include "core/op.h"
 #include "runtime/context.h"
@@ -37,29 +39,39 @@ NodePtr make_node(const NodeType* type, int inputs, int outputs, int saved, size
   return NodePtr::adopt(n);
 }
 
-void Node::save(int slot, TensorImpl* t, bool is_output, int index) {
-  SavedTensor& s = saved_tensors()[slot];
-  if (is_output) {
+void SavedTensor::keep(TensorImpl* t, bool of_output, int number) {
+  is_output = of_output;
+  index = static_cast<uint8_t>(number);
+  if (CheckpointFrame* recording = detail::recording_frame) [[unlikely]] {
+    if (detail::frame_takes(*recording, *this, *t)) return;
+  }
+  if (of_output) {
     // Another header on the same bytes: holding the output itself would be a cycle through its grad_fn.
-    ImplPtr alias = make_alias(*t, t->meta, 0);
-    s.impl = alias.detach();
+    impl = make_alias(*t, t->meta, 0).detach();
   } else {
     t->retain();
-    s.impl = t;
+    impl = t;
   }
-  s.version = t->storage->current_version();
-  s.is_output = is_output;
-  s.index = static_cast<uint8_t>(index);
-  s.counted = t->storage->add_saved();
+  version = t->storage->current_version();
+  counted = t->storage->add_saved();
 }
 
-void Node::release_saved() noexcept {
-  for (int i = 0; i < saved; ++i) {
-    SavedTensor& s = saved_tensors()[i];
-    if (!s.impl) continue;
-    if (s.counted) s.impl->storage->drop_saved();
-    std::exchange(s.impl, nullptr)->release();
+void SavedTensor::drop() noexcept {
+  if (!impl) return;
+  if (deferred) {
+    deferred = false;
+    detail::frame_forget(*std::exchange(frame, nullptr), version);
+    return;
   }
+  if (counted) impl->storage->drop_saved();
+  std::exchange(impl, nullptr)->release();
+}
+
+SavedTensor& SavedTensor::resolve() { return deferred ? detail::frame_entry(*frame, version) : *this; }
+
+void Node::release_saved() noexcept {
+  if (!saved && !type->destroy_payload) return;  // nothing to free: such a node may run again
+  for (int i = 0; i < saved; ++i) saved_tensors()[i].drop();
   if (type->destroy_payload && !has(kNodeReleased)) type->destroy_payload(*this);
   flags |= kNodeReleased;
 }
@@ -95,8 +107,8 @@ void set_edge(Edge& edge, TensorImpl& t) {
     edge.node = t.grad_fn;
     edge.output_nr = t.output_nr;
   } else {
-    t.retain();
     edge.node = &leaf_state(t).accumulator;
+    t.retain();
   }
 }
 
@@ -159,17 +171,34 @@ constexpr NodeType kRegionWrite{"in-place write to a view", region_write_vjp, de
 }  // namespace
 
 void refresh_view(TensorImpl& t) {
+  static std::mutex refreshing;  // threads may share a view
+  std::lock_guard lock(refreshing);
   TensorImpl& base = *t.base;
-  t.view_version = t.storage->current_version();
-  if (!base.has(kRequiresGrad) || !base.grad_fn) return;  // written without recording: the view's own history holds
+  uint32_t now = t.storage->current_version();
+  uint32_t made = t.view_version.load(std::memory_order_relaxed);
+  auto publish = [&] { t.view_version.store(now, std::memory_order_release); };
+  if (made == now) return;
+  bool constant = t.view_origin == ViewOrigin::no_grad || t.view_origin == ViewOrigin::inference ||
+                  t.view_origin == ViewOrigin::custom_function;
+  bool recorded_since = static_cast<int32_t>(base.view_version.load(std::memory_order_relaxed) - made) > 0;
+  if (constant || !recorded_since || !base.has(kRequiresGrad) || !base.grad_fn) return publish();  // its own history holds
   NodePtr node = make_node(&kRegionRead, 1, 1, 0, sizeof(Region), effective_site(t.site));
   set_edge(node->edges()[0], base);
   new (node->payload()) Region(region_of(t));
   set_history(t, node, 0);
+  publish();
 }
 
 void rebase_history(TensorImpl& t, const NodePtr& node, uint32_t output_nr) {
-  if (!t.base) return set_history(t, node, output_nr);
+  uint32_t now = t.storage->current_version();
+  if (!t.base) {
+    t.view_version.store(now, std::memory_order_relaxed);
+    NodePtr before = NodePtr::share(t.grad_fn);
+    uint32_t before_nr = t.output_nr;
+    set_history(t, node, output_nr);
+    if (before && before->hooks) [[unlikely]] move_retain_hooks(*before, before_nr, t);
+    return;
+  }
   TensorImpl& base = *t.base;
   NodePtr write = make_node(&kRegionWrite, node->inputs, 1, 0, sizeof(RegionWrite), node->site);
   set_edge(write->edges()[0], base);
@@ -185,7 +214,8 @@ void rebase_history(TensorImpl& t, const NodePtr& node, uint32_t output_nr) {
   node->retain();
   new (write->payload()) RegionWrite{region_of(t), node.get()};
   set_history(base, write, 0);
-  t.view_version = t.storage->current_version() - 1;  // stale on purpose: refreshed from the base on next use
+  base.view_version.store(now, std::memory_order_relaxed);
+  t.view_version.store(now - 1, std::memory_order_relaxed);  // stale on purpose: refreshed from the base
   refresh_view(t);
 }
 
@@ -219,6 +249,9 @@ void check_inplace(TensorImpl& t, bool recorded, const char* op, const Site& sit
   DEFT_CHECK(t.view_origin != ViewOrigin::inference, InplaceError,
              "{}: a view made at {} inside inference_mode is written at {} with gradients on; make the view outside of it", op,
              to_string(t.site), to_string(site));
+  DEFT_CHECK(t.view_origin != ViewOrigin::custom_function, InplaceError,
+             "{}: a view returned by a custom function at {} is written in place at {} with gradients on; clone() it first", op,
+             to_string(t.site), to_string(site));
   DEFT_CHECK(t.view_origin != ViewOrigin::multi_output, InplaceError,
              "{}: one of several views made together at {} (split, chunk or unbind) is written in place at {} with gradients on; "
              "use narrow() or select(), or write out of place",
@@ -228,18 +261,19 @@ void check_inplace(TensorImpl& t, bool recorded, const char* op, const Site& sit
 // --- Leaves ----------------------------------------------------------------------------------------------------
 
 LeafState& leaf_state(TensorImpl& t) {
-  if (t.leaf) return *t.leaf;
+  if (LeafState* state = t.leaf.load(std::memory_order_acquire)) return *state;
   static std::mutex making;
   std::lock_guard lock(making);
-  if (!t.leaf) {
-    auto* state = new LeafState;
+  LeafState* state = t.leaf.load(std::memory_order_relaxed);
+  if (!state) {
+    state = new LeafState;
     Node& n = state->accumulator;
     n.flags = kNodeIsLeaf;
     n.type = &kAccumulateGrad;
     n.owner = &t;
-    t.leaf = state;
+    t.leaf.store(state, std::memory_order_release);
   }
-  return *t.leaf;
+  return *state;
 }
 
 void delete_leaf_state(LeafState* state) noexcept {

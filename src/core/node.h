@@ -25,13 +25,27 @@ struct Edge {
 
 // A tensor kept for backward, with the version it had. Outputs are kept as a second header without grad_fn,
 // so that node and result do not own each other.
+struct CheckpointFrame;  // core/checkpoint.h
 struct SavedTensor {
-  TensorImpl* impl = nullptr;  // owned
+  union {
+    TensorImpl* impl = nullptr;  // owned
+    CheckpointFrame* frame;      // owned; `deferred`: entry number `version` of what the frame computes again
+  };
   uint32_t version = 0;
   bool is_output = false;
   bool counted = false;
-  uint8_t index = 0;  // which input or output
+  bool deferred = false;
+  uint8_t index = 0;  // which input or output; kSavedElse: neither
+
+  // Keeps `t`, or leaves it to the checkpoint that is being recorded.
+  void keep(TensorImpl* t, bool of_output, int number);
+  void drop() noexcept;
+  // The entry that holds the tensor: this one, or the checkpoint's (computed again if it must be).
+  SavedTensor& resolve();
 };
+inline constexpr int kSavedElse = 255;
+static_assert(sizeof(SavedTensor) == 16);
+
 
 struct NodeHooks {
   // Gradient of one output, before the node runs; an undefined result leaves it as it is.
@@ -96,7 +110,7 @@ struct Node {
     if (refs.load(std::memory_order_acquire) == 1 || refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
   }
   // Saves `t` in slot `slot`.
-  void save(int slot, TensorImpl* t, bool is_output, int index);
+  void save(int slot, TensorImpl* t, bool is_output, int index) { saved_tensors()[slot].keep(t, is_output, index); }
   // Frees saved tensors and payload; edges stay, so that errors can still name the node.
   void release_saved() noexcept;
 
@@ -105,6 +119,11 @@ struct Node {
 };
 
 // Edges and saved slots are empty, payload is uninitialised.
+// What slot `slot` holds, connected to the graph if gradients are on. Throws InplaceError naming both sites if it was
+// written since. Empty slots give an undefined tensor.
+Tensor unpack_saved(Node& node, int slot);
+// InferenceError if `t` may not be kept for backward.
+void check_savable(const TensorImpl& t, const char* op, const Site& site);
 NodePtr make_node(const NodeType* type, int inputs, int outputs, int saved, size_t payload_bytes, const Site& site);
 uint64_t next_node_seq();
 
@@ -114,7 +133,7 @@ void set_edge(Edge& edge, TensorImpl& t);
 // Brings a view's grad_fn up to date after its base was written in place.
 void refresh_view(TensorImpl& t);
 inline bool needs_grad(TensorImpl& t) {
-  if (t.base && t.view_version != t.storage->current_version()) [[unlikely]] refresh_view(t);
+  if (t.base && t.view_version.load(std::memory_order_acquire) != t.storage->current_version()) [[unlikely]] refresh_view(t);
   return t.has(kRequiresGrad);
 }
 

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "core/core_ops.h"
 #include "core/describe.h"
+#include "core/engine.h"
 #include "runtime/context.h"
 #include "runtime/profile_hook.h"
 
@@ -26,6 +27,13 @@ bool supports(const OpDef& def, Device device, DType dtype) {
 
 namespace {
 
+// Room for the metas of all outputs; infer() fills them, so they need no initial value.
+struct OutputMetas {
+  alignas(Meta) unsigned char bytes[kMaxOutputs * sizeof(Meta)];
+  Meta* data() { return reinterpret_cast<Meta*>(bytes); }
+  Meta& operator[](int i) { return data()[i]; }
+};
+
 const Meta kUndefinedMeta = Meta::undefined();
 constexpr int kFewInputs = 16;
 
@@ -47,12 +55,14 @@ void check_inputs(const OpDef& def, const Tensor* const* inputs, int count) {
   if (count == 0) return;
   detail::check_defined(*inputs[0], def.info.name);
   const Meta& first = inputs[0]->meta();
-  DEFT_CHECK(def.info.dtypes.contains(first.dtype), DTypeError, "{}: does not take {}; found an input {}, convert it with to()",
+  // A number on the left takes the type of what is on the right.
+  DEFT_CHECK(first.wrapped_number || def.info.dtypes.contains(first.dtype), DTypeError,
+             "{}: does not take {}; found an input {}, convert it with to()",
              def.info.name, name_of(first.dtype), describe(first));
   for (int i = 1; i < count; ++i) {
     if (!inputs[i]->defined()) continue;
     const Meta& other = inputs[i]->meta();
-    DEFT_CHECK(other.device == first.device || other.wrapped_number, DeviceError,
+    DEFT_CHECK(other.device == first.device || other.wrapped_number || first.wrapped_number, DeviceError,
                "{}: inputs are on {} and {}; move one of them with to()", def.info.name, to_string(first.device),
                to_string(other.device));
   }
@@ -66,6 +76,7 @@ KernelFn find_kernel(const OpDef& def, Device device) {
 }
 
 void check_finite_results(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const Site& site) {
+  if (in_backward()) return;  // the engine checks gradients and names the op they belong to
   for (int o = 0; o < def.info.outputs; ++o) {
     if (!outputs[o].defined() || !is_floating(outputs[o].dtype()) || !has_nan(outputs[o])) continue;
     for (int i = 0; i < count; ++i)
@@ -83,16 +94,21 @@ void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* 
   Device device = count ? inputs[0]->device() : kCPU;
   if (def.infer) {
     MetaList metas(inputs, count);
-    Meta out_metas[kMaxOutputs];
-    def.infer(metas.data, count, params, out_metas);
+    OutputMetas out_metas;
+    def.infer(metas.data, count, params, out_metas.data());
     for (int i = 0; i < def.info.outputs; ++i) outputs[i] = Tensor(make_tensor(out_metas[i]));
     if (def.info.outputs) device = out_metas[0].device;
   }
   KernelCall call{def, inputs, count, outputs, params};
   find_kernel(def, device)(call);
-  uint32_t bits = context().bits;
-  if (bits & kAnomaly) [[unlikely]] check_finite_results(def, inputs, count, outputs, site);
-  if (!(bits & (kGradOff | kInference))) record(def, inputs, count, outputs, params, site, false);
+  const ExecContext& ctx = context();
+  if (ctx.bits & kAnomaly) [[unlikely]] check_finite_results(def, inputs, count, outputs, site);
+  if (!(ctx.bits & (kGradOff | kInference))) return record(def, inputs, count, outputs, params, site, false);
+  // Two stores, so that "no graph" can name the guard that is gone by then.
+  for (int i = 0; i < def.info.outputs; ++i) {
+    outputs[i].impl()->flags |= kMadeWithGradOff;
+    outputs[i].impl()->site = ctx.grad_site;
+  }
 }
 
 namespace {
@@ -120,8 +136,8 @@ void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, 
   check_inplace(*x.impl(), will_record, def.info.name, effective_site(site));
   {
     MetaList metas(inputs, count);
-    Meta out_metas[kMaxOutputs];
-    def.infer(metas.data, count, params, out_metas);
+    OutputMetas out_metas;
+    def.infer(metas.data, count, params, out_metas.data());
     DEFT_CHECK(out_metas[0].sizes == x.sizes(), ShapeError,
                "{}: the result has shape {} and cannot be written in place into {}; use the out-of-place form", def.info.name,
                to_string(out_metas[0].sizes), describe(x.meta()));
@@ -132,26 +148,29 @@ void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, 
   }
   // Inputs that share memory with x: the kernel may not read what it overwrites, unless it is x itself, element by
   // element; the gradient formula must see the values of before.
-  std::vector<Tensor> copies(static_cast<size_t>(count));
-  std::vector<const Tensor*> kernel_inputs(inputs, inputs + count), record_inputs(inputs, inputs + count);
+  DEFT_ASSERT(count <= kMaxUses);
+  Tensor copies[kMaxUses];
+  const Tensor* kernel_inputs[kMaxUses];
+  const Tensor* record_inputs[kMaxUses];
   uint16_t uses = 0;
-  for (int i = 0; will_record && i < count && i < kMaxUses; ++i)
-    if (inputs[i]->defined() && needs_grad(*inputs[i]->impl())) uses |= def.info.uses[static_cast<size_t>(i)];
   for (int i = 0; i < count; ++i) {
-    auto at = static_cast<size_t>(i);
+    kernel_inputs[i] = record_inputs[i] = inputs[i];
+    if (will_record && inputs[i]->defined() && needs_grad(*inputs[i]->impl())) uses |= def.info.uses[static_cast<size_t>(i)];
+  }
+  for (int i = 0; i < count; ++i) {
     if (!inputs[i]->defined() || !inputs[i]->shares_storage_with(x)) continue;
     bool same = inputs[i]->data_ptr() == x.data_ptr() && inputs[i]->sizes() == x.sizes() && inputs[i]->strides() == x.strides();
-    bool saved = i < kMaxUses && (uses & input(i));
+    bool saved = uses & input(i);
     if (same && !saved) continue;
-    copies[at] = copy_with_history(*inputs[i], site);
-    record_inputs[at] = &copies[at];
-    if (!same) kernel_inputs[at] = &copies[at];
+    copies[i] = copy_with_history(*inputs[i], site);
+    record_inputs[i] = &copies[i];
+    if (!same) kernel_inputs[i] = &copies[i];
   }
   Tensor out = x;
-  KernelCall call{def, kernel_inputs.data(), count, &out, params};
+  KernelCall call{def, kernel_inputs, count, &out, params};
   find_kernel(def, x.device())(call);
   x.impl()->storage->bump_version(def.info.name, effective_site(site));
-  if (will_record) record(def, record_inputs.data(), count, &out, params, site, true);
+  if (will_record) record(def, record_inputs, count, &out, params, site, true);
 }
 
 Tensor dispatch_view(const OpDef& def, const Tensor& x, const ViewSpec& spec, const void* params, const Site& site,
@@ -180,16 +199,12 @@ Tensor dispatch_view(const OpDef& def, const Tensor& x, const ViewSpec& spec, co
   return out;
 }
 
-namespace {
-
 void check_savable(const TensorImpl& t, const char* op, const Site& site) {
   DEFT_CHECK(!t.has(kInferenceTensor), InferenceError,
              "{}: a tensor {} made inside inference_mode cannot be saved for backward (forward at {}); clone() it outside "
              "inference_mode, or make it under no_grad instead",
              op, describe(t), to_string(site));
 }
-
-}  // namespace
 
 void record(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const void* params,
             const Site& site, bool inplace) {
@@ -233,32 +248,51 @@ void record(const OpDef& def, const Tensor* const* inputs, int count, const Tens
 
 namespace {
 
+// "input 1 [2, 3] f32".
+std::string name_of_saved(const SavedTensor& slot, const SavedTensor& s) {
+  if (slot.index == kSavedElse) return "a tensor " + describe(*s.impl);
+  return fmt::format("{} {} {}", slot.is_output ? "output" : "input", slot.index, describe(*s.impl));
+}
+
+[[noreturn, gnu::cold]] void throw_saved_changed(const Node& node, const SavedTensor& slot, const SavedTensor& s) {
+  Storage& bytes = *s.impl->storage;
+  const char* writer = bytes.last_write_op.load(std::memory_order_relaxed);
+  DEFT_FAIL(InplaceError,
+            "{}: {}, saved for backward at {}, was changed in place by {} at {} (saved version {}, now {}); clone() it before "
+            "the write, or write out of place",
+            node.type->name, name_of_saved(slot, s), to_string(node.site), writer ? writer : "a write",
+            to_string(bytes.last_write_site.load(std::memory_order_relaxed)), s.version, bytes.current_version());
+}
+
 Tensor unpack(Node& node, bool is_output, int index) {
-  DEFT_CHECK(!node.has(kNodeReleased), GradError,
-             "{}: its saved tensors were freed by an earlier backward (forward at {}); pass retain_graph = true to that one, or "
-             "run the forward pass again",
-             node.type->name, to_string(node.site));
   for (int i = 0; i < node.saved; ++i) {
     SavedTensor& s = node.saved_tensors()[i];
-    if (s.is_output != is_output || s.index != index) continue;
-    Storage& bytes = *s.impl->storage;
-    uint32_t now = bytes.current_version();
-    DEFT_CHECK(s.version == now, InplaceError,
-               "{}: {} {} {} that it saved for backward at {} was changed in place by {} at {} (saved version {}, now {}); "
-               "clone() it before the write, or write out of place",
-               node.type->name, is_output ? "its result" : "an input", index, describe(*s.impl), to_string(node.site),
-               bytes.last_write_op ? bytes.last_write_op : "a write", to_string(bytes.last_write_site), s.version, now);
-    if (!is_output) return Tensor(ImplPtr::share(s.impl));
-    if (context().bits & kGradOff) return Tensor(ImplPtr::share(s.impl));
-    ImplPtr connected = make_alias(*s.impl, s.impl->meta, 0);
-    set_history(*connected, NodePtr::share(&node), static_cast<uint32_t>(index));
-    return Tensor(connected);
+    if (s.is_output == is_output && s.index == index) return unpack_saved(node, i);
   }
   DEFT_FAIL(InternalError, "{}: {} {} is read by its gradient but not in OpInfo::uses", node.type->name,
             is_output ? "output" : "input", index);
 }
 
 }  // namespace
+
+Tensor unpack_saved(Node& node, int at) {
+  DEFT_CHECK(!node.has(kNodeReleased), GradError,
+             "{}: its saved tensors were freed by an earlier backward (forward at {}); pass retain_graph = true to that one, or "
+             "run the forward pass again",
+             node.type->name, to_string(node.site));
+  SavedTensor& slot = node.saved_tensors()[at];
+  if (!slot.impl) return {};
+  SavedTensor& s = slot.resolve();
+  if (s.version != s.impl->storage->current_version()) [[unlikely]] throw_saved_changed(node, slot, s);
+  bool connected = slot.is_output || slot.deferred;  // other inputs carry their history themselves
+  if (!connected || (context().bits & kGradOff) || slot.index == kSavedElse || !is_floating(s.impl->meta.dtype))
+    return Tensor(ImplPtr::share(s.impl));
+  Node* from = slot.is_output ? &node : node.edges()[slot.index].node;
+  if (!from) return Tensor(ImplPtr::share(s.impl));
+  ImplPtr alias = make_alias(*s.impl, s.impl->meta, 0);
+  set_history(*alias, NodePtr::share(from), slot.is_output ? slot.index : node.edges()[slot.index].output_nr);
+  return Tensor(alias);
+}
 
 Tensor VjpContext::saved_input(int i) const { return unpack(node, false, i); }
 Tensor VjpContext::saved_output(int i) const { return unpack(node, true, i); }

@@ -8,7 +8,7 @@
 namespace deft {
 
 Shape::Shape(IntList l) {
-  DEFT_CHECK(l.size() <= kMaxDims, ShapeError, "a tensor has at most {} dimensions, found {}; merge some of them",
+  DEFT_CHECK(l.size() <= kMaxDims, ShapeError, "shape: a tensor has at most {} dimensions, found {}; merge some of them",
              kMaxDims, l.size());
   n_ = static_cast<int32_t>(l.size());
   std::copy(l.begin(), l.end(), d_);
@@ -17,7 +17,7 @@ Shape::Shape(IntList l) {
 void Shape::push_back(int64_t v) { insert(n_, v); }
 
 void Shape::insert(int at, int64_t v) {
-  DEFT_CHECK(n_ < kMaxDims, ShapeError, "a tensor has at most {} dimensions; merge some of them", kMaxDims);
+  DEFT_CHECK(n_ < kMaxDims, ShapeError, "shape: a tensor has at most {} dimensions; merge some of them", kMaxDims);
   std::copy_backward(d_ + at, d_ + n_, d_ + n_ + 1);
   d_[at] = v;
   ++n_;
@@ -44,13 +44,13 @@ int64_t checked_numel(const Shape& sizes, DType dtype) {
   int64_t n = 1, nonzero = 1;
   bool overflow = false;
   for (int64_t s : sizes) {
-    DEFT_CHECK(s >= 0, ShapeError, "a size must not be negative, found {} in {}", s, to_string(sizes));
+    DEFT_CHECK(s >= 0, ShapeError, "shape: a size must not be negative, found {} in {}", s, to_string(sizes));
     n *= s ? 1 : 0;
     if (s) overflow |= __builtin_mul_overflow(nonzero, s, &nonzero);
   }
   int64_t bytes;
   overflow |= __builtin_mul_overflow(nonzero, static_cast<int64_t>(size_of(dtype)), &bytes);
-  DEFT_CHECK(!overflow, ShapeError, "a tensor of shape {} and type {} is larger than memory can be; use smaller sizes",
+  DEFT_CHECK(!overflow, ShapeError, "shape: a tensor of shape {} and type {} is larger than memory can be; use smaller sizes",
              to_string(sizes), name_of(dtype));
   return n ? nonzero : 0;
 }
@@ -67,7 +67,7 @@ Shape contiguous_strides(const Shape& sizes) {
 
 Shape channels_last_strides(const Shape& sizes) {
   int rank = sizes.size();
-  DEFT_CHECK(rank >= 3 && rank <= 5, ShapeError, "channels_last needs 3 to 5 dimensions (N, C, spatial...), found shape {}",
+  DEFT_CHECK(rank >= 3 && rank <= 5, ShapeError, "channels_last: needs 3 to 5 dimensions (N, C, spatial...), found shape {}",
              to_string(sizes));
   Shape s = sizes;
   s[1] = 1;

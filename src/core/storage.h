@@ -28,8 +28,9 @@ struct Storage {
   void* block;           // start of that block
   void* data;
   size_t nbytes;
-  Site last_write_site;
-  const char* last_write_op = nullptr;
+  // Atomic since threads may write disjoint views of the same bytes.
+  std::atomic<Site> last_write_site{};
+  std::atomic<const char*> last_write_op{nullptr};
   std::function<void()>* on_free = nullptr;  // external only
 
   void retain() noexcept { refs.fetch_add(1, std::memory_order_relaxed); }
@@ -38,8 +39,8 @@ struct Storage {
   }
   void bump_version(const char* op, const Site& site) noexcept {
     version.fetch_add(1, std::memory_order_release);
-    last_write_op = op;
-    last_write_site = site;
+    last_write_op.store(op, std::memory_order_relaxed);
+    last_write_site.store(site, std::memory_order_relaxed);
   }
   uint32_t current_version() const noexcept { return version.load(std::memory_order_acquire); }
   // Moves the live bytes to another category.

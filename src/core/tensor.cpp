@@ -95,9 +95,10 @@ Tensor& Tensor::requires_grad_(bool on, Site site) {
 }
 
 Tensor Tensor::grad() const {
-  if (!impl_->leaf) return {};
-  std::lock_guard lock(impl_->leaf->mutex);
-  return Tensor(ImplPtr::share(impl_->leaf->grad));
+  LeafState* state = impl_->leaf.load(std::memory_order_acquire);
+  if (!state) return {};
+  std::lock_guard lock(state->mutex);
+  return Tensor(ImplPtr::share(state->grad));
 }
 
 void Tensor::set_grad(const Tensor& g, Site site) const {
@@ -118,7 +119,6 @@ void Tensor::set_grad(const Tensor& g, Site site) const {
 }
 
 void Tensor::zero_grad(bool set_to_none) const {
-  if (!impl_->leaf) return;
   Tensor g = grad();
   if (!g.defined()) return;
   if (set_to_none) return set_grad({});
@@ -130,15 +130,16 @@ void Tensor::zero_grad(bool set_to_none) const {
   set_grad(fresh);
 }
 
-void Tensor::backward(BackwardOptions options, Site site) const { deft::backward({*this}, {}, options, site); }
+void Tensor::backward(BackwardOptions options, Site site) const { deft::backward(std::span(this, 1), {}, options, site); }
 void Tensor::backward(const Tensor& gradient, BackwardOptions options, Site site) const {
-  deft::backward({*this}, {gradient}, options, site);
+  deft::backward(std::span(this, 1), std::span(&gradient, 1), options, site);
 }
 
 Tensor Tensor::detach(Site site) const {
   DEFT_CHECK(defined(), ValueError, "detach: the tensor is undefined");
   ImplPtr t = make_alias(*impl_, meta(), 0);
-  t->site = site;
+  t->flags |= kDetached;
+  t->site = effective_site(site);
   return Tensor(t);
 }
 
@@ -156,54 +157,6 @@ NodePtr Tensor::grad_fn() const {
 const char* Tensor::grad_fn_name() const {
   NodePtr n = grad_fn();
   return n ? n->type->name : "";
-}
-
-namespace {
-
-std::atomic<uint64_t> next_hook_id{1};
-
-Node& hook_node(const Tensor& t) {
-  DEFT_CHECK(t.requires_grad(), GradError, "register_hook: the tensor {} does not require grad, so no gradient will come",
-             describe(t.meta()));
-  TensorImpl& impl = *t.impl();
-  Node& n = impl.grad_fn ? *impl.grad_fn : leaf_state(impl).accumulator;
-  if (!n.hooks) n.hooks = new NodeHooks;
-  return n;
-}
-
-}  // namespace
-
-HookHandle Tensor::register_hook(TensorHook hook) const {
-  Node& n = hook_node(*this);
-  uint64_t id = next_hook_id.fetch_add(1);
-  n.hooks->output.push_back({impl_->grad_fn ? impl_->output_nr : 0, id, std::move(hook)});
-  return {id};
-}
-
-void Tensor::remove_hook(HookHandle handle) const {
-  Node& n = hook_node(*this);
-  std::erase_if(n.hooks->output, [&](auto& h) { return h.id == handle.id; });
-}
-
-void Tensor::retain_grad() const {
-  if (is_leaf()) return;
-  // The hook must not keep the tensor alive: tensor -> node -> hook -> tensor would be a cycle. It holds the gradient slot.
-  leaf_state(*impl_);
-  TensorImpl* self = impl_.get();
-  struct WeakTarget {
-    std::atomic<TensorImpl*> tensor;
-  };
-  auto target = std::make_shared<WeakTarget>();
-  target->tensor = self;
-  impl_->leaf->on_death = [target] { target->tensor = nullptr; };
-  register_hook([target](const Tensor& g) {
-    if (TensorImpl* t = target->tensor.load()) {
-      Tensor owner(ImplPtr::share(t));
-      Tensor sum = owner.grad();
-      owner.set_grad(sum.defined() ? sum.add(g) : g);
-    }
-    return Tensor();
-  });
 }
 
 }  // namespace deft

@@ -5,6 +5,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/scalar.h"
@@ -37,6 +38,25 @@ struct Slice {
 };
 struct Ellipsis {};
 struct NewAxis {};
+
+// A list of indices passed to index() and index_put_(): `{Slice(0, 2), 3, mask}`. Does not own its elements.
+struct TensorIndex;
+class IndexList {
+ public:
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winit-list-lifetime"
+  IndexList(std::initializer_list<TensorIndex> l) : p_(l.begin()), n_(l.size()) {}
+#pragma GCC diagnostic pop
+  IndexList(const std::vector<TensorIndex>& v) : IndexList(v.data(), v.size()) {}
+  IndexList(const TensorIndex* p, size_t n) : p_(p), n_(n) {}
+  size_t size() const { return n_; }
+  const TensorIndex* begin() const { return p_; }
+  inline const TensorIndex* end() const;
+
+ private:
+  const TensorIndex* p_;
+  size_t n_;
+};
 
 struct BackwardOptions {
   bool retain_graph = false;
@@ -216,6 +236,11 @@ class Tensor {
   Tensor& scatter_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
   Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
   Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
+  // x[i, j, ...]: a view for numbers, slices, Ellipsis and NewAxis; a copy as soon as an i64 or bool tensor is among them.
+  Tensor index(IndexList indices, Site site = Site::current()) const;
+  // x[i, j, ...] = value, or += value with `accumulate`. Nothing is written if an index is out of range.
+  Tensor& index_put_(IndexList indices, const Tensor& value, bool accumulate = false, Site site = Site::current());
+  Tensor& index_put_(IndexList indices, Scalar value, bool accumulate = false, Site site = Site::current());
 
   TensorImpl* impl() const { return impl_.get(); }
   const ImplPtr& impl_ptr() const { return impl_; }
@@ -224,6 +249,19 @@ class Tensor {
   void check_dtype(DType wanted) const;
   ImplPtr impl_;
 };
+
+// One index. A 0-d i64 tensor counts as a number; true and false add a dimension of size 1 or 0.
+struct TensorIndex {
+  template <class T>
+    requires std::integral<T>
+  TensorIndex(T i) : value(static_cast<std::conditional_t<std::is_same_v<T, bool>, bool, int64_t>>(i)) {}
+  TensorIndex(Slice range) : value(range) {}
+  TensorIndex(Ellipsis e) : value(e) {}
+  TensorIndex(NewAxis n) : value(n) {}
+  TensorIndex(const Tensor& t) : value(t) {}
+  std::variant<int64_t, bool, Slice, Ellipsis, NewAxis, Tensor> value;
+};
+const TensorIndex* IndexList::end() const { return p_ + n_; }
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 

@@ -85,7 +85,7 @@ ImplPtr make_external(void* data, const Meta& meta, std::function<void()> on_fre
 
 void TensorImpl::destroy() noexcept {
   if (grad_fn) grad_fn->release();
-  if (leaf) delete_leaf_state(leaf);
+  if (LeafState* state = leaf.load(std::memory_order_acquire)) delete_leaf_state(state);
   TensorImpl* viewed = base;
   Storage* bytes = storage;
   // A header that shares its storage's block is freed with it; its destructor has nothing left to do.

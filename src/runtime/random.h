@@ -10,6 +10,7 @@ namespace deft {
 struct PhiloxState {
   uint64_t seed = 0;
   uint64_t offset = 0;  // draws made so far; each draw of any size takes one
+  bool operator==(const PhiloxState&) const = default;
 };
 
 // Four 32-bit words for block `index` of draw `state`.

@@ -1,0 +1,74 @@
+// deft bench modes
+#include <fmt/format.h>
+
+#include "bench/builtin_models.h"
+#include "bench/interrupt.h"
+#include "bench/modes.h"
+#include "output.h"
+#include "runtime/parallel.h"
+#include "verbs.h"
+
+namespace deft::cli {
+
+namespace {
+
+struct Flags : CommonFlags {
+  std::vector<std::string> models;
+  int64_t batch = 0;
+};
+
+Presentation presentation_of(const bench::Report& report) {
+  int threads = report.machine["threads"];
+  Presentation p;
+  p.title = fmt::format("Grad modes on {}, {} thread{}", report.machine["cpu"].get<std::string>(), threads,
+                        threads == 1 ? "" : "s");
+  p.columns = {{"case", "model"},
+               {"batch", "batch"},
+               {"mode", "mode"},
+               {"pass", "pass"},
+               {"p50_ms", "p50 ms", 3},
+               {"p99_ms", "p99 ms", 3},
+               {"peak_mb", "peak MB", 2},
+               {"saved_for_backward_mb", "saved for backward MB", 2},
+               {"ratio_to_grad_forward", "x grad forward", 2},
+               {"note", "note"}};
+  p.notes = {"Time: compute only, inputs ready. Peak: all tensors, weights included. Saved: at the end of forward."};
+  return p;
+}
+
+}  // namespace
+
+std::function<int()> add_bench_modes(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  add_measure_flags(app, *flags, "Samples per row; default: at least 100, within 10 s for the whole run");
+  std::vector<std::string> names, summaries;
+  for (const bench::BuiltinModelInfo& info : bench::builtin_models()) {
+    names.emplace_back(info.name);
+    summaries.push_back(fmt::format("{}: {}; batch {}", info.name, info.summary, info.default_batch));
+  }
+  app.add_option("-m,--model", flags->models,
+                 fmt::format("Built-in models; default: all\n{}", fmt::join(summaries, "\n")))
+      ->delimiter(',')
+      ->check(one_of("model", names))
+      ->type_name(fmt::format("{}", fmt::join(names, ",")));
+  app.add_option("-b,--batch", flags->batch, "Batch size; default: each model's own")
+      ->check(whole_number(1, 65536))
+      ->type_name("N");
+  return [flags] {
+    bench::watch_for_interrupt();
+    if (flags->threads > 0) set_num_threads(flags->threads);
+    bench::ModesOptions options;
+    options.models = flags->models;
+    options.batch = flags->batch;
+    options.repeats = flags->repeats;
+    bench::Report report;
+    {
+      Progress progress("bench modes", flags->quiet);
+      options.progress = [&](const std::string& what) { progress.show(what); };
+      report = bench::measure_modes(options);
+    }
+    return print_report(report, *flags, presentation_of(report));
+  };
+}
+
+}  // namespace deft::cli

@@ -1,0 +1,69 @@
+// deft bench overhead
+#include <fmt/format.h>
+
+#include "bench/interrupt.h"
+#include "bench/overhead.h"
+#include "bench/peer.h"
+#include "output.h"
+#include "verbs.h"
+
+namespace deft::cli {
+
+namespace {
+
+struct Flags : CommonFlags {
+  bool no_peer = false;
+  std::string only;
+};
+
+Presentation presentation_of(const bench::Report& report) {
+  std::string peer;
+  for (const bench::Json& row : report.results) {
+    if (row["peer"].is_string()) peer = row["peer"];
+  }
+  Presentation p;
+  p.title = fmt::format("Cost of one eager op on {}, 1 thread", report.machine["cpu"].get<std::string>());
+  p.columns = {{"case", "case"},
+               {"mode", "mode"},
+               {"instructions_per_op", "instructions", 0},
+               {"ns_per_op", "ns", 0},
+               {"heap_allocs_per_op", "heap allocs", 2},
+               {"peer_ns_per_op", peer + " ns", 0},
+               {"peer_ratio", "times faster", 1}};
+  std::string counter = report.machine["instruction_counter"];
+  p.notes = {fmt::format("Per op, 8 floats where no size is named. Time: minimum of thread CPU time. Instructions: {}.",
+                         counter == "unavailable" ? "unavailable" : "exact, user space, by " + counter)};
+  return p;
+}
+
+}  // namespace
+
+std::function<int()> add_bench_overhead(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  flags->repeats = bench::OverheadOptions().repeats;
+  add_measure_flags(app, *flags,
+                    fmt::format("Batches of 0.5 ms per row, of which the fastest counts; default: {}", flags->repeats));
+  app.get_option("--threads")->description("Always 1 here")->check(whole_number(1, 1));
+  std::vector<std::string> names;
+  for (const bench::OverheadCase& c : bench::overhead_cases()) names.push_back(c.name);
+  app.add_option("-c,--case", flags->only, fmt::format("One case only: {}", fmt::join(names, ", ")))
+      ->check(one_of("case", names))
+      ->type_name("NAME");
+  app.add_flag("--no-peer", flags->no_peer, "Do not measure LibTorch, where it was found at build time");
+  return [flags] {
+    bench::watch_for_interrupt();
+    bench::OverheadOptions options;
+    options.repeats = flags->repeats;
+    options.only = flags->only;
+    if (!flags->no_peer) options.peer = bench::program_beside_this("deft-peer-libtorch");
+    bench::Report report;
+    {
+      Progress progress("bench overhead", flags->quiet);
+      options.progress = [&](const std::string& what) { progress.show(what); };
+      report = bench::measure_overhead(options);
+    }
+    return print_report(report, *flags, presentation_of(report));
+  };
+}
+
+}  // namespace deft::cli

@@ -1,0 +1,98 @@
+#include "output.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+
+#include "exit_code.h"
+#include "suggest.h"
+
+namespace deft::cli {
+
+namespace {
+
+void write_out(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw std::runtime_error("could not write the result to standard output");
+  }
+}
+
+bool use_color() {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) && !(no_color && *no_color) && !(term && std::string_view(term) == "dumb");
+}
+
+// The first line of a table is its header.
+std::string with_bold_header(const std::string& table) {
+  size_t end = table.find('\n');
+  return bold(table.substr(0, end)) + table.substr(end);
+}
+
+}  // namespace
+
+CLI::Validator one_of(const std::string& kind, std::vector<std::string> words) {
+  auto check = [kind, words = std::move(words)](std::string& word) {
+    bool known = std::find(words.begin(), words.end(), word) != words.end();
+    return known ? std::string() : unknown_message(kind, word, words);
+  };
+  return {check, ""};
+}
+
+CLI::Validator whole_number(int64_t low, int64_t high) {
+  auto check = [low, high](std::string& word) {
+    int64_t value = 0;
+    auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    bool good = error == std::errc() && end == word.data() + word.size() && low <= value && value <= high;
+    std::string range = low == high ? fmt::format("{}", low) : fmt::format("a whole number from {} to {}", low, high);
+    return good ? std::string() : fmt::format("found '{}', expected {}", word, range);
+  };
+  return {check, ""};
+}
+
+void add_common_flags(CLI::App& app, CommonFlags& flags) {
+  app.add_option("-o,--output", flags.format, "Form of the result; default: md")
+      ->check(one_of("output format", {"md", "json", "csv"}))
+      ->type_name("md|json|csv");
+  app.add_flag("-q,--quiet", flags.quiet, "No progress on stderr");
+}
+
+void add_measure_flags(CLI::App& app, CommonFlags& flags, const std::string& repeats_help) {
+  add_common_flags(app, flags);
+  app.add_option("-t,--threads", flags.threads, "Threads; default: what deft info says")
+      ->check(whole_number(1, 1024))
+      ->type_name("N");
+  app.add_option("-r,--repeats", flags.repeats, repeats_help)->check(whole_number(1, 1'000'000))->type_name("N");
+}
+
+std::string bold(const std::string& text) { return use_color() ? "\033[1m" + text + "\033[0m" : text; }
+
+Progress::Progress(std::string verb, bool quiet) : verb_(std::move(verb)), on_(!quiet && isatty(STDERR_FILENO)) {}
+Progress::~Progress() {
+  if (on_) std::fputs("\r\033[K", stderr);
+}
+void Progress::show(const std::string& what) const {
+  if (on_) fmt::print(stderr, "\r\033[K{}: {} ...", verb_, what);
+}
+
+int print_report(const bench::Report& report, const CommonFlags& flags, const Presentation& presentation) {
+  if (flags.format == "json") {
+    write_out(report.to_json().dump(2) + "\n");
+  } else if (flags.format == "csv") {
+    write_out(bench::to_csv(report.results));
+  } else {
+    std::string out = fmt::format("{}\n\n", presentation.title);
+    if (!report.results.empty())
+      out += with_bold_header(bench::to_markdown(report.results, presentation.columns)) + "\n";
+    for (const std::string& note : presentation.notes) out += note + "\n";
+    if (report.interrupted) out += "Interrupted: only what was measured until then.\n";
+    write_out(out);
+  }
+  return report.interrupted ? kInterrupted : kOk;
+}
+
+}  // namespace deft::cli

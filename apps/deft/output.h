@@ -1,0 +1,52 @@
+// What every verb shares: the common flags, the result on stdout, one line of progress on stderr.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+
+namespace deft::cli {
+
+struct CommonFlags {
+  std::string format = "md";
+  int threads = 0;  // 0: chosen by the library
+  int repeats = 0;  // 0: chosen by the verb
+  bool quiet = false;
+};
+// -o and -q for every verb; -t and -r for those that measure.
+void add_common_flags(CLI::App& app, CommonFlags& flags);
+void add_measure_flags(CLI::App& app, CommonFlags& flags, const std::string& repeats_help);
+
+// Accepts only the given words; the error names the nearest.
+CLI::Validator one_of(const std::string& kind, std::vector<std::string> words);
+CLI::Validator whole_number(int64_t low, int64_t high);
+
+// Bold where stdout is a terminal and NO_COLOR is not set; otherwise the text itself.
+std::string bold(const std::string& text);
+
+// One line, rewritten in place; silent with -q and where stderr is not a terminal.
+class Progress {
+ public:
+  Progress(std::string verb, bool quiet);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void show(const std::string& what) const;
+
+ private:
+  std::string verb_;
+  bool on_;
+};
+
+// Writes a report in the chosen format: title, table and notes for md. Returns the exit code.
+struct Presentation {
+  std::string title;
+  std::vector<bench::Column> columns;
+  std::vector<std::string> notes;
+};
+int print_report(const bench::Report& report, const CommonFlags& flags, const Presentation& presentation);
+
+}  // namespace deft::cli

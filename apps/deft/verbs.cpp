@@ -1,0 +1,14 @@
+#include "verbs.h"
+
+namespace deft::cli {
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> table = {
+      {"", "info", "What this machine is, and what is fast on it", add_info},
+      {"bench", "modes", "Built-in models under grad, no_grad and inference_mode: latency and memory", add_bench_modes},
+      {"bench", "overhead", "Cost of one eager op: instructions, time, allocations", add_bench_overhead},
+  };
+  return table;
+}
+
+}  // namespace deft::cli

@@ -1,0 +1,31 @@
+#include "bench/machine.h"
+
+#include "runtime/cpu_info.h"
+#include "runtime/parallel.h"
+
+namespace deft::bench {
+
+BuildInfo build_info() { return {DEFT_VERSION, DEFT_COMMIT, DEFT_BUILD_TYPE, DEFT_COMPILER, DEFT_FLAGS}; }
+
+Json machine_json() {
+  CpuInfo cpu = cpu_info();
+  BuildInfo build = build_info();
+  return {
+      {"cpu", cpu.model},
+      {"arch", cpu.architecture},
+      {"features", cpu.features},
+      {"logical_cpus", cpu.logical_cpus},
+      {"physical_cores", cpu.physical_cores},
+      {"threads", num_threads()},
+      {"cgroup_quota_cpus", thread_choice().cgroup_quota},
+      {"governor", cpu.governor.empty() ? "unknown" : cpu.governor},
+      {"gpu", nullptr},
+      {"compiler", build.compiler},
+      {"flags", build.flags},
+      {"build_type", build.build_type},
+      {"version", build.version},
+      {"commit", build.commit},
+  };
+}
+
+}  // namespace deft::bench

@@ -1,0 +1,95 @@
+#include "bench/peer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "bench/machine.h"
+
+namespace deft::bench {
+
+namespace {
+
+// Writing to a peer that has ended must be an error, not the end of this program.
+class IgnoreBrokenPipe {
+ public:
+  IgnoreBrokenPipe() : old_(signal(SIGPIPE, SIG_IGN)) {}
+  ~IgnoreBrokenPipe() { signal(SIGPIPE, old_); }
+  IgnoreBrokenPipe(const IgnoreBrokenPipe&) = delete;
+  IgnoreBrokenPipe& operator=(const IgnoreBrokenPipe&) = delete;
+
+ private:
+  void (*old_)(int);
+};
+
+}  // namespace
+
+std::unique_ptr<Peer> Peer::start(const std::string& program) {
+  int down[2], up[2];
+  if (program.empty() || pipe2(down, O_CLOEXEC) != 0) return nullptr;
+  if (pipe2(up, O_CLOEXEC) != 0) {
+    close(down[0]);
+    close(down[1]);
+    return nullptr;
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, down[0], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, up[1], STDOUT_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // Ctrl-C is for us; the peer ends with its input
+  char* arguments[] = {const_cast<char*>(program.c_str()), const_cast<char*>("--serve"), nullptr};
+  pid_t pid = -1;
+  int error = posix_spawn(&pid, program.c_str(), &actions, &attributes, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  close(down[0]);
+  close(up[1]);
+
+  std::unique_ptr<Peer> peer(new Peer);
+  peer->to_peer_ = down[1];
+  peer->from_peer_ = up[0];
+  if (error != 0) return nullptr;
+  peer->process_ = pid;
+  Json hello = Json::parse(peer->ask(""), nullptr, false);
+  if (!hello.contains("peer")) return nullptr;
+  peer->name_ = hello["peer"];
+  return peer;
+}
+
+Peer::~Peer() {
+  close(to_peer_);  // its input ends, and so does it
+  close(from_peer_);
+  if (process_ > 0) waitpid(process_, nullptr, 0);
+}
+
+std::optional<double> Peer::ns_per_op(const std::string& case_name, const std::string& mode, int batches) {
+  Json answer = Json::parse(ask(fmt::format("{}\t{}\t{}", case_name, mode, batches)), nullptr, false);
+  if (!answer.contains("ns_per_op") || !answer["ns_per_op"].is_number()) return {};
+  return answer["ns_per_op"].get<double>();
+}
+
+std::string Peer::ask(const std::string& request) {
+  IgnoreBrokenPipe guard;
+  std::string line = request + "\n";
+  if (write(to_peer_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return {};
+  std::string answer;
+  for (char c = 0; read(from_peer_, &c, 1) == 1 && c != '\n';) answer += c;
+  return answer;
+}
+
+std::string program_beside_this(const std::string& name) {
+  std::error_code error;
+  std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  std::filesystem::path path = self.parent_path() / name;
+  return access(path.c_str(), X_OK) == 0 ? path.string() : std::string();
+}
+
+}  // namespace deft::bench

@@ -1,0 +1,134 @@
+#include "kernels/cpu/axis_map.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/gemm_internal.h"
+#include "runtime/limits.h"
+#include "runtime/parallel.h"
+
+namespace deft::cpu::detail {
+namespace {
+
+constexpr int64_t kGrain = 16 * 1024;
+constexpr int64_t kStackLine = 1024;
+
+template <class T>
+void copy_line(const T* x, const int64_t* map, int64_t n, T fill, T* y) {
+  for (int64_t i = 0; i < n;) {
+    if (map[i] < 0) {
+      y[i++] = fill;
+      continue;
+    }
+    int64_t run = 1;  // neighbours that stay neighbours
+    while (i + run < n && map[i + run] == map[i] + run) ++run;
+    std::memcpy(y + i, x + map[i], static_cast<size_t>(run) * sizeof(T));
+    i += run;
+  }
+}
+
+// One output line: rows of the input combined along z and y first, then along x.
+template <class T, class Acc>
+void sum_line(const AxisSum& sz, const AxisSum& sy, const AxisSum& sx, int64_t z, int64_t y, int64_t inner,
+              const T* from, Acc* line, T* to) {
+  const int64_t width = sx.in() * inner;
+  std::fill_n(line, width, Acc(0));
+  for (int64_t a = sz.begin(z); a < sz.end(z); ++a) {
+    for (int64_t b = sy.begin(y); b < sy.end(y); ++b) {
+      const Acc w = static_cast<Acc>(sz.weight(a) * sy.weight(b));
+      const T* row = from + (sz.index(a) * sy.in() + sy.index(b)) * width;
+      for (int64_t i = 0; i < width; ++i) line[i] += w * widen(row[i]);
+    }
+  }
+  for (int64_t o = 0; o < sx.out(); ++o) {
+    for (int64_t c = 0; c < inner; ++c) {
+      Acc sum = 0;
+      for (int64_t t = sx.begin(o); t < sx.end(o); ++t) {
+        sum += static_cast<Acc>(sx.weight(t)) * line[sx.index(t) * inner + c];
+      }
+      to[o * inner + c] = static_cast<T>(sum);
+    }
+  }
+}
+
+template <class T>
+void apply_typed(const AxisSum& sz, const AxisSum& sy, const AxisSum& sx, int64_t outer, int64_t inner, const T* from,
+                 T* to) {
+  using Acc = accumulate_t<T>;
+  const int64_t width = sx.in() * inner, out_width = sx.out() * inner, lines = outer * sz.out() * sy.out();
+  if (lines * out_width == 0) return;
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, 2 * (width + out_width)));
+  parallel_for(0, lines, grain, [&](int64_t begin, int64_t end) {
+    Acc stack[kStackLine];
+    Workspace<Acc> heap(width > kStackLine ? width : 0);
+    Acc* line = width > kStackLine ? heap.data() : stack;
+    for (int64_t l = begin; l < end; ++l) {
+      const int64_t y = l % sy.out(), z = l / sy.out() % sz.out(), plane = l / (sy.out() * sz.out());
+      sum_line(sz, sy, sx, z, y, inner, from + plane * sz.in() * sy.in() * width, line, to + l * out_width);
+    }
+  });
+}
+
+}  // namespace
+
+AxisSum::AxisSum(const AxisSum& of, bool transposed)
+    : AxisSum(transposed ? of.out_ : of.in_, transposed ? of.in_ : of.out_, of.count_) {
+  count_ = of.count_;
+  if (!transposed) {
+    std::copy_n(of.start_.data(), of.out_ + 1, start_.data());
+    std::copy_n(of.index_.data(), count_, index_.data());
+    std::copy_n(of.weight_.data(), count_, weight_.data());
+    return;
+  }
+  std::fill_n(start_.data(), out_ + 1, int64_t{0});
+  for (int64_t t = 0; t < count_; ++t) ++start_[of.index_[t] + 1];
+  for (int64_t o = 0; o < out_; ++o) start_[o + 1] += start_[o];
+  Workspace<int64_t> next(out_);
+  std::copy_n(start_.data(), out_, next.data());
+  for (int64_t o = 0; o < of.out_; ++o) {
+    for (int64_t t = of.begin(o); t < of.end(o); ++t) {
+      const int64_t at = next[of.index_[t]]++;
+      index_[at] = o;
+      weight_[at] = of.weight_[t];
+    }
+  }
+}
+
+void map_copy(DType dtype, int ndim, const int64_t* in, const int64_t* out, const int64_t* const* maps,
+              const void* fill, const void* x, void* y) {
+  if (ndim == 0) return std::memcpy(y, x, size_of(dtype)), void();
+  const int64_t width = out[ndim - 1];
+  int64_t lines = 1;
+  for (int d = 0; d + 1 < ndim; ++d) lines *= out[d];
+  if (lines * width == 0) return;
+  dispatch_bits(dtype, [&]<class T>() {
+    T value = 0;
+    if (fill) std::memcpy(&value, fill, sizeof(T));
+    parallel_for(0, lines, std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
+      for (int64_t l = begin; l < end; ++l) {
+        int64_t at[kMaxDims], rest = l, from = 0;
+        for (int d = ndim - 2; d >= 0; --d) at[d] = rest % out[d], rest /= out[d];
+        bool inside = true;
+        for (int d = 0; d + 1 < ndim; ++d) {
+          const int64_t i = maps[d][at[d]];
+          inside = inside && i >= 0;
+          from = from * in[d] + i;
+        }
+        T* to = static_cast<T*>(y) + l * width;
+        if (inside) {
+          copy_line(static_cast<const T*>(x) + from * in[ndim - 1], maps[ndim - 1], width, value, to);
+        } else {
+          std::fill_n(to, width, value);
+        }
+      }
+    });
+  });
+}
+
+void apply_sums(DType dtype, const AxisSum& z, const AxisSum& y, const AxisSum& x, int64_t outer, int64_t inner,
+                const void* from, void* to) {
+  dispatch_floating(
+      dtype, [&]<class T>() { apply_typed(z, y, x, outer, inner, static_cast<const T*>(from), static_cast<T*>(to)); });
+}
+
+}  // namespace deft::cpu::detail

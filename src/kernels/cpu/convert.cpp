@@ -1,0 +1,41 @@
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/convert.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "hwy/highway.h"
+#include "kernels/cpu/convert-inl.h"
+#include "kernels/cpu/elementwise.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace deft::cpu::HWY_NAMESPACE {
+namespace {
+
+using ConvertFn = void (*)(const void* src, void* dst, size_t n);
+
+#define DEFT_ROW(From)                                                                                        \
+  {convert_range<float, From>,   convert_range<double, From>,  convert_range<BFloat16, From>,                 \
+   convert_range<Half, From>,    convert_range<int8_t, From>,  convert_range<uint8_t, From>,                  \
+   convert_range<int32_t, From>, convert_range<int64_t, From>, convert_range<bool, From>}
+constexpr ConvertFn kConvert[kDTypeCount][kDTypeCount] = {
+    DEFT_ROW(float),  DEFT_ROW(double),  DEFT_ROW(BFloat16), DEFT_ROW(Half), DEFT_ROW(int8_t),
+    DEFT_ROW(uint8_t), DEFT_ROW(int32_t), DEFT_ROW(int64_t),  DEFT_ROW(bool)};
+#undef DEFT_ROW
+
+void convert_any(const void* src, int from, void* dst, int to, size_t n) { kConvert[from][to](src, dst, n); }
+
+}  // namespace
+}  // namespace deft::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace deft::cpu {
+HWY_EXPORT(convert_any);
+
+void convert(const void* src, DType from, void* dst, DType to, size_t n) {
+  HWY_DYNAMIC_DISPATCH(convert_any)(src, static_cast<int>(from), dst, static_cast<int>(to), n);
+}
+
+}  // namespace deft::cpu
+#endif  // HWY_ONCE

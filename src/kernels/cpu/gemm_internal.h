@@ -1,0 +1,80 @@
+// Between the parts of gemm: typed calls, the SIMD entry points, the blocked driver.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kernels/cpu/gemm.h"
+#include "runtime/half.h"
+
+namespace deft::cpu::detail {
+
+// GemmCall with types. The bias may run along rows, so that a call can be transposed.
+template <class T>
+struct TypedGemm {
+  int64_t m, n, k;
+  const T* a;
+  int64_t a_row, a_col;
+  const T* b;
+  int64_t b_row, b_col;
+  T* c;
+  int64_t c_row, c_col;
+  bool accumulate;
+  const T* bias;
+  bool bias_on_rows;
+
+  TypedGemm transposed() const {
+    return {n, m, k, b, b_col, b_row, a, a_col, a_row, c, c_col, c_row, accumulate, bias, !bias_on_rows};
+  }
+};
+
+inline float widen(float x) { return x; }
+inline double widen(double x) { return x; }
+inline float widen(BFloat16 x) { return x; }
+inline float widen(Half x) {
+#if defined(__aarch64__)
+  return static_cast<float>(std::bit_cast<__fp16>(x.bits));
+#else
+  return x;
+#endif
+}
+
+// c(i, j) = value + what the epilogue asks for. `add` is whether the old c counts.
+template <class T, class Acc>
+inline void finish(const TypedGemm<T>& g, int64_t i, int64_t j, Acc value, bool add) {
+  T& out = g.c[i * g.c_row + j * g.c_col];
+  if (g.bias) value += widen(g.bias[g.bias_on_rows ? i : j]);
+  if (add) value += widen(out);
+  out = static_cast<T>(value);
+}
+
+// One register tile: c[mr x nr] (+)= a panel * b panel. Panels hold mr (nr) values per step of k.
+template <class T>
+struct MicroKernel {
+  int64_t mr, nr;
+  void (*tile)(int64_t k, const T* a, const T* b, T* c, int64_t c_row, bool add);
+};
+MicroKernel<float> micro_kernel(float);
+MicroKernel<double> micro_kernel(double);
+
+// Products too small or too narrow to pack. Columns [j0, j1) are computed; j0 is a multiple of kDirectBlock, so that
+// which element meets which code path does not depend on the split.
+inline constexpr int64_t kDirectBlock = 64;
+inline constexpr int64_t kDirectMaxK = 4096;  // dot form with a strided a: its row is copied to the stack
+enum class DirectForm { none, rows /* b_col == 1 */, dots /* b_row == 1 */, strided };
+void gemm_direct(const TypedGemm<float>& g, DirectForm form, int64_t j0, int64_t j1);
+void gemm_direct(const TypedGemm<double>& g, DirectForm form, int64_t j0, int64_t j1);
+void gemm_direct(const TypedGemm<BFloat16>& g, DirectForm form, int64_t j0, int64_t j1);
+void gemm_direct(const TypedGemm<Half>& g, DirectForm form, int64_t j0, int64_t j1);
+
+// Packs panels and runs register tiles, in parallel over a grid of blocks of c.
+template <class T>
+void gemm_packed(const TypedGemm<T>& g);
+extern template void gemm_packed(const TypedGemm<float>&);
+extern template void gemm_packed(const TypedGemm<double>&);
+extern template void gemm_packed(const TypedGemm<BFloat16>&);
+extern template void gemm_packed(const TypedGemm<Half>&);
+
+void gemm_integer(const GemmCall& call);
+
+}  // namespace deft::cpu::detail

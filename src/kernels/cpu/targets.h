@@ -1,0 +1,9 @@
+// The SIMD targets Deft is built for. Include before any Highway header.
+// x86-64: SSE4, AVX2, AVX3 (AVX-512) over a scalar baseline; aarch64: NEON. SVE vectors have no compile-time size, so
+// they cannot be members of a class such as Vec<T>.
+#pragma once
+
+#ifdef HWY_DISABLED_TARGETS
+#error "include kernels/cpu/targets.h before Highway"
+#endif
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_SSSE3 | HWY_AVX3_DL)

@@ -1,0 +1,247 @@
+// Activations: elementwise ops of one tensor. Adding one: a struct here, a line in activation.def, nothing else.
+#pragma once
+
+#include "ops/unary_op.h"
+
+namespace deft {
+
+namespace domains {
+inline constexpr Domain kWide{.low = -6, .high = 6};
+inline constexpr Domain kKinkAtOne{.low = -3, .high = 3, .away_from = 1, .period = 2};
+inline constexpr Domain kKinkAtHalf{.low = -3, .high = 3, .away_from = 0.5, .period = 1};
+inline constexpr Domain kKinkAtThree{.low = -5, .high = 5, .away_from = 3, .period = 6};
+inline constexpr Domain kKinkAtSix{.low = -3, .high = 9, .away_from = 0, .period = 6};
+}  // namespace domains
+
+DEFT_UNARY_FLOATING(Sigmoid, unary_info("sigmoid", kAllTypes, output(), {"Sigmoid", 13}), domains::kWide, sigmoid(x),
+                    g*(V(1) - y) * y)
+DEFT_UNARY_SAME(LogSigmoid, unary_info("log_sigmoid", kFloats, input(0)), domains::kWide,
+                min(x, V(0)) - log1p(exp(-abs(x))), g* sigmoid(-x))
+DEFT_UNARY_SAME(Relu, unary_info("relu", kNumbers, output(), {"Relu", 14}), domains::kAwayFromZero, max(x, V(0)),
+                select(y <= V(0), V(0), g))
+DEFT_UNARY_SAME(Relu6, unary_info("relu6", kNumbers, input(0)), domains::kKinkAtSix, min(max(x, V(0)), V(6)),
+                select((x <= V(0)) | (x >= V(6)), V(0), g))
+// Scale and alpha that keep mean 0 and variance 1 (Klambauer et al., 2017).
+inline constexpr double kSeluScale = 1.0507009873554804934193349852946;
+inline constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
+DEFT_UNARY_SAME(Selu, unary_info("selu", kFloats, input(0), {"Selu", 6}), domains::kAwayFromZero,
+                V(kSeluScale) * select(x > V(0), x, V(kSeluAlpha) * expm1(min(x, V(0)))),
+                V(kSeluScale) * g * select(x > V(0), V(1), V(kSeluAlpha) * exp(min(x, V(0)))))
+DEFT_UNARY_SAME(Silu, unary_info("silu", kFloats, input(0)), domains::kWide, x* sigmoid(x),
+                g* sigmoid(x) * (V(1) + x * (V(1) - sigmoid(x))))
+struct Mish {
+  static constexpr OpInfo info = unary_info("mish", kFloats, input(0), {"Mish", 18});
+  static constexpr ResultType result = ResultType::same;
+  static constexpr Domain domain = domains::kWide;
+  // tanh(softplus(x)); log1p(exp(x)) without overflow.
+  template <class V>
+  DEFT_HD static V gate(V x) {
+    using namespace math;
+    return tanh(max(x, V(0)) + log1p(exp(-abs(x))));
+  }
+  DEFT_UNARY_FORWARD(x* gate(x))
+  DEFT_UNARY_GRADIENT(Mish, g*(gate(x) + x * sigmoid(x) * (V(1) - gate(x) * gate(x))))
+};
+DEFT_UNARY_SAME(Softsign, unary_info("softsign", kFloats, input(0), {"Softsign", 1}), domains::kReal,
+                x / (V(1) + abs(x)), g / ((V(1) + abs(x)) * (V(1) + abs(x))))
+DEFT_UNARY_SAME(Tanhshrink, unary_info("tanhshrink", kFloats, input(0)), domains::kReal, x - tanh(x),
+                g* tanh(x) * tanh(x))
+DEFT_UNARY_SAME(Hardsigmoid, unary_info("hardsigmoid", kFloats, input(0), {"HardSigmoid", 6}), domains::kKinkAtThree,
+                min(max(x + V(3), V(0)), V(6)) / V(6), select((x > V(-3)) & (x < V(3)), g / V(6), V(0)))
+DEFT_UNARY_SAME(Hardswish, unary_info("hardswish", kFloats, input(0), {"HardSwish", 14}), domains::kKinkAtThree,
+                x* min(max(x + V(3), V(0)), V(6)) / V(6),
+                select(x <= V(-3), V(0), select(x < V(3), g*(x / V(3) + V(0.5)), g)))
+
+// ---- With parameters
+#define DEFT_ACTIVATION_BODY(Type, name, domain_, onnx_)                     \
+  static constexpr OpInfo info = unary_info(name, kFloats, input(0), onnx_); \
+  static constexpr ResultType result = ResultType::same;                     \
+  static constexpr Domain domain = domain_;                                  \
+  static void vjp(VjpContext& c) { detail::unary_vjp<Type>(c); }             \
+  template <class V>                                                         \
+  DEFT_HD static V fwd(V x, const Params& p)
+
+#define DEFT_ACTIVATION_GRAD \
+  template <class V>         \
+  DEFT_HD static V grad(V g, V x, V, const Params& p)
+
+struct LeakyRelu {
+  struct Params {
+    double slope = 0.01;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(LeakyRelu, "leaky_relu", domains::kAwayFromZero, OnnxName("LeakyRelu", 16)) {
+    using namespace math;
+    return select(x > V(0), x, x * V(p.slope));
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    return select(x > V(0), g, g * V(p.slope));
+  }
+};
+
+struct Elu {
+  struct Params {
+    double alpha = 1;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(Elu, "elu", domains::kAwayFromZero, OnnxName("Elu", 6)) {
+    using namespace math;
+    return select(x > V(0), x, V(p.alpha) * expm1(min(x, V(0))));
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    return select(x > V(0), g, g * V(p.alpha) * exp(min(x, V(0))));
+  }
+};
+
+struct Celu {
+  struct Params {
+    double alpha = 1;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(Celu, "celu", domains::kAwayFromZero, OnnxName("Celu", 12)) {
+    using namespace math;
+    return select(x > V(0), x, V(p.alpha) * expm1(min(x / V(p.alpha), V(0))));
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    return select(x > V(0), g, g * exp(min(x / V(p.alpha), V(0))));
+  }
+};
+
+// x times the normal distribution function of x: exact (erf), or its tanh approximation.
+enum class GeluApproximation : uint8_t { none, tanh };
+struct Gelu {
+  struct Params {
+    GeluApproximation approximate = GeluApproximation::none;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(Gelu, "gelu", domains::kReal, OnnxName("Gelu", 20)) {
+    using namespace math;
+    if (p.approximate == GeluApproximation::none) return V(0.5) * x * (V(1) + erf(x * V(kInvSqrt2)));
+    return V(0.5) * x * (V(1) + tanh(inner(x)));
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    if (p.approximate == GeluApproximation::none) {
+      V density = V(kInvSqrt2Pi) * exp(V(-0.5) * x * x);
+      return g * (V(0.5) * (V(1) + erf(x * V(kInvSqrt2))) + x * density);
+    }
+    V t = tanh(inner(x));
+    V slope = V(kSqrt2OverPi) * (V(1) + V(3 * kCubic) * x * x);
+    return g * (V(0.5) * (V(1) + t) + V(0.5) * x * (V(1) - t * t) * slope);
+  }
+
+ private:
+  static constexpr double kInvSqrt2 = 0.70710678118654752440, kInvSqrt2Pi = 0.39894228040143267794;
+  static constexpr double kSqrt2OverPi = 0.79788456080286535588, kCubic = 0.044715;
+  template <class V>
+  DEFT_HD static V inner(V x) {
+    return V(kSqrt2OverPi) * (x + V(kCubic) * x * x * x);
+  }
+};
+
+struct Softplus {
+  struct Params {
+    double beta = 1, threshold = 20;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(Softplus, "softplus", domains::kWide, OnnxName("Softplus", 1)) {
+    using namespace math;
+    V z = x * V(p.beta);
+    return select(z > V(p.threshold), x, (max(z, V(0)) + log1p(exp(-abs(z)))) / V(p.beta));
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    V z = x * V(p.beta);
+    return select(z > V(p.threshold), g, g * sigmoid(z));
+  }
+};
+
+struct Hardtanh {
+  struct Params {
+    double low = -1, high = 1;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(Hardtanh, "hardtanh", domains::kKinkAtOne, OnnxName("Clip", 13)) {
+    using namespace math;
+    return min(max(x, V(p.low)), V(p.high));
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    return select((x <= V(p.low)) | (x >= V(p.high)), V(0), g);
+  }
+};
+
+struct Hardshrink {
+  struct Params {
+    double lambda = 0.5;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(Hardshrink, "hardshrink", domains::kKinkAtHalf, OnnxName("Shrink", 9)) {
+    using namespace math;
+    return select((x >= V(-p.lambda)) & (x <= V(p.lambda)), V(0), x);
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    return select((x >= V(-p.lambda)) & (x <= V(p.lambda)), V(0), g);
+  }
+};
+
+struct Softshrink {
+  struct Params {
+    double lambda = 0.5;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(Softshrink, "softshrink", domains::kKinkAtHalf, OnnxName("Shrink", 9)) {
+    using namespace math;
+    V lambda = V(p.lambda);
+    return select(x > lambda, x - lambda, select(x < -lambda, x + lambda, x * V(0)));  // NaN stays
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    return select((x >= V(-p.lambda)) & (x <= V(p.lambda)), V(0), g);
+  }
+};
+
+// x where x > threshold, else value.
+struct Threshold {
+  struct Params {
+    double threshold = 0, value = 0;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(Threshold, "threshold", domains::kKinkAtHalf, OnnxName()) {
+    using namespace math;
+    return select(x <= V(p.threshold), V(p.value), x);
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    return select(x <= V(p.threshold), V(0), g);
+  }
+};
+#undef DEFT_ACTIVATION_BODY
+#undef DEFT_ACTIVATION_GRAD
+
+// The functions with parameters; the others are declared in ops/unary.h. A trailing _ writes into x.
+Tensor leaky_relu(const Tensor& x, double slope = 0.01, Site site = Site::current());
+Tensor& leaky_relu_(Tensor& x, double slope = 0.01, Site site = Site::current());
+Tensor elu(const Tensor& x, double alpha = 1, Site site = Site::current());
+Tensor& elu_(Tensor& x, double alpha = 1, Site site = Site::current());
+Tensor celu(const Tensor& x, double alpha = 1, Site site = Site::current());
+Tensor& celu_(Tensor& x, double alpha = 1, Site site = Site::current());
+Tensor gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::none, Site site = Site::current());
+Tensor& gelu_(Tensor& x, GeluApproximation approximate = GeluApproximation::none, Site site = Site::current());
+// Linear where beta x > threshold.
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20, Site site = Site::current());
+Tensor& softplus_(Tensor& x, double beta = 1, double threshold = 20, Site site = Site::current());
+Tensor hardtanh(const Tensor& x, double min = -1, double max = 1, Site site = Site::current());
+Tensor& hardtanh_(Tensor& x, double min = -1, double max = 1, Site site = Site::current());
+Tensor hardshrink(const Tensor& x, double lambda = 0.5, Site site = Site::current());
+Tensor& hardshrink_(Tensor& x, double lambda = 0.5, Site site = Site::current());
+Tensor softshrink(const Tensor& x, double lambda = 0.5, Site site = Site::current());
+Tensor& softshrink_(Tensor& x, double lambda = 0.5, Site site = Site::current());
+Tensor threshold(const Tensor& x, double threshold, double value, Site site = Site::current());
+Tensor& threshold_(Tensor& x, double threshold, double value, Site site = Site::current());
+
+}  // namespace deft

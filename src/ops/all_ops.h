@@ -1,0 +1,23 @@
+// Every op's header.
+#pragma once
+
+#include "ops/attention.h"
+#include "ops/binary.h"
+#include "ops/conv.h"
+#include "ops/copy.h"
+#include "ops/creation.h"
+#include "ops/cumulative.h"
+#include "ops/matmul.h"
+#include "ops/norm.h"
+#include "ops/index.h"
+#include "ops/shape_ops.h"
+#include "ops/loss.h"
+#include "ops/pool.h"
+#include "ops/resize.h"
+#include "ops/sort.h"
+#include "ops/random.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "ops/ternary.h"
+#include "ops/unary.h"
+#include "ops/view.h"

@@ -1,0 +1,53 @@
+#include "ops/binary.h"
+
+#include "ops/creation.h"
+
+namespace deft {
+
+namespace detail {
+
+namespace {
+Tensor to_tensor(const TensorExpr& e, const Tensor& like) {
+  return e.is_number() ? full_like(like, e.number()) : e.tensor();
+}
+}  // namespace
+
+template <class Op>
+void binary_vjp(VjpContext& c) {
+  if constexpr (requires { Op::vjp(c); }) {
+    constexpr auto uses = Op::info.uses;
+    uint16_t needed = static_cast<uint16_t>((c.needs(0) ? uses[0] : 0) | (c.needs(1) ? uses[1] : 0));
+    TensorExpr g(c.grad());
+    TensorExpr a = needed & input(0) ? TensorExpr(c.saved_input(0)) : TensorExpr(0);
+    TensorExpr b = needed & input(1) ? TensorExpr(c.saved_input(1)) : TensorExpr(0);
+    TensorExpr y = needed & output(0) ? TensorExpr(c.saved_output(0)) : TensorExpr(0);
+    if (c.needs(0)) c.grad_in(0) = to_tensor(Op::grad_a(g, a, b, y), c.grad());
+    if (c.needs(1)) c.grad_in(1) = to_tensor(Op::grad_b(g, a, b, y), c.grad());
+  }
+}
+#define DEFT_BINARY(Type, function) template void binary_vjp<Type>(VjpContext&);
+#include "ops/binary.def"
+#undef DEFT_BINARY
+
+}  // namespace detail
+
+#define DEFT_BINARY(Type, function)                                            \
+  Tensor function(const Tensor& a, const Tensor& b, Site site) {               \
+    return elementwise::binary(op_def<Type>, a, b, site);                      \
+  }                                                                            \
+  Tensor function(const Tensor& a, Scalar b, Site site) {                      \
+    return elementwise::binary(op_def<Type>, a, wrap_number(b), site);         \
+  }                                                                            \
+  Tensor function(Scalar a, const Tensor& b, Site site) {                      \
+    return elementwise::binary(op_def<Type>, wrap_number(a), b, site);         \
+  }                                                                            \
+  Tensor& function##_(Tensor& a, const Tensor& b, Site site) {                 \
+    return elementwise::binary_inplace(op_def<Type>, a, b, site);              \
+  }                                                                            \
+  Tensor& function##_(Tensor& a, Scalar b, Site site) {                        \
+    return elementwise::binary_inplace(op_def<Type>, a, wrap_number(b), site); \
+  }
+#include "ops/binary.def"
+#undef DEFT_BINARY
+
+}  // namespace deft

@@ -1,0 +1,403 @@
+// Group, batch and instance norm.
+#include <cmath>
+
+#include "base/check.h"
+#include "core/describe.h"
+#include "core/grad_mode.h"
+#include "kernels/cpu/channels.h"
+#include "ops/norm_common.h"
+#include "ops/operand.h"
+#include "ops/reduce.h"
+#include "ops/reduce_common.h"
+
+namespace deft {
+
+using namespace norms;
+using reduction::laid_out_as;
+
+namespace {
+
+struct Channels {
+  int64_t images, channels, space;
+  explicit Channels(const Shape& sizes) : images(sizes[0]), channels(sizes[1]), space(1) {
+    for (int i = 2; i < sizes.size(); ++i) space *= sizes[i];
+  }
+};
+
+void check_rank(const Meta& x, const char* op) {
+  DEFT_CHECK(x.rank() >= 2, ShapeError, "{}: the input has shape {}, expected N,C or N,C,spatial", op,
+             to_string(x.sizes));
+}
+
+Meta layout_of(const Meta& x) {
+  Meta m = Meta::dense(x.sizes, x.dtype, x.device);
+  if (!x.contiguous && x.is_channels_last()) m.set_strides(channels_last_strides(x.sizes));
+  return m;
+}
+
+// `m` is dense as layout_of() makes it. Batch norm need not tell images apart where channels come last.
+cpu::ChannelsView view_of(const Meta& m, bool merge_images) {
+  Channels s(m.sizes);
+  bool last = !m.contiguous || s.space == 1;
+  if (last && merge_images) return {m.dtype, 1, s.channels, s.images * s.space, true};
+  return {m.dtype, s.images, s.channels, s.space, last};
+}
+
+// Small per-channel vectors are handled as f64.
+using Numbers = std::vector<double>;
+size_t at(int64_t i) { return static_cast<size_t>(i); }
+
+Numbers read(const Tensor& t, int64_t n, double missing) {
+  Numbers v(at(n), missing);
+  if (!t.defined()) return v;
+  Tensor wide(make_tensor(Meta::dense(t.sizes(), DType::f64, t.device())));
+  copy_values(t, wide);
+  std::copy_n(wide.data<double>(), n, v.data());
+  return v;
+}
+void write(const Numbers& v, const Tensor& to) {
+  Tensor wide(make_tensor(Meta::dense(to.sizes(), DType::f64, to.device())));
+  std::copy_n(v.data(), to.numel(), wide.data<double>());
+  copy_values(wide, to);
+}
+Tensor optional_input(const KernelCall& c, int i) { return c.has(i) ? c.in(i) : Tensor(); }
+
+struct Moments {
+  double count = 0, mean = 0, squares = 0;
+  void merge(double n, double other_mean, double other_squares) {
+    double total = count + n, delta = other_mean - mean;
+    mean += delta * (n / total);
+    squares += other_squares + delta * delta * (count * (n / total));
+    count = total;
+  }
+};
+
+// Moments of the planes of each group; group(plane) says which.
+template <class F>
+std::vector<Moments> moments(const cpu::ChannelsView& v, const Tensor& x, int64_t groups, F&& group) {
+  std::vector<Moments> all(at(groups));
+  if (x.numel() == 0) return all;
+  Numbers mean(at(v.n * v.c)), squares(mean.size());
+  cpu::plane_moments(v, x.data_ptr(), mean.data(), squares.data());
+  for (int64_t p = 0; p < v.n * v.c; ++p)
+    all[at(group(p))].merge(static_cast<double>(v.s), mean[at(p)], squares[at(p)]);
+  return all;
+}
+double rstd_of(const Moments& m, double eps) { return m.count ? 1 / std::sqrt(m.squares / m.count + eps) : 0; }
+
+// y = (x - mean) * rstd * weight + bias with statistics per group.
+template <class F>
+void normalize(const cpu::ChannelsView& v, const Tensor& x, const Numbers& mean, const Numbers& rstd,
+               const Numbers& weight, const Numbers& bias, F&& group, const Tensor& y) {
+  Numbers scale(at(v.n * v.c)), center(scale.size()), offset(scale.size());
+  for (int64_t p = 0; p < v.n * v.c; ++p) {
+    size_t k = at(group(p)), channel = at(p % v.c);
+    scale[at(p)] = rstd[k] * weight[channel];
+    center[at(p)] = mean[k];
+    offset[at(p)] = bias[channel];
+  }
+  cpu::plane_map(v, nullptr, x.data_ptr(), {nullptr, scale.data(), center.data(), offset.data()}, y.data_ptr());
+}
+
+// The backward pass of both norms. Groups have `count` elements; `moving`: the statistics depend on x.
+template <class F>
+void backward(KernelCall& c, const cpu::ChannelsView& v, int64_t groups, double count, uint8_t wanted, bool moving,
+              F&& group) {
+  Tensor x = laid_out_as(c.in(1), layout_of(c.in(1).meta()));
+  Tensor g = laid_out_as(c.in(0), layout_of(c.in(1).meta()));
+  if (x.numel() == 0) {
+    for (int i = 0; i < 3; ++i) clear(c.out(i));
+    return;
+  }
+  int64_t planes = v.n * v.c;
+  Numbers weight = read(optional_input(c, 2), v.c, 1), mean = read(c.in(3), groups, 0), rstd = read(c.in(4), groups, 0);
+  Numbers center(at(planes)), sum(center.size()), product(center.size());
+  for (int64_t p = 0; p < planes; ++p) center[at(p)] = mean[at(group(p))];
+  if (moving || (wanted & (kGradWeight | kGradBias)))
+    cpu::plane_grad_sums(v, g.data_ptr(), x.data_ptr(), center.data(), sum.data(), product.data());
+  Numbers dweight(at(v.c)), dbias(at(v.c)), group_sum(at(groups)), group_product(at(groups));
+  for (int64_t p = 0; p < planes; ++p) {
+    size_t k = at(group(p)), channel = at(p % v.c);
+    dweight[channel] += product[at(p)] * rstd[k];
+    dbias[channel] += sum[at(p)];
+    group_sum[k] += weight[channel] * sum[at(p)];
+    group_product[k] += weight[channel] * product[at(p)];
+  }
+  if (wanted & kGradWeight) write(dweight, c.out(1));
+  if (wanted & kGradBias) write(dbias, c.out(2));
+  if (!(wanted & kGradX)) return;
+  Numbers of_g(center.size()), of_x(center.size(), 0), offset(center.size(), 0);
+  for (int64_t p = 0; p < planes; ++p) {
+    size_t k = at(group(p));
+    of_g[at(p)] = weight[at(p % v.c)] * rstd[k];
+    of_x[at(p)] = -rstd[k] * rstd[k] * rstd[k] * group_product[k] / count;
+    offset[at(p)] = -rstd[k] * group_sum[k] / count;
+  }
+  if (moving) {
+    cpu::plane_map(v, g.data_ptr(), x.data_ptr(), {of_g.data(), of_x.data(), center.data(), offset.data()},
+                   c.out(0).data_ptr());
+  } else {
+    Numbers zero(center.size(), 0);
+    cpu::plane_map(v, nullptr, g.data_ptr(), {nullptr, of_g.data(), zero.data(), zero.data()}, c.out(0).data_ptr());
+  }
+}
+
+template <class Backward, class Params>
+void call_backward(VjpContext& c, Params p) {
+  if (!c.grad(0).defined()) return;
+  p.wanted = wanted_grads(c);
+  if (!(p.wanted & (kGradX | kGradWeight | kGradBias))) return;
+  if (p.wanted == kGradBias) {
+    Shape over{0};
+    for (int i = 2; i < c.grad(0).dim(); ++i) over.push_back(i);
+    c.grad_in(2) = c.grad(0).sum(over);
+    return;
+  }
+  Tensor weight;
+  if (c.needs(0) && has_saved_input(c, 1)) weight = c.saved_input(1);
+  auto grads =
+      call<Backward>(c.node.site, p, c.grad(0), c.saved_input(0), weight, c.saved_output(1), c.saved_output(2));
+  for (int i = 0; i < 3; ++i)
+    if (p.wanted >> i & 1) c.grad_in(i) = grads[static_cast<size_t>(i)];
+}
+
+Meta per_channel(const Meta& x) { return Meta::dense({x.sizes[1]}, statistics_type(x.dtype), x.device); }
+
+}  // namespace
+
+// --- group_norm ------------------------------------------------------------------------------------------------
+
+namespace {
+
+void check_groups(const Meta& x, int64_t groups, const char* op) {
+  check_rank(x, op);
+  DEFT_CHECK(groups > 0 && x.sizes[1] % groups == 0, ValueError,
+             "{}: {} channels of shape {} cannot be split into {} groups; the number of groups must divide them", op,
+             x.sizes[1], to_string(x.sizes), groups);
+}
+
+}  // namespace
+
+std::array<Meta, 3> GroupNorm::infer(const Meta& x, const Meta& weight, const Meta& bias, const Params& p) {
+  check_groups(x, p.groups, info.name);
+  DEFT_CHECK(x.numel != p.groups || x.sizes[0] != 1, ValueError,
+             "group_norm: one value per group (shape {}, {} groups) has no variance; give larger groups",
+             to_string(x.sizes), p.groups);
+  check_factor(weight, {x.sizes[1]}, x, "weight", info.name);
+  check_factor(bias, {x.sizes[1]}, x, "bias", info.name);
+  Meta statistics = Meta::dense({x.sizes[0], p.groups}, statistics_type(x.dtype), x.device);
+  return {layout_of(x), statistics, statistics};
+}
+
+void GroupNorm::cpu(KernelCall& c) {
+  const Params& p = c.params<GroupNorm>();
+  Tensor x = laid_out_as(c.in(0), c.out(0).meta());
+  cpu::ChannelsView v = view_of(x.meta(), false);
+  int64_t per_group = v.c / p.groups;
+  auto group = [&](int64_t plane) { return plane / per_group; };  // c is whole groups, so images need no care
+  std::vector<Moments> all = moments(v, x, v.n * p.groups, group);
+  Numbers mean, rstd;
+  for (const Moments& m : all) mean.push_back(m.mean), rstd.push_back(rstd_of(m, p.eps));
+  write(mean, c.out(1));
+  write(rstd, c.out(2));
+  normalize(v, x, mean, rstd, read(optional_input(c, 1), v.c, 1), read(optional_input(c, 2), v.c, 0), group, c.out(0));
+}
+
+void GroupNorm::vjp(VjpContext& c) {
+  const Params& p = c.params<GroupNorm>();
+  call_backward<GroupNormBackward>(c, GroupNormBackward::Params{p.groups, p.eps, 0});
+}
+
+std::array<Meta, 3> GroupNormBackward::infer(const Meta& g, const Meta& x, const Meta&, const Meta&, const Meta&,
+                                             const Params& p) {
+  check_groups(x, p.groups, info.name);
+  return backward_metas(g, x, layout_of(x), {x.sizes[1]}, p.wanted, info.name);
+}
+void GroupNormBackward::cpu(KernelCall& c) {
+  const Params& p = c.params<GroupNormBackward>();
+  cpu::ChannelsView v = view_of(layout_of(c.in(1).meta()), false);
+  int64_t per_group = v.c / p.groups;
+  backward(c, v, v.n * p.groups, static_cast<double>(per_group * v.s), p.wanted, true,
+           [&](int64_t plane) { return plane / per_group; });
+}
+void GroupNormBackward::vjp(VjpContext& c) {
+  int64_t groups = c.params<GroupNormBackward>().groups;
+  double eps = c.params<GroupNormBackward>().eps;
+  reduction::vjp_through(c, 3, [&](const std::vector<Tensor>& in) {
+    Channels s(in[1].sizes());
+    Shape split{s.images, groups, s.channels / groups, s.space};
+    Tensor weight = in[2].defined() ? in[2].reshape({1, groups, s.channels / groups, 1}) : Tensor();
+    auto out = composed_grads(in[0].reshape(split), in[1].reshape(split), weight, {2, 3}, eps);
+    out[0] = out[0].reshape(in[1].sizes());
+    for (size_t i = 1; i < 3; ++i) out[i] = out[i].sum({0, 3}).reshape({s.channels});
+    return out;
+  });
+}
+
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps, Site site) {
+  return call<GroupNorm>(site, {groups, eps}, x, weight, bias)[0];
+}
+
+// --- batch_norm ------------------------------------------------------------------------------------------------
+
+namespace {
+
+void check_running(const Meta& m, const Meta& x, const char* what) {
+  if (!m.defined) return;
+  DEFT_CHECK(m.sizes == (Shape{x.sizes[1]}), ShapeError,
+             "batch_norm: {} has shape {}, expected [{}] for an input of shape {}", what, to_string(m.sizes),
+             x.sizes[1], to_string(x.sizes));
+  DEFT_CHECK(is_floating(m.dtype), DTypeError, "batch_norm: {} is {}, expected a floating type", what,
+             name_of(m.dtype));
+}
+
+void update_running(const Tensor& running, double momentum, const Numbers& batch) {
+  Numbers values = read(running, running.numel(), 0);
+  for (size_t i = 0; i < values.size(); ++i) values[i] += momentum * (batch[i] - values[i]);
+  write(values, running);
+  running.impl()->storage->bump_version("batch_norm", effective_site(Site::current()));
+}
+
+}  // namespace
+
+std::array<Meta, 3> BatchNorm::infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& running_mean,
+                                     const Meta& running_var, const Params& p) {
+  check_rank(x, info.name);
+  check_factor(weight, {x.sizes[1]}, x, "weight", info.name);
+  check_factor(bias, {x.sizes[1]}, x, "bias", info.name);
+  DEFT_CHECK(running_mean.defined == running_var.defined, ValueError,
+             "batch_norm: only one of running_mean and running_var is given; give both or none");
+  DEFT_CHECK(p.training || running_mean.defined, ValueError,
+             "batch_norm: needs running_mean and running_var when not training; give both");
+  check_running(running_mean, x, "running_mean");
+  check_running(running_var, x, "running_var");
+  DEFT_CHECK(
+      !p.training || x.numel == 0 || x.numel / x.sizes[1] > 1, ValueError,
+      "batch_norm: one value per channel (shape {}) has no variance to train on; use a larger batch, drop the last "
+      "small one, or call eval()",
+      to_string(x.sizes));
+  return {layout_of(x), per_channel(x), per_channel(x)};
+}
+
+void BatchNorm::cpu(KernelCall& c) {
+  const Params& p = c.params<BatchNorm>();
+  Tensor x = laid_out_as(c.in(0), c.out(0).meta());
+  cpu::ChannelsView v = view_of(x.meta(), true);
+  auto channel = [&](int64_t plane) { return plane % v.c; };
+  Numbers mean(at(v.c)), rstd(at(v.c));
+  if (p.training) {
+    std::vector<Moments> all = moments(v, x, v.c, channel);
+    Numbers unbiased(at(v.c));
+    for (size_t i = 0; i < all.size(); ++i) {
+      mean[i] = all[i].mean;
+      rstd[i] = rstd_of(all[i], p.eps);
+      unbiased[i] = all[i].squares / (all[i].count - 1);
+    }
+    if (c.has(3) && x.numel() > 0) {
+      update_running(c.in(3), p.momentum, mean);
+      update_running(c.in(4), p.momentum, unbiased);
+    }
+  } else {
+    mean = read(c.in(3), v.c, 0);
+    rstd = read(c.in(4), v.c, 1);
+    for (double& r : rstd) r = 1 / std::sqrt(r + p.eps);
+  }
+  write(mean, c.out(1));
+  write(rstd, c.out(2));
+  normalize(v, x, mean, rstd, read(optional_input(c, 1), v.c, 1), read(optional_input(c, 2), v.c, 0), channel,
+            c.out(0));
+}
+
+void BatchNorm::vjp(VjpContext& c) {
+  const Params& p = c.params<BatchNorm>();
+  call_backward<BatchNormBackward>(c, BatchNormBackward::Params{p.training, p.eps, 0});
+}
+
+std::array<Meta, 3> BatchNormBackward::infer(const Meta& g, const Meta& x, const Meta&, const Meta&, const Meta&,
+                                             const Params& p) {
+  check_rank(x, info.name);
+  return backward_metas(g, x, layout_of(x), {x.sizes[1]}, p.wanted, info.name);
+}
+void BatchNormBackward::cpu(KernelCall& c) {
+  const Params& p = c.params<BatchNormBackward>();
+  cpu::ChannelsView v = view_of(layout_of(c.in(1).meta()), true);
+  backward(c, v, v.c, static_cast<double>(v.n * v.s), p.wanted, p.training, [&](int64_t plane) { return plane % v.c; });
+}
+void BatchNormBackward::vjp(VjpContext& c) {
+  const Params p = c.params<BatchNormBackward>();
+  reduction::vjp_through(c, 3, [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+    const Tensor &g = in[0], &x = in[1];
+    Shape over{0}, along = x.sizes();
+    for (int i = 2; i < x.dim(); ++i) over.push_back(i);
+    for (int i = 0; i < x.dim(); ++i)
+      if (i != 1) along[i] = 1;
+    Tensor weight = in[2].defined() ? in[2].reshape(along) : Tensor();
+    if (p.training) {
+      auto out = composed_grads(g, x, weight, over, p.eps);
+      return {out[0], out[1].sum(over), out[2].sum(over)};
+    }
+    Tensor mean = in[3].to(x.dtype()).reshape(along), rstd = in[4].to(x.dtype()).reshape(along);
+    Tensor dx = (weight.defined() ? g * weight : g) * rstd;
+    return {dx, (g * ((x - mean) * rstd)).sum(over), g.sum(over)};
+  });
+}
+
+namespace {
+
+// The running statistics are written without a graph; the same rules as for any other write hold otherwise.
+void check_writable(const Tensor& running, const char* op, const Site& site) {
+  if (running.defined()) check_inplace(*running.impl(), false, op, effective_site(site));
+}
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
+                  const Tensor& bias, bool training, double momentum, double eps, Site site) {
+  SiteScope scope(site);
+  if (training) {
+    check_writable(running_mean, "batch_norm", site);
+    check_writable(running_var, "batch_norm", site);
+  }
+  return call<BatchNorm>(site, {training, momentum, eps}, x, weight, bias, running_mean, running_var)[0];
+}
+
+// --- instance_norm ---------------------------------------------------------------------------------------------
+
+Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
+                     const Tensor& bias, bool use_input_stats, double momentum, double eps, Site site) {
+  SiteScope scope(site);
+  detail::check_defined(x, "instance_norm");
+  DEFT_CHECK(x.dim() >= 3, ShapeError, "instance_norm: the input has shape {}, expected N,C,L or more dimensions",
+             to_string(x.sizes()));
+  DEFT_CHECK(use_input_stats || (running_mean.defined() && running_var.defined()), ValueError,
+             "instance_norm: needs running_mean and running_var when not using the input's statistics; give both");
+  if (!use_input_stats) return batch_norm(x, running_mean, running_var, weight, bias, false, momentum, eps, site);
+  Channels s(x.sizes());
+  DEFT_CHECK(s.space != 1, ValueError,
+             "instance_norm: one value per channel (shape {}) has no variance; give larger images or call eval()",
+             to_string(x.sizes()));
+  if (!running_mean.defined() && !running_var.defined()) return group_norm(x, s.channels, weight, bias, eps, site);
+  // Every channel of every image is a channel of one batch; the running statistics move by their average.
+  auto repeat = [&](const Tensor& t) {
+    return t.defined() ? t.expand({s.images, s.channels}, site).reshape({s.images * s.channels}, site) : t;
+  };
+  Shape flat = x.sizes();
+  flat[0] = 1;
+  flat[1] = s.images * s.channels;
+  Tensor means, vars;
+  {
+    NoGradGuard guard(site);
+    means = repeat(running_mean).clone();
+    vars = repeat(running_var).clone();
+  }
+  Tensor y = batch_norm(x.reshape(flat, site), means, vars, repeat(weight), repeat(bias), true, momentum, eps, site);
+  if (s.images > 0) {
+    NoGradGuard guard(site);
+    Tensor mean_out = running_mean, var_out = running_var;
+    mean_out.copy_(means.reshape({s.images, s.channels}).mean({0}), site);
+    var_out.copy_(vars.reshape({s.images, s.channels}).mean({0}), site);
+  }
+  return y.reshape(x.sizes(), site);
+}
+
+}  // namespace deft

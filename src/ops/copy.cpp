@@ -1,0 +1,87 @@
+#include "ops/copy.h"
+
+#include "base/check.h"
+#include "core/describe.h"
+#include "kernels/cpu/copy.h"
+#include "ops/operand.h"
+
+namespace deft {
+
+Meta Clone::infer(const Meta& x, const Params& p) {
+  Meta m = Meta::dense(x.sizes, x.dtype, x.device);
+  if (p.format == MemoryFormat::channels_last) m.set_strides(channels_last_strides(x.sizes));
+  if (p.format == MemoryFormat::preserve && !x.contiguous && x.is_dense()) m.set_strides(x.strides);
+  return m;
+}
+void Clone::cpu(KernelCall& c) { copy_values(c.in(), c.out()); }
+
+Meta Cast::infer(const Meta& x, const Params& p) {
+  Meta m = Meta::dense(x.sizes, p.dtype, x.device);
+  if (!x.contiguous && x.is_dense()) m.set_strides(x.strides);
+  return m;
+}
+void Cast::cpu(KernelCall& c) { copy_values(c.in(), c.out()); }
+
+Meta CopyInto::infer(const Meta& x, const Meta& source, NoParams&) {
+  DEFT_CHECK(source.defined, ValueError, "copy_: the source is an undefined tensor");
+  Shape both = broadcast_shapes(x.sizes, source.sizes, "copy_");
+  DEFT_CHECK(both == x.sizes, ShapeError, "copy_: a source of shape {} does not fit into {}", to_string(source.sizes),
+             to_string(x.sizes));
+  return x;
+}
+void CopyInto::cpu(KernelCall& c) { copy_values(c.in(1), c.out()); }
+
+Meta Fill::infer(const Meta& x, const Params&) { return x; }
+void Fill::cpu(KernelCall& c) {
+  const Params& p = c.params<Fill>();
+  const Meta& m = c.out().meta();
+  cpu::Operand out = operand(c.out());
+  dispatch_all(m.dtype, [&]<class T>() {
+    T value;
+    if constexpr (std::is_same_v<T, bool>)
+      value = p.is_integer ? p.integer != 0 : p.number != 0;
+    else if constexpr (std::is_integral_v<T>)
+      value = static_cast<T>(p.is_integer ? p.integer : Scalar(p.number).to_int64());
+    else
+      value = static_cast<T>(p.is_integer ? static_cast<float>(p.integer) : static_cast<float>(p.number));
+    if constexpr (std::is_same_v<T, double>) value = p.is_integer ? static_cast<double>(p.integer) : p.number;
+    cpu::fill_strided(out, m.rank(), m.sizes.data(), &value);
+  });
+}
+
+void copy_values(const Tensor& from, const Tensor& to) {
+  const Meta& m = to.meta();
+  if (m.numel == 0) return;
+  cpu::copy_strided(operand_as(from, m.sizes), operand(to), m.rank(), m.sizes.data());
+}
+
+Tensor clone(const Tensor& x, MemoryFormat format, Site site) { return call<Clone>(site, {format}, x); }
+
+Tensor Tensor::clone(MemoryFormat format, Site site) const { return call<Clone>(site, {format}, *this); }
+
+Tensor Tensor::contiguous(MemoryFormat format, Site site) const {
+  detail::check_defined(*this, "contiguous");
+  if (format == MemoryFormat::preserve || is_contiguous(format)) return *this;
+  return call<Clone>(site, {format}, *this);
+}
+
+Tensor Tensor::to(DType dtype, Site site) const {
+  detail::check_defined(*this, "to");
+  if (dtype == this->dtype()) return *this;
+  return call<Cast>(site, {dtype}, *this);
+}
+
+Tensor Tensor::to(Device device, Site) const {
+  detail::check_defined(*this, "to");
+  if (device == this->device()) return *this;
+  DEFT_FAIL(DeviceError, "to: this build has no support for {}; devices present: cpu", deft::to_string(device));
+}
+
+Tensor& Tensor::copy_(const Tensor& source, Site site) { return call_inplace<CopyInto>(site, {}, *this, source); }
+
+Tensor& Tensor::fill_(Scalar value, Site site) {
+  return call_inplace<Fill>(site, {value.to_double(), value.to_int64(), !value.is_floating()}, *this);
+}
+Tensor& Tensor::zero_(Site site) { return fill_(0, site); }
+
+}  // namespace deft

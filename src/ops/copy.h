@@ -1,0 +1,65 @@
+// Copies: clone, contiguous, to(dtype), copy_, fill_.
+#pragma once
+
+#include "core/op.h"
+
+namespace deft {
+
+struct OpSamples;  // ops/sample.h
+
+// A dense copy in the given memory order.
+struct Clone {
+  struct Params {
+    MemoryFormat format = MemoryFormat::preserve;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "clone", .dtypes = kAllTypes, .onnx = {"Identity", 16}};
+  static Meta infer(const Meta& x, const Params& p);
+  static void vjp(VjpContext& c) { c.grad_in(0) = c.grad(); }
+  static void cpu(KernelCall& c);
+  static OpSamples samples();
+};
+
+// Conversion to another element type. Float to integer truncates and saturates; anything to bool is != 0.
+struct Cast {
+  struct Params {
+    DType dtype = DType::f32;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{
+      .name = "to", .dtypes = kAllTypes, .fusion = Fusion::elementwise, .onnx = {"Cast", 13}};
+  static Meta infer(const Meta& x, const Params& p);
+  static void vjp(VjpContext& c) { c.grad_in(0) = c.grad(); }  // the engine converts back
+  static void cpu(KernelCall& c);
+  static OpSamples samples();
+};
+
+// x.copy_(source): inputs are (x, source); source broadcasts and is converted.
+struct CopyInto {
+  static constexpr OpInfo info{.name = "copy_", .inputs = 2, .dtypes = kAllTypes};
+  static Meta infer(const Meta& x, const Meta& source, NoParams& p);
+  static void vjp(VjpContext& c) {
+    if (c.needs(1)) c.grad_in(1) = c.grad();
+  }
+  static void cpu(KernelCall& c);
+  static OpSamples samples();
+};
+
+// x.fill_(value).
+struct Fill {
+  struct Params {
+    double number = 0;
+    int64_t integer = 0;
+    bool is_integer = false;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "fill_", .dtypes = kAllTypes};
+  static Meta infer(const Meta& x, const Params& p);
+  static void vjp(VjpContext&) {}  // the old value has no influence
+  static void cpu(KernelCall& c);
+  static OpSamples samples();
+};
+
+Tensor clone(const Tensor& x, MemoryFormat format = MemoryFormat::preserve, Site site = Site::current());
+
+}  // namespace deft

@@ -1,0 +1,158 @@
+#include "ops/creation.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "core/op.h"
+#include "runtime/context.h"
+
+namespace deft {
+
+namespace {
+
+// Asking for gradients at creation is explicit: it holds under no_grad, and the tensor is a normal one.
+Tensor finish(Tensor t, const TensorOptions& options, const Site& site) {
+  if (options.requires_grad) {
+    t.impl()->flags &= static_cast<uint8_t>(~kInferenceTensor);
+    t.requires_grad_(true, site);
+  }
+  return t;
+}
+
+Tensor allocate(IntList sizes, const TensorOptions& options) {
+  DEFT_CHECK(options.device.is_cpu(), DeviceError, "empty: this build has no support for {}; devices present: cpu",
+             to_string(options.device));
+  return Tensor(make_tensor(Meta::dense(Shape(sizes), options.dtype, options.device)));
+}
+
+// Writes one value per element, given as double or int64.
+template <class F>
+void fill_with(Tensor& t, F&& value) {
+  dispatch_all(t.dtype(), [&]<class T>() {
+    T* p = static_cast<T*>(t.data_ptr());
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
+        p[i] = T(static_cast<float>(value(i)));
+      else
+        p[i] = static_cast<T>(value(i));
+    }
+  });
+}
+
+}  // namespace
+
+Tensor empty(IntList sizes, TensorOptions options, Site site) { return finish(allocate(sizes, options), options, site); }
+
+Tensor zeros(IntList sizes, TensorOptions options, Site site) {
+  Tensor t = allocate(sizes, options);
+  __builtin_memset(t.data_ptr(), 0, static_cast<size_t>(t.numel()) * t.element_size());
+  return finish(t, options, site);
+}
+
+Tensor full(IntList sizes, Scalar value, TensorOptions options, Site site) {
+  Tensor t = allocate(sizes, options);
+  {
+    ExecContext quiet = context();
+    quiet.bits |= kGradOff;
+    ContextGuard guard(quiet);
+    t.fill_(value, site);
+  }
+  t.impl()->storage->version.store(0, std::memory_order_relaxed);
+  return finish(t, options, site);
+}
+
+Tensor ones(IntList sizes, TensorOptions options, Site site) { return full(sizes, 1, options, site); }
+Tensor scalar_tensor(Scalar value, TensorOptions options, Site site) { return full({}, value, options, site); }
+
+Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options, Site site) {
+  double a = start.to_double(), b = end.to_double(), s = step.to_double();
+  DEFT_CHECK(s != 0 && std::isfinite(a) && std::isfinite(b) && std::isfinite(s), ValueError,
+             "arange: start {}, end {} and step {} must be finite and the step not zero", a, b, s);
+  DEFT_CHECK((b - a) * s >= 0, ValueError, "arange: a step of {} does not lead from {} to {}", s, a, b);
+  bool integers = !start.is_floating() && !end.is_floating() && !step.is_floating();
+  double count = std::ceil((b - a) / s);
+  DEFT_CHECK(count < 0x1p53, ShapeError, "arange: {} elements are more than memory can hold", count);
+  auto n = static_cast<int64_t>(count);
+  if (integers) {  // a double does not count beyond 2^53
+    __int128 span = static_cast<__int128>(end.to_int64()) - start.to_int64(), by = step.to_int64();
+    n = static_cast<int64_t>((span + by + (by > 0 ? -1 : 1)) / by);
+  }
+  Tensor t = allocate({n}, options);
+  if (integers)
+    fill_with(t, [&](int64_t i) { return start.to_int64() + i * step.to_int64(); });
+  else
+    fill_with(t, [&](int64_t i) { return a + static_cast<double>(i) * s; });
+  return finish(t, options, site);
+}
+Tensor arange(Scalar start, Scalar end, Scalar step, Site site) {
+  bool floating = start.is_floating() || end.is_floating() || step.is_floating();
+  return arange(start, end, step, TensorOptions(floating ? DType::f32 : DType::i64), site);
+}
+Tensor arange(Scalar end, Site site) { return arange(0, end, 1, site); }
+
+Tensor linspace(double start, double end, int64_t steps, TensorOptions options, Site site) {
+  DEFT_CHECK(steps >= 0, ValueError, "linspace: the number of steps must not be negative, found {}", steps);
+  Tensor t = allocate({steps}, options);
+  double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
+  // From both ends, so that the last value is exact.
+  fill_with(t, [&](int64_t i) {
+    return 2 * i < steps ? start + static_cast<double>(i) * step : end - static_cast<double>(steps - 1 - i) * step;
+  });
+  return finish(t, options, site);
+}
+
+Tensor eye(int64_t n, int64_t m, TensorOptions options, Site site) {
+  if (m < 0) m = n;
+  Tensor t = allocate({n, m}, options);
+  fill_with(t, [&](int64_t i) { return i / m == i % m ? 1 : 0; });
+  return finish(t, options, site);
+}
+
+Tensor empty_like(const Tensor& x, Site) {
+  detail::check_defined(x, "empty_like");
+  Meta m = Meta::dense(x.sizes(), x.dtype(), x.device());
+  if (!x.meta().contiguous && x.meta().is_dense()) m.set_strides(x.strides());
+  return Tensor(make_tensor(m));
+}
+Tensor full_like(const Tensor& x, Scalar value, Site site) {
+  Tensor t = empty_like(x, site);
+  ExecContext quiet = context();
+  quiet.bits |= kGradOff;
+  ContextGuard guard(quiet);
+  t.fill_(value, site);
+  return t;
+}
+Tensor zeros_like(const Tensor& x, Site site) {
+  Tensor t = empty_like(x, site);
+  __builtin_memset(t.data_ptr(), 0, static_cast<size_t>(t.numel()) * t.element_size());
+  return t;
+}
+Tensor ones_like(const Tensor& x, Site site) { return full_like(x, 1, site); }
+
+template <class T>
+Tensor tensor(const std::vector<T>& values, TensorOptions options, Site site) {
+  Tensor t = allocate({static_cast<int64_t>(values.size())}, options);
+  fill_with(t, [&](int64_t i) { return values[static_cast<size_t>(i)]; });
+  return finish(t, options, site);
+}
+template Tensor tensor(const std::vector<float>&, TensorOptions, Site);
+template Tensor tensor(const std::vector<double>&, TensorOptions, Site);
+template Tensor tensor(const std::vector<int32_t>&, TensorOptions, Site);
+template Tensor tensor(const std::vector<int64_t>&, TensorOptions, Site);
+template Tensor tensor(const std::vector<int8_t>&, TensorOptions, Site);
+template Tensor tensor(const std::vector<uint8_t>&, TensorOptions, Site);
+template Tensor tensor(const std::vector<bool>&, TensorOptions, Site);
+
+Tensor from_blob(void* data, IntList sizes, TensorOptions options, IntList strides, std::function<void()> on_free, Site site) {
+  Meta m = Meta::dense(Shape(sizes), options.dtype, options.device);
+  DEFT_CHECK(data || m.numel == 0, ValueError, "from_blob: the data pointer is null but shape {} has {} elements",
+             to_string(m.sizes), m.numel);
+  if (!strides.empty()) {
+    DEFT_CHECK(strides.size() == sizes.size(), ShapeError, "from_blob: {} sizes but {} strides", sizes.size(), strides.size());
+    for (int64_t s : strides) DEFT_CHECK(s >= 0, ShapeError, "from_blob: a stride must not be negative, found {}", s);
+    m.set_strides(Shape(strides));
+  }
+  return finish(Tensor(make_external(data, m, std::move(on_free))), options, site);
+}
+
+}  // namespace deft

@@ -1,0 +1,260 @@
+#include "ops/elementwise.h"
+
+#include "base/check.h"
+#include "kernels/cpu/elementwise.h"
+#include "runtime/context.h"
+#include "runtime/parallel.h"
+
+namespace deft {
+
+namespace {
+constexpr int64_t kGrain = 32768;  // elements per lane before threads pay
+}
+
+Tensor wrap_number(Scalar value, Device device) {
+  Meta m;
+  m.dtype = value.kind();
+  m.device = device;
+  m.wrapped_number = true;
+  ImplPtr t = make_tensor(m);
+  switch (value.kind()) {
+    case DType::f64:
+      *static_cast<double*>(t->data) = value.to_double();
+      break;
+    case DType::i64:
+      *static_cast<int64_t*>(t->data) = value.to_int64();
+      break;
+    default:
+      *static_cast<bool*>(t->data) = value.to_bool();
+  }
+  // A number is no user's tensor: it may be saved for backward even when made inside inference_mode.
+  t->flags &= static_cast<uint8_t>(~kInferenceTensor);
+  return Tensor(t);
+}
+
+namespace elementwise {
+
+DType common_type(const Meta* const* inputs, int count, ResultType result) {
+  // Promotion is by weight (tensors, 0-d tensors, numbers), so fold the strongest inputs first.
+  Meta sum = *inputs[0];
+  for (int i = 1; i < count; ++i) {
+    const Meta& next = *inputs[i];
+    DType t = result_type(sum, next);
+    bool stronger = (sum.wrapped_number && !next.wrapped_number) || (sum.rank() == 0 && next.rank() > 0);
+    if (stronger) {
+      sum.wrapped_number = next.wrapped_number;
+      sum.sizes = next.sizes;
+    }
+    sum.dtype = t;
+  }
+  DType t = sum.dtype;
+  if (count > 0 && sum.wrapped_number && t == DType::f64) t = DType::f32;
+  return result == ResultType::floating && !is_floating(t) ? DType::f32 : t;
+}
+
+namespace {
+
+// Strides for the result: those of the first input that has its full shape and is dense, so that layouts survive.
+void keep_layout(Meta& out, const Meta* const* inputs, int count) {
+  for (int i = 0; i < count; ++i) {
+    const Meta& m = *inputs[i];
+    if (!(m.sizes == out.sizes)) continue;
+    if (m.contiguous) return;
+    if (m.is_dense()) return out.set_strides(m.strides);
+  }
+}
+
+}  // namespace
+
+Meta infer(const char* name, ResultType result, const Meta* const* inputs, int count, bool condition) {
+  for (int i = 1; i < count; ++i)
+    DEFT_CHECK(inputs[i]->defined, ValueError, "{}: input {} is an undefined tensor; give it a value first", name, i);
+  DType t = common_type(inputs + condition, count - condition, result);
+  Shape sizes = inputs[0]->sizes;
+  Device device = inputs[0]->device;
+  for (int i = 1; i < count; ++i) {
+    if (!(inputs[i]->sizes == sizes)) sizes = broadcast_shapes(sizes, inputs[i]->sizes, name);
+    if (inputs[0]->wrapped_number) device = inputs[i]->device;
+  }
+  Meta out = Meta::dense(sizes, result == ResultType::boolean ? DType::boolean : t, device);
+  keep_layout(out, inputs, count);
+  return out;
+}
+
+void run(cpu::ChunkFn fn, const Tensor* const* inputs, int count, const Tensor& out, DType compute, DType result,
+         const void* params) {
+  const Meta& m = out.meta();
+  int64_t n = m.numel;
+  if (n == 0) return;
+  // Same type, shape and dense strides everywhere: one linear run, whatever the layout.
+  bool linear = m.dtype == result;
+  for (int i = 0; linear && i < count; ++i) {
+    const Meta& in = inputs[i]->meta();
+    linear = in.dtype == compute && in.sizes == m.sizes &&
+             ((in.contiguous && m.contiguous) || (in.strides == m.strides && m.is_dense()));
+  }
+  if (linear) {
+    const char* base[cpu::kMaxInputs];
+    for (int i = 0; i < count; ++i) base[i] = static_cast<const char*>(inputs[i]->data_ptr());
+    char* to = static_cast<char*>(out.data_ptr());
+    size_t in_size = size_of(compute), out_size = size_of(result);
+    parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
+      const void* p[cpu::kMaxInputs];
+      for (int i = 0; i < count; ++i) p[i] = base[i] + static_cast<size_t>(begin) * in_size;
+      fn(p, to + static_cast<size_t>(begin) * out_size, static_cast<size_t>(end - begin), params);
+    });
+    return;
+  }
+  cpu::ElementwiseCall call;
+  call.ndim = m.rank();
+  for (int d = 0; d < m.rank(); ++d) {
+    call.sizes[d] = m.sizes[d];
+    call.out.strides[d] = m.strides[d];
+  }
+  call.inputs = count;
+  for (int i = 0; i < count; ++i) {
+    const Meta& in = inputs[i]->meta();
+    call.in[i].data = inputs[i]->data_ptr();
+    call.in[i].dtype = in.dtype;
+    int shift = m.rank() - in.rank();
+    for (int d = 0; d < m.rank(); ++d) {
+      int s = d - shift;
+      call.in[i].strides[d] = s < 0 || (in.sizes[s] == 1 && m.sizes[d] != 1) ? 0 : in.strides[s];
+    }
+  }
+  call.out.data = out.data_ptr();
+  call.out.dtype = m.dtype;
+  call.compute = compute;
+  call.result = result;
+  call.fn = fn;
+  call.params = params;
+  cpu::elementwise(call);
+}
+
+void cpu_kernel(KernelCall& c) {
+  const auto& e = *c.def.elementwise;
+  const Meta* metas[cpu::kMaxInputs];
+  for (int i = 0; i < c.input_count; ++i) metas[i] = &c.in(i).meta();
+  DType compute = compute_type(common_type(metas + e.condition, c.input_count - e.condition, e.result));
+  cpu::ChunkFn fn = e.table()[e.row * kDTypeCount + static_cast<int>(compute)];
+  DEFT_CHECK(fn, DTypeError, "{}: does not take {}; convert it with to()", c.def.info.name, name_of(compute));
+  run(fn, c.inputs, c.input_count, c.out(), compute, e.result == ResultType::boolean ? DType::boolean : compute,
+      c.params_data);
+}
+
+namespace {
+
+// The fast path: one small linear run on the CPU, no broadcasting, no conversion.
+constexpr int64_t kSmall = kGrain;
+
+cpu::ChunkFn find_fast(const OpDef& def, DType t) {
+  const auto& e = *def.elementwise;
+  if (e.result != ResultType::same && !(e.result == ResultType::floating && is_floating(t))) return nullptr;
+  if (!def.info.dtypes.contains(t) || t == DType::bf16 || t == DType::f16) return nullptr;
+  return e.table()[e.row * kDTypeCount + static_cast<int>(t)];
+}
+
+bool fast_pair(const Meta& a, const Meta& b) {
+  return a.dtype == b.dtype && a.contiguous && b.contiguous && a.numel <= kSmall && a.sizes == b.sizes &&
+         a.device.is_cpu() && b.device.is_cpu() && !a.wrapped_number;
+}
+
+constexpr uint32_t kNotFast = kSlowPath | kAnomaly;
+
+}  // namespace
+
+Tensor binary(const OpDef& def, const Tensor& a, const Tensor& b, const Site& site) {
+  uint32_t bits = context().bits;
+  if (!(bits & kNotFast) && a.defined() && b.defined() && fast_pair(a.meta(), b.meta())) [[likely]] {
+    if (cpu::ChunkFn fn = find_fast(def, a.dtype())) [[likely]] {
+      Tensor out(make_tensor(a.meta()));
+      const void* in[] = {a.data_ptr(), b.data_ptr()};
+      fn(in, out.data_ptr(), static_cast<size_t>(a.numel()), nullptr);
+      if (!(bits & (kGradOff | kInference))) {
+        const Tensor* inputs[] = {&a, &b};
+        record(def, inputs, 2, &out, nullptr, site, false);
+      }
+      return out;
+    }
+  }
+  const Tensor* inputs[] = {&a, &b};
+  // A number on the left takes its device and checks from the tensor on the right.
+  Tensor out;
+  dispatch(def, inputs, 2, &out, nullptr, site);
+  return out;
+}
+
+Tensor unary(const OpDef& def, const Tensor& x, void* params, const Site& site) {
+  uint32_t bits = context().bits;
+  const Tensor* inputs[] = {&x};
+  if (!(bits & kNotFast) && x.defined() && x.meta().contiguous && x.numel() <= kSmall && x.device().is_cpu() &&
+      !x.meta().wrapped_number) [[likely]] {
+    if (cpu::ChunkFn fn = find_fast(def, x.dtype())) [[likely]] {
+      Tensor out(make_tensor(x.meta()));
+      const void* in[] = {x.data_ptr()};
+      fn(in, out.data_ptr(), static_cast<size_t>(x.numel()), params);
+      if (!(bits & (kGradOff | kInference))) record(def, inputs, 1, &out, params, site, false);
+      return out;
+    }
+  }
+  Tensor out;
+  dispatch(def, inputs, 1, &out, params, site);
+  return out;
+}
+
+Tensor& unary_inplace(const OpDef& def, Tensor& x, void* params, const Site& site) {
+  const Tensor* inputs[] = {&x};
+  dispatch_inplace(def, inputs, 1, params, site);
+  return x;
+}
+
+Tensor& binary_inplace(const OpDef& def, Tensor& a, const Tensor& b, const Site& site) {
+  uint32_t bits = context().bits;
+  if (!(bits & kNotFast) && (bits & (kGradOff | kInference)) && a.defined() && b.defined() &&
+      fast_pair(a.meta(), b.meta()) && (!a.is_inference() || (bits & kInference)) &&
+      (a.data_ptr() == b.data_ptr() || !a.shares_storage_with(b))) [[likely]] {
+    if (cpu::ChunkFn fn = find_fast(def, a.dtype())) [[likely]] {
+      const void* in[] = {a.data_ptr(), b.data_ptr()};
+      fn(in, a.data_ptr(), static_cast<size_t>(a.numel()), nullptr);
+      a.impl()->storage->bump_version(def.info.name, effective_site(site));
+      return a;
+    }
+  }
+  const Tensor* inputs[] = {&a, &b};
+  dispatch_inplace(def, inputs, 2, nullptr, site);
+  return a;
+}
+
+Tensor ternary(const OpDef& def, const Tensor& a, const Tensor& b, const Tensor& c, void* params, const Site& site) {
+  const Tensor* inputs[] = {&a, &b, &c};
+  Tensor out;
+  dispatch(def, inputs, 3, &out, params, site);
+  return out;
+}
+
+Tensor& ternary_inplace(const OpDef& def, Tensor& a, const Tensor& b, const Tensor& c, void* params, const Site& site) {
+  const Tensor* inputs[] = {&a, &b, &c};
+  dispatch_inplace(def, inputs, 3, params, site);
+  return a;
+}
+
+void unary_vjp_fused(VjpContext& c, const ElementwiseDef& def, const void* params) {
+  const Tensor& g = c.grad();
+  uint16_t uses = 0;
+  Tensor x, y;
+  for (int i = 0; i < c.node.saved; ++i) uses |= c.node.saved_tensors()[i].is_output ? output(0) : input(0);
+  if (uses & input(0)) x = c.saved_input(0);
+  if (uses & output(0)) y = c.saved_output(0);
+  const Tensor* inputs[] = {&g, uses & input(0) ? &x : &g, uses & output(0) ? &y : &g};
+  const Meta* metas[] = {&g.meta(), &inputs[1]->meta(), &inputs[2]->meta()};
+  Meta m = infer("gradient", ResultType::same, metas, 3);
+  m.dtype = c.input_dtype(0);
+  Tensor out(make_tensor(m));
+  DType compute = compute_type(m.dtype);
+  run(def.grad_table()[def.row * kDTypeCount + static_cast<int>(compute)], inputs, 3, out, compute, compute, params);
+  c.grad_in(0) = std::move(out);
+}
+
+}  // namespace elementwise
+
+}  // namespace deft

@@ -1,0 +1,67 @@
+// Losses, as in PyTorch. All are compositions of other ops: gradients and double backward come from those.
+#pragma once
+
+#include <optional>
+
+#include "core/op.h"
+
+namespace deft {
+
+struct OpSamples;
+
+enum class Reduction : uint8_t { none, mean, sum };
+
+#define DEFT_LOSS(Type, text)                       \
+  struct Type {                                     \
+    static constexpr OpInfo info{.name = text};     \
+    static OpSamples samples();                     \
+  };
+DEFT_LOSS(MseLoss, "mse_loss")
+DEFT_LOSS(L1Loss, "l1_loss")
+DEFT_LOSS(SmoothL1Loss, "smooth_l1_loss")
+DEFT_LOSS(HuberLoss, "huber_loss")
+DEFT_LOSS(BceLoss, "binary_cross_entropy")
+DEFT_LOSS(BceLogitsLoss, "binary_cross_entropy_with_logits")
+DEFT_LOSS(NllLoss, "nll_loss")
+DEFT_LOSS(CrossEntropy, "cross_entropy")
+DEFT_LOSS(KlDiv, "kl_div")
+DEFT_LOSS(CosineSimilarity, "cosine_similarity")
+DEFT_LOSS(CosineEmbeddingLoss, "cosine_embedding_loss")
+#undef DEFT_LOSS
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, Site site = Site::current());
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, Site site = Site::current());
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, double beta = 1,
+                      Site site = Site::current());
+Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, double delta = 1,
+                  Site site = Site::current());
+// x holds probabilities; logarithms are clamped at -100, so that 0 and 1 give finite losses.
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight = {},
+                            Reduction reduction = Reduction::mean, Site site = Site::current());
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight = {},
+                                        const Tensor& pos_weight = {}, Reduction reduction = Reduction::mean,
+                                        Site site = Site::current());
+
+struct ClassLossOptions {
+  Tensor weight;  // one per class; undefined: all 1
+  int64_t ignore_index = -100;
+  Reduction reduction = Reduction::mean;
+  double label_smoothing = 0;  // cross_entropy only
+};
+// log_probs [N, C, ...] (or [C]), target i64 [N, ...] (or []).
+Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const ClassLossOptions& options = {},
+                Site site = Site::current());
+// Logits with class numbers (i64), or with probabilities of the logits' shape.
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& options = {},
+                     Site site = Site::current());
+
+// Pointwise target (log target - x), where x holds log probabilities. batchmean divides by the first size.
+enum class KlReduction : uint8_t { none, mean, sum, batchmean };
+Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction = KlReduction::mean, bool log_target = false,
+              Site site = Site::current());
+Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim = 1, double eps = 1e-8, Site site = Site::current());
+// target is 1 or -1 for each pair.
+Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, double margin = 0,
+                             Reduction reduction = Reduction::mean, Site site = Site::current());
+
+}  // namespace deft

@@ -1,0 +1,339 @@
+#include "ops/matmul.h"
+
+#include "base/check.h"
+#include "core/describe.h"
+#include "kernels/cpu/gemm.h"
+#include "ops/binary.h"
+#include "ops/dense.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+#include "runtime/context.h"
+
+namespace deft {
+
+namespace {
+
+// A product over batch dims, outermost first, each with its size and the strides of a, b and c.
+struct Batches {
+  int count = 0;
+  int64_t size[kMaxDims], a[kMaxDims], b[kMaxDims], c[kMaxDims];
+
+  // Adds a dim inside those there are, merged into the last one where all three walk on evenly.
+  void add(int64_t n, int64_t sa, int64_t sb, int64_t sc) {
+    if (n == 1) return;
+    if (count) {
+      int64_t &la = a[count - 1], &lb = b[count - 1], &lc = c[count - 1];
+      if (la == sa * n && lb == sb * n && lc == sc * n) {
+        size[count - 1] *= n;
+        la = sa, lb = sb, lc = sc;
+        return;
+      }
+    }
+    size[count] = n, a[count] = sa, b[count] = sb, c[count] = sc;
+    ++count;
+  }
+};
+
+bool follows(int64_t batch, int64_t rows, int64_t row) { return rows == 1 || batch == rows * row; }
+
+// Makes batch dims part of the matrices where one operand is shared: one large product beats many small ones.
+void fold(Batches& batches, cpu::GemmCall& g) {
+  while (batches.count) {
+    int i = batches.count - 1;
+    int64_t n = batches.size[i], a = batches.a[i], b = batches.b[i], c = batches.c[i];
+    if (b == 0 && follows(a, g.m, g.a_row) && follows(c, g.m, g.c_row)) {
+      if (g.m == 1) g.a_row = a, g.c_row = c;
+      g.m *= n;
+    } else if (a == 0 && !g.bias && follows(b, g.n, g.b_col) && follows(c, g.n, g.c_col)) {
+      if (g.n == 1) g.b_col = b, g.c_col = c;
+      g.n *= n;
+    } else {
+      return;
+    }
+    --batches.count;
+  }
+}
+
+void run(Batches& batches, cpu::GemmCall& g) {
+  for (int i = 0; i < batches.count; ++i)
+    if (batches.size[i] == 0) return;
+  fold(batches, g);
+  if (batches.count == 0) return cpu::gemm(g);
+  int outer = batches.count - 1;
+  int64_t total = 1;
+  for (int i = 0; i < outer; ++i) total *= batches.size[i];
+  auto bytes = static_cast<int64_t>(size_of(g.dtype));
+  for (int64_t linear_index = 0; linear_index < total; ++linear_index) {
+    int64_t rest = linear_index, at_a = 0, at_b = 0, at_c = 0;
+    for (int i = outer - 1; i >= 0; --i) {
+      int64_t at = rest % batches.size[i];
+      rest /= batches.size[i];
+      at_a += at * batches.a[i], at_b += at * batches.b[i], at_c += at * batches.c[i];
+    }
+    cpu::GemmCall one = g;
+    one.a = static_cast<const char*>(g.a) + at_a * bytes;
+    one.b = static_cast<const char*>(g.b) + at_b * bytes;
+    one.c = static_cast<char*>(g.c) + at_c * bytes;
+    cpu::gemm_batched(one, batches.size[outer], batches.a[outer], batches.b[outer], batches.c[outer]);
+  }
+}
+
+void check_same_type(const char* op, const char* what, const Meta& a, const Meta& b) {
+  DEFT_CHECK(b.defined, ValueError, "{}: {} is an undefined tensor; give it a value first", op, what);
+  DEFT_CHECK(a.dtype == b.dtype, DTypeError, "{}: {} is {} but the first operand is {}; convert one of them with to()", op, what,
+             name_of(b.dtype), name_of(a.dtype));
+}
+
+}  // namespace
+
+// --- matmul ----------------------------------------------------------------------------------------------------
+
+Meta Matmul::infer(const Meta& a, const Meta& b, NoParams&) {
+  check_same_type("matmul", "the second operand", a, b);
+  int ra = a.rank(), rb = b.rank();
+  DEFT_CHECK(ra >= 1 && rb >= 1, ShapeError, "matmul: operands of shape {} and {} must have at least 1 dimension; use mul() for numbers",
+             to_string(a.sizes), to_string(b.sizes));
+  int64_t k = a.sizes.back(), k_b = rb == 1 ? b.sizes[0] : b.sizes[rb - 2];
+  DEFT_CHECK(k == k_b, ShapeError, "matmul: inner sizes {} and {} of shapes {} and {} differ; transpose one of them", k, k_b,
+             to_string(a.sizes), to_string(b.sizes));
+  Shape sizes;
+  if (ra > 2 || rb > 2) {
+    Shape batch_a = a.sizes, batch_b = b.sizes;
+    batch_a.resize(std::max(ra - 2, 0));
+    batch_b.resize(std::max(rb - 2, 0));
+    sizes = broadcast_shapes(batch_a, batch_b, "matmul");
+  }
+  if (ra > 1) sizes.push_back(a.sizes[ra - 2]);
+  if (rb > 1) sizes.push_back(b.sizes[rb - 1]);
+  return Meta::dense(sizes, a.dtype, a.device);
+}
+
+void Matmul::cpu(KernelCall& c) {
+  const Meta &a = c.in(0).meta(), &b = c.in(1).meta(), &out = c.out().meta();
+  if (out.numel == 0) return;
+  int ra = a.rank(), rb = b.rank();
+  cpu::GemmCall g{};
+  g.dtype = a.dtype;
+  g.m = ra == 1 ? 1 : a.sizes[ra - 2];
+  g.n = rb == 1 ? 1 : b.sizes[rb - 1];
+  g.k = a.sizes[ra - 1];
+  g.a = c.in(0).data_ptr();
+  g.a_row = ra == 1 ? 0 : a.strides[ra - 2];
+  g.a_col = a.strides[ra - 1];
+  g.b = c.in(1).data_ptr();
+  g.b_row = rb == 1 ? b.strides[0] : b.strides[rb - 2];
+  g.b_col = rb == 1 ? 0 : b.strides[rb - 1];
+  g.c = c.out().data_ptr();
+  g.c_row = g.n;
+  g.c_col = 1;
+  Batches batches;
+  int batch_dims = std::max(std::max(ra, rb) - 2, 0);
+  for (int i = 0; i < batch_dims; ++i) {
+    int at_a = ra - 2 - batch_dims + i, at_b = rb - 2 - batch_dims + i;
+    int64_t sa = at_a < 0 || a.sizes[at_a] == 1 ? 0 : a.strides[at_a];
+    int64_t sb = at_b < 0 || b.sizes[at_b] == 1 ? 0 : b.strides[at_b];
+    batches.add(out.sizes[i], sa, sb, out.strides[i]);
+  }
+  run(batches, g);
+}
+
+namespace {
+
+int64_t rows_of(const Tensor& x) {
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < x.dim(); ++i) rows *= x.sizes()[i];
+  return rows;
+}
+// All dims but the last as one.
+Tensor as_rows(const Tensor& x) { return x.dim() == 2 ? x : x.reshape({rows_of(x), x.sizes().back()}); }
+
+}  // namespace
+
+void Matmul::vjp(VjpContext& c) {
+  bool vector_a = c.input_sizes(0).size() == 1, vector_b = c.input_sizes(1).size() == 1;
+  Tensor g = c.grad();
+  if (vector_b) g = g.unsqueeze(-1);
+  if (vector_a) g = g.unsqueeze(-2);
+  if (c.needs(0)) {
+    Tensor b = c.saved_input(1);
+    Tensor d = matmul(g, vector_b ? b.unsqueeze(0) : b.t());
+    c.grad_in(0) = vector_a ? d.squeeze(-2) : d;
+  }
+  if (c.needs(1)) {
+    Tensor a = c.saved_input(0);
+    if (vector_a) a = a.unsqueeze(0);
+    // One long product instead of a batch of products that are then summed.
+    bool shared = c.input_sizes(1).size() <= 2 && a.dim() > 2;
+    Tensor d = shared ? matmul(as_rows(a).t(), as_rows(g)) : matmul(a.t(), g);
+    c.grad_in(1) = vector_b ? d.squeeze(-1) : d;
+  }
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b, Site site) { return call<Matmul>(site, {}, a, b); }
+Tensor Tensor::matmul(const Tensor& other, Site site) const { return call<Matmul>(site, {}, *this, other); }
+
+namespace {
+
+void check_ranks(const char* op, const Tensor& a, int rank_a, const Tensor& b, int rank_b) {
+  detail::check_defined(a, op);
+  detail::check_defined(b, op);
+  DEFT_CHECK(a.dim() == rank_a && b.dim() == rank_b, ShapeError,
+             "{}: operands of shape {} and {} must have {} and {} dimensions; use matmul() for others", op,
+             to_string(a.sizes()), to_string(b.sizes()), rank_a, rank_b);
+}
+
+}  // namespace
+
+Tensor mm(const Tensor& a, const Tensor& b, Site site) {
+  check_ranks("mm", a, 2, b, 2);
+  return call<Matmul>(site, {}, a, b);
+}
+Tensor bmm(const Tensor& a, const Tensor& b, Site site) {
+  check_ranks("bmm", a, 3, b, 3);
+  DEFT_CHECK(a.sizes()[0] == b.sizes()[0], ShapeError, "bmm: batches of {} and {} matrices (shapes {} and {}) differ; use matmul() to broadcast",
+             a.sizes()[0], b.sizes()[0], to_string(a.sizes()), to_string(b.sizes()));
+  return call<Matmul>(site, {}, a, b);
+}
+Tensor mv(const Tensor& a, const Tensor& b, Site site) {
+  check_ranks("mv", a, 2, b, 1);
+  return call<Matmul>(site, {}, a, b);
+}
+Tensor dot(const Tensor& a, const Tensor& b, Site site) {
+  check_ranks("dot", a, 1, b, 1);
+  return call<Matmul>(site, {}, a, b);
+}
+
+// --- linear ----------------------------------------------------------------------------------------------------
+
+Meta Linear::infer(const Meta& x, const Meta& weight, const Meta& bias, NoParams&) {
+  check_same_type("linear", "the weight", x, weight);
+  DEFT_CHECK(weight.rank() == 2, ShapeError, "linear: the weight must be [out, in], found shape {}", to_string(weight.sizes));
+  DEFT_CHECK(x.rank() >= 1 && x.sizes.back() == weight.sizes[1], ShapeError,
+             "linear: an input of shape {} does not fit a weight of shape {}: its last size must be {}", to_string(x.sizes),
+             to_string(weight.sizes), weight.sizes[1]);
+  if (bias.defined) {
+    check_same_type("linear", "the bias", x, bias);
+    DEFT_CHECK(bias.rank() == 1 && bias.sizes[0] == weight.sizes[0], ShapeError,
+               "linear: a bias of shape {} does not fit a weight of shape {}; expected [{}]", to_string(bias.sizes),
+               to_string(weight.sizes), weight.sizes[0]);
+  }
+  Shape sizes = x.sizes;
+  sizes[x.rank() - 1] = weight.sizes[0];
+  return Meta::dense(sizes, x.dtype, x.device);
+}
+
+void Linear::cpu(KernelCall& c) {
+  const Meta &x = c.in(0).meta(), &w = c.in(1).meta(), &out = c.out().meta();
+  if (out.numel == 0) return;
+  int last = x.rank() - 1;
+  cpu::GemmCall g{};
+  g.dtype = x.dtype;
+  g.m = 1;
+  g.n = w.sizes[0];
+  g.k = w.sizes[1];
+  g.a = c.in(0).data_ptr();
+  g.a_row = g.k;
+  g.a_col = x.strides[last];
+  g.b = c.in(1).data_ptr();
+  g.b_row = w.strides[1];
+  g.b_col = w.strides[0];
+  g.c = c.out().data_ptr();
+  g.c_row = g.n;
+  g.c_col = 1;
+  Tensor bias_copy;
+  if (c.has(2)) {
+    g.bias = c.in(2).data_ptr();
+    if (!c.in(2).meta().contiguous) {
+      bias_copy = as_dense(c.in(2));
+      g.bias = bias_copy.data_ptr();
+    }
+  }
+  if (x.contiguous) {
+    g.m = out.numel / g.n;
+    return cpu::gemm(g);
+  }
+  Batches rows;
+  for (int i = 0; i < last; ++i) rows.add(x.sizes[i], x.strides[i], 0, out.strides[i]);
+  run(rows, g);
+}
+
+void Linear::vjp(VjpContext& c) {
+  Tensor g = c.grad();
+  if (c.needs(0)) c.grad_in(0) = matmul(g, c.saved_input(1));
+  if (!c.needs(1) && !c.needs(2)) return;
+  Tensor rows = as_rows(g);
+  if (c.needs(1)) c.grad_in(1) = matmul(rows.t(), as_rows(c.saved_input(0)));
+  if (c.needs(2)) c.grad_in(2) = rows.sum({0});
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Site site) {
+  return call<Linear>(site, {}, x, weight, bias);
+}
+
+// --- compositions ----------------------------------------------------------------------------------------------
+
+namespace {
+
+Tensor scaled_sum(const Tensor& x, const Tensor& product, Scalar beta, Scalar alpha, const char* op) {
+  detail::check_defined(x, op);
+  Shape both = broadcast_shapes(x.sizes(), product.sizes(), op);
+  DEFT_CHECK(both == product.sizes(), ShapeError, "{}: a summand of shape {} does not broadcast to the product's {}", op,
+             to_string(x.sizes()), to_string(product.sizes()));
+  DEFT_CHECK(x.dtype() == product.dtype(), DTypeError, "{}: the summand is {} but the product {}; convert one of them with to()",
+             op, name_of(x.dtype()), name_of(product.dtype()));
+  Tensor y = alpha.to_double() == 1 ? product : mul(product, alpha);
+  if (beta.to_double() == 0) return y;
+  return add(beta.to_double() == 1 ? x : mul(x, beta), y);
+}
+
+}  // namespace
+
+Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha, Site site) {
+  SiteScope scope(site);
+  check_ranks("addmm", a, 2, b, 2);
+  return scaled_sum(x, matmul(a, b, site), beta, alpha, "addmm");
+}
+
+Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha, Site site) {
+  SiteScope scope(site);
+  check_ranks("baddbmm", a, 3, b, 3);
+  return scaled_sum(x, bmm(a, b, site), beta, alpha, "baddbmm");
+}
+
+Tensor outer(const Tensor& a, const Tensor& b, Site site) {
+  SiteScope scope(site);
+  check_ranks("outer", a, 1, b, 1);
+  return mul(a.unsqueeze(1, site), b, site);
+}
+
+Tensor bilinear(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias, Site site) {
+  SiteScope scope(site);
+  detail::check_defined(a, "bilinear");
+  detail::check_defined(b, "bilinear");
+  detail::check_defined(weight, "bilinear");
+  DEFT_CHECK(weight.dim() == 3, ShapeError, "bilinear: the weight must be [out, in1, in2], found shape {}",
+             to_string(weight.sizes()));
+  int64_t out = weight.sizes()[0], in1 = weight.sizes()[1], in2 = weight.sizes()[2];
+  Shape lead_a = a.sizes(), lead_b = b.sizes();
+  DEFT_CHECK(a.dim() >= 1 && b.dim() >= 1 && a.sizes().back() == in1 && b.sizes().back() == in2, ShapeError,
+             "bilinear: inputs of shape {} and {} do not fit a weight of shape {}: their last sizes must be {} and {}",
+             to_string(a.sizes()), to_string(b.sizes()), to_string(weight.sizes()), in1, in2);
+  lead_a.erase(a.dim() - 1);
+  lead_b.erase(b.dim() - 1);
+  DEFT_CHECK(lead_a == lead_b, ShapeError, "bilinear: inputs of shape {} and {} differ before their last dimension",
+             to_string(a.sizes()), to_string(b.sizes()));
+  // [rows, out, in2] first, then each row against b.
+  Tensor half = matmul(as_rows(a), weight.permute({1, 0, 2}).reshape({in1, out * in2}));
+  Tensor y = matmul(half.reshape({rows_of(a), out, in2}), as_rows(b).unsqueeze(-1)).squeeze(-1);
+  Shape sizes = lead_a;
+  sizes.push_back(out);
+  y = y.reshape(sizes);
+  if (!bias.defined()) return y;
+  DEFT_CHECK(bias.dim() == 1 && bias.sizes()[0] == out, ShapeError, "bilinear: a bias of shape {} does not fit; expected [{}]",
+             to_string(bias.sizes()), out);
+  DEFT_CHECK(bias.dtype() == a.dtype(), DTypeError, "bilinear: the bias is {} but the inputs are {}; convert it with to()",
+             name_of(bias.dtype()), name_of(a.dtype()));
+  return add(y, bias);
+}
+
+}  // namespace deft

@@ -1,0 +1,208 @@
+#include "ops/pool.h"
+
+#include "base/check.h"
+#include "core/describe.h"
+#include "kernels/cpu/pool.h"
+#include "ops/dense.h"
+#include "ops/index.h"
+#include "ops/view.h"
+#include "runtime/context.h"
+
+namespace deft {
+
+namespace {
+
+bool keeps_channels_last(const Meta& x) { return !x.contiguous && x.is_channels_last(); }
+
+Meta with_spatial(const Meta& x, const std::array<int64_t, 3>& spatial_sizes, DType dtype) {
+  Shape sizes = x.sizes;
+  for (int i = 2; i < x.rank(); ++i) sizes[i] = spatial_sizes[static_cast<size_t>(i - 2)];
+  Meta m = Meta::dense(sizes, dtype, x.device);
+  if (keeps_channels_last(x)) m.set_strides(channels_last_strides(sizes));
+  return m;
+}
+
+// Fills p.in and p.out; x is N, C, spatial...
+void complete(const char* op, const Meta& x, PoolParams& p) {
+  int n = static_cast<int>(p.spatial);
+  DEFT_CHECK(x.rank() == n + 2, ShapeError, "{}{}d: needs {} or {} dimensions (N, C, spatial...), found shape {}", op, n, n + 1, n + 2,
+             to_string(x.sizes));
+  for (int i = 0; i < n; ++i) {
+    auto d = static_cast<size_t>(i);
+    int64_t in = p.in[d] = x.sizes[i + 2];
+    if (p.adaptive) {
+      DEFT_CHECK(p.out[d] >= 0, ValueError, "adaptive {}{}d: an output size must not be negative, found {}", op, n, p.out[d]);
+      DEFT_CHECK(in > 0 || p.out[d] == 0, ShapeError, "adaptive {}{}d: the spatial sizes of {} must not be empty", op, n,
+                 to_string(x.sizes));
+      continue;
+    }
+    DEFT_CHECK(p.kernel[d] > 0 && p.stride[d] > 0 && p.dilation[d] > 0, ValueError,
+               "{}{}d: kernel {}, stride {} and dilation {} must be positive", op, n, p.kernel[d], p.stride[d], p.dilation[d]);
+    DEFT_CHECK(p.pad[d] >= 0 && 2 * p.pad[d] <= p.kernel[d], ValueError, "{}{}d: padding {} must be at most half the kernel {}", op,
+               n, p.pad[d], p.kernel[d]);
+    p.out[d] = cpu::pool_output_size(in, p.kernel[d], p.stride[d], p.pad[d], p.dilation[d], p.ceil_mode);
+    DEFT_CHECK(p.out[d] > 0, ShapeError, "{}{}d: kernel {} does not fit into size {} of shape {}", op, n, p.kernel[d], in,
+               to_string(x.sizes));
+  }
+}
+
+cpu::PoolCall pool_call(const PoolParams& p, const Meta& x, bool channels_last) {
+  cpu::PoolCall c{};
+  c.dtype = x.dtype;
+  c.spatial = static_cast<int>(p.spatial);
+  c.outer = channels_last ? x.sizes[0] : x.sizes[0] * x.sizes[1];
+  c.inner = channels_last ? x.sizes[1] : 1;
+  c.adaptive = p.adaptive;
+  c.count_include_pad = p.count_include_pad;
+  c.divisor_override = p.divisor;
+  for (size_t i = 0; i < 3; ++i) {
+    bool used = i < static_cast<size_t>(p.spatial);
+    c.in[i] = used ? p.in[i] : 1;
+    c.out[i] = used ? p.out[i] : 1;
+    c.kernel[i] = p.kernel[i];
+    c.stride[i] = p.stride[i];
+    c.pad[i] = p.pad[i];
+    c.dilation[i] = p.dilation[i];
+  }
+  return c;
+}
+
+}  // namespace
+
+// --- max -------------------------------------------------------------------------------------------------------
+
+std::array<Meta, 2> MaxPool::infer(const Meta& x, Params& p) {
+  complete("max_pool", x, p);
+  return {with_spatial(x, p.out, x.dtype), with_spatial(x, p.out, DType::i64)};
+}
+void MaxPool::cpu(KernelCall& c) {
+  bool last = keeps_channels_last(c.in().meta());
+  Tensor x = as_dense(c.in(), last);
+  if (c.out().numel() == 0) return;
+  cpu::max_pool_forward(pool_call(c.params<MaxPool>(), x.meta(), last), x.data_ptr(), c.out(0).data_ptr(),
+                        c.out(1).data<int64_t>());
+}
+void MaxPool::vjp(VjpContext& c) {
+  if (c.grad().defined())
+    c.grad_in(0) = call<MaxPoolBackward>(c.node.site, c.params<MaxPool>(), c.grad(), c.saved_output(1));
+}
+
+Meta MaxPoolBackward::infer(const Meta& g, const Meta& indices, const Params& p) {
+  Meta like = g;
+  like.set_strides(indices.strides);
+  return with_spatial(like, p.in, g.dtype);
+}
+void MaxPoolBackward::cpu(KernelCall& c) {
+  bool last = keeps_channels_last(c.in(1).meta());
+  Tensor g = as_dense(c.in(0), last), indices = as_dense(c.in(1), last);
+  if (c.out().numel() == 0) return;
+  cpu::max_pool_backward(pool_call(c.params<MaxPoolBackward>(), g.meta(), last), g.data_ptr(), indices.data<int64_t>(),
+                         c.out().data_ptr());
+}
+void MaxPoolBackward::vjp(VjpContext& c) {
+  Tensor indices = c.saved_input(1);
+  Tensor flat = flatten(c.grad(), 2), at = flatten(indices, 2);
+  c.grad_in(0) = gather(flat, 2, at).reshape(indices.sizes());
+}
+
+// --- average ---------------------------------------------------------------------------------------------------
+
+Meta AvgPool::infer(const Meta& x, Params& p) {
+  DEFT_CHECK(p.divisor >= 0, ValueError, "avg_pool: divisor_override must be positive, found {}", p.divisor);
+  complete("avg_pool", x, p);
+  return with_spatial(x, p.out, x.dtype);
+}
+void AvgPool::cpu(KernelCall& c) {
+  bool last = keeps_channels_last(c.in().meta());
+  Tensor x = as_dense(c.in(), last);
+  if (c.out().numel() == 0) return;
+  cpu::avg_pool_forward(pool_call(c.params<AvgPool>(), x.meta(), last), x.data_ptr(), c.out().data_ptr());
+}
+void AvgPool::vjp(VjpContext& c) { c.grad_in(0) = call<AvgPoolBackward>(c.node.site, c.params<AvgPool>(), c.grad()); }
+
+Meta AvgPoolBackward::infer(const Meta& g, const Params& p) { return with_spatial(g, p.in, g.dtype); }
+void AvgPoolBackward::cpu(KernelCall& c) {
+  bool last = keeps_channels_last(c.in().meta());
+  Tensor g = as_dense(c.in(), last);
+  if (c.out().numel() == 0) return;
+  cpu::avg_pool_backward(pool_call(c.params<AvgPoolBackward>(), g.meta(), last), g.data_ptr(), c.out().data_ptr());
+}
+void AvgPoolBackward::vjp(VjpContext& c) { c.grad_in(0) = call<AvgPool>(c.node.site, c.params<AvgPoolBackward>(), c.grad()); }
+
+// --- functions -------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::array<int64_t, 3> per_dim(IntList list, int n, int64_t fallback, const char* what) {
+  std::array<int64_t, 3> r{fallback, fallback, fallback};
+  DEFT_CHECK(list.size() == 1 || static_cast<int>(list.size()) == n, ValueError, "pooling: {} needs 1 or {} numbers, found {}", what, n,
+             list.size());
+  for (int i = 0; i < n; ++i) r[static_cast<size_t>(i)] = list[list.size() == 1 ? 0 : static_cast<size_t>(i)];
+  return r;
+}
+
+PoolParams window(int n, IntList kernel, IntList stride, IntList padding, IntList dilation, bool ceil_mode) {
+  PoolParams p;
+  p.spatial = n;
+  p.kernel = per_dim(kernel, n, 1, "the kernel");
+  p.stride = stride.empty() ? p.kernel : per_dim(stride, n, 1, "the stride");
+  p.pad = per_dim(padding, n, 0, "the padding");
+  p.dilation = per_dim(dilation, n, 1, "the dilation");
+  p.ceil_mode = ceil_mode;
+  return p;
+}
+
+PoolParams adaptive(int n, IntList output) {
+  PoolParams p;
+  p.spatial = n;
+  p.adaptive = true;
+  p.out = per_dim(output, n, 1, "the output size");
+  return p;
+}
+
+std::array<Tensor, 2> run_max(const Tensor& x, const PoolParams& p, const Site& site) {
+  detail::check_defined(x, "max_pool");
+  if (x.dim() != p.spatial + 1) return call<MaxPool>(site, p, x);
+  SiteScope scope(site);
+  auto [y, indices] = call<MaxPool>(site, p, unsqueeze(x, 0));
+  return {squeeze(y, 0), squeeze(indices, 0)};
+}
+
+Tensor run_avg(const Tensor& x, const PoolParams& p, const Site& site) {
+  detail::check_defined(x, "avg_pool");
+  if (x.dim() != p.spatial + 1) return call<AvgPool>(site, p, x);
+  SiteScope scope(site);
+  return squeeze(call<AvgPool>(site, p, unsqueeze(x, 0)), 0);
+}
+
+}  // namespace
+
+#define DEFT_POOL(n)                                                                                                          \
+  Tensor max_pool##n##d(const Tensor& x, IntList kernel, IntList stride, IntList padding, IntList dilation, bool ceil_mode,   \
+                        Site site) {                                                                                          \
+    return run_max(x, window(n, kernel, stride, padding, dilation, ceil_mode), site)[0];                                      \
+  }                                                                                                                           \
+  std::array<Tensor, 2> max_pool##n##d_with_indices(const Tensor& x, IntList kernel, IntList stride, IntList padding,         \
+                                                    IntList dilation, bool ceil_mode, Site site) {                            \
+    return run_max(x, window(n, kernel, stride, padding, dilation, ceil_mode), site);                                         \
+  }                                                                                                                           \
+  Tensor avg_pool##n##d(const Tensor& x, IntList kernel, IntList stride, IntList padding, bool ceil_mode,                     \
+                        bool count_include_pad, int64_t divisor_override, Site site) {                                        \
+    PoolParams p = window(n, kernel, stride, padding, {1}, ceil_mode);                                                        \
+    p.count_include_pad = count_include_pad;                                                                                  \
+    p.divisor = divisor_override;                                                                                             \
+    return run_avg(x, p, site);                                                                                               \
+  }                                                                                                                           \
+  Tensor adaptive_avg_pool##n##d(const Tensor& x, IntList output, Site site) { return run_avg(x, adaptive(n, output), site); } \
+  Tensor adaptive_max_pool##n##d(const Tensor& x, IntList output, Site site) {                                                \
+    return run_max(x, adaptive(n, output), site)[0];                                                                          \
+  }                                                                                                                           \
+  std::array<Tensor, 2> adaptive_max_pool##n##d_with_indices(const Tensor& x, IntList output, Site site) {                    \
+    return run_max(x, adaptive(n, output), site);                                                                             \
+  }
+DEFT_POOL(1)
+DEFT_POOL(2)
+DEFT_POOL(3)
+#undef DEFT_POOL
+
+}  // namespace deft

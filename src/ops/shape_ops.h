@@ -1,0 +1,95 @@
+// Joining, repeating and reordering: cat, stack, repeat, flip, roll, tril, triu, one_hot.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/op.h"
+
+namespace deft {
+
+struct OpSamples;
+
+struct Cat {
+  struct Params {
+    int64_t dim = 0;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "cat", .inputs = kListInput, .dtypes = kAllTypes, .onnx = {"Concat", 13}};
+  static Meta infer(std::span<const Meta* const> inputs, Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
+  static OpSamples samples();
+};
+
+// Reverses the dims whose bit is set.
+struct Flip {
+  struct Params {
+    uint32_t dims = 0;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "flip", .dtypes = kAllTypes};
+  static Meta infer(const Meta& x, const Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
+  static OpSamples samples();
+};
+
+// Keeps one triangle of the last two dims and zeroes the other.
+struct Triangle {
+  struct Params {
+    int64_t diagonal = 0;
+    bool upper = false;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "tril", .dtypes = kAllTypes, .onnx = {"Trilu", 14}};
+  static Meta infer(const Meta& x, const Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
+  static OpSamples samples();
+};
+
+struct OneHot {
+  struct Params {
+    int64_t classes = 0;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "one_hot", .dtypes = only(DType::i64), .onnx = {"OneHot", 11}};
+  static constexpr const char* not_differentiable = "its input holds class numbers";
+  static Meta infer(const Meta& index, const Params& p);
+  static void cpu(KernelCall& c);
+  static OpSamples samples();
+};
+
+// Made of views and cat(); listed for their samples.
+struct Stack {
+  static constexpr OpInfo info{.name = "stack", .dtypes = kAllTypes};
+  static OpSamples samples();
+};
+struct Repeat {
+  static constexpr OpInfo info{.name = "repeat", .dtypes = kAllTypes, .onnx = {"Tile", 13}};
+  static OpSamples samples();
+};
+struct RepeatInterleave {
+  static constexpr OpInfo info{.name = "repeat_interleave", .dtypes = kAllTypes};
+  static OpSamples samples();
+};
+struct Roll {
+  static constexpr OpInfo info{.name = "roll", .dtypes = kAllTypes};
+  static OpSamples samples();
+};
+
+Tensor cat(std::span<const Tensor> tensors, int64_t dim = 0, Site site = Site::current());
+Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim = 0, Site site = Site::current());
+Tensor stack(std::span<const Tensor> tensors, int64_t dim = 0, Site site = Site::current());
+Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim = 0, Site site = Site::current());
+Tensor repeat(const Tensor& x, IntList counts, Site site = Site::current());
+Tensor repeat_interleave(const Tensor& x, int64_t count, int64_t dim, Site site = Site::current());
+Tensor flip(const Tensor& x, IntList dims, Site site = Site::current());
+Tensor roll(const Tensor& x, int64_t shift, int64_t dim, Site site = Site::current());
+Tensor tril(const Tensor& x, int64_t diagonal = 0, Site site = Site::current());
+Tensor triu(const Tensor& x, int64_t diagonal = 0, Site site = Site::current());
+// i64 zeros with a one at each class number. classes = -1: one more than the largest.
+Tensor one_hot(const Tensor& index, int64_t classes = -1, Site site = Site::current());
+
+}  // namespace deft

@@ -1,0 +1,123 @@
+#include "ops/ternary.h"
+
+#include "base/check.h"
+#include "ops/binary.h"
+
+namespace deft {
+
+void Where::vjp(VjpContext& c) {
+  Tensor condition = c.saved_input(0);
+  if (c.needs(1)) c.grad_in(1) = where(condition, c.grad(), 0);
+  if (c.needs(2)) c.grad_in(2) = where(condition, 0, c.grad());
+}
+
+void Lerp::vjp(VjpContext& c) {
+  const Tensor& g = c.grad();
+  if (c.needs(0)) c.grad_in(0) = g * (1 - c.saved_input(2));
+  if (c.needs(1)) c.grad_in(1) = g * c.saved_input(2);
+  if (c.needs(2)) c.grad_in(2) = g * (c.saved_input(1) - c.saved_input(0));
+}
+
+void Addcmul::vjp(VjpContext& c) {
+  const Tensor& g = c.grad();
+  double value = c.params<Addcmul>().value;
+  if (c.needs(0)) c.grad_in(0) = g;
+  if (c.needs(1)) c.grad_in(1) = g * c.saved_input(2) * value;
+  if (c.needs(2)) c.grad_in(2) = g * c.saved_input(1) * value;
+}
+
+void Addcdiv::vjp(VjpContext& c) {
+  const Tensor& g = c.grad();
+  double value = c.params<Addcdiv>().value;
+  if (c.needs(0)) c.grad_in(0) = g;
+  if (c.needs(1)) c.grad_in(1) = g * value / c.saved_input(2);
+  if (c.needs(2)) {
+    Tensor b = c.saved_input(2);
+    c.grad_in(2) = -g * value * c.saved_input(1) / (b * b);
+  }
+}
+
+void ClampTensor::vjp(VjpContext& c) {
+  const Tensor& g = c.grad();
+  Tensor x = c.saved_input(0), low = c.saved_input(1), high = c.saved_input(2);
+  if (c.needs(0)) c.grad_in(0) = where(logical_and(x >= low, x <= high), g, 0);
+  if (c.needs(1)) c.grad_in(1) = where(logical_and(low < high, x < low), g, 0);
+  if (c.needs(2)) c.grad_in(2) = where(logical_or(x > high, high < low), g, 0);
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Site site) {
+  return elementwise::ternary(op_def<Where>, condition, a, b, nullptr, site);
+}
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b, Site site) {
+  return where(condition, a, wrap_number(b), site);
+}
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b, Site site) {
+  return where(condition, wrap_number(a), b, site);
+}
+Tensor where(const Tensor& condition, Scalar a, Scalar b, Site site) {
+  return where(condition, wrap_number(a), wrap_number(b), site);
+}
+
+Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight, Site site) {
+  return elementwise::ternary(op_def<Lerp>, start, end, weight, nullptr, site);
+}
+Tensor lerp(const Tensor& start, const Tensor& end, double weight, Site site) {
+  return lerp(start, end, wrap_number(weight), site);
+}
+Tensor& lerp_(Tensor& start, const Tensor& end, const Tensor& weight, Site site) {
+  return elementwise::ternary_inplace(op_def<Lerp>, start, end, weight, nullptr, site);
+}
+Tensor& lerp_(Tensor& start, const Tensor& end, double weight, Site site) {
+  return lerp_(start, end, wrap_number(weight), site);
+}
+Tensor& Tensor::lerp_(const Tensor& end, double weight, Site site) { return deft::lerp_(*this, end, weight, site); }
+
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value, Site site) {
+  Addcmul::Params p{value};
+  return elementwise::ternary(op_def<Addcmul>, x, a, b, &p, site);
+}
+Tensor& addcmul_(Tensor& x, const Tensor& a, const Tensor& b, double value, Site site) {
+  Addcmul::Params p{value};
+  return elementwise::ternary_inplace(op_def<Addcmul>, x, a, b, &p, site);
+}
+Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, double value, Site site) {
+  return deft::addcmul_(*this, a, b, value, site);
+}
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value, Site site) {
+  Addcdiv::Params p{value};
+  return elementwise::ternary(op_def<Addcdiv>, x, a, b, &p, site);
+}
+Tensor& addcdiv_(Tensor& x, const Tensor& a, const Tensor& b, double value, Site site) {
+  Addcdiv::Params p{value};
+  return elementwise::ternary_inplace(op_def<Addcdiv>, x, a, b, &p, site);
+}
+
+namespace {
+
+// The number that bounds nothing, in the type the op will compute in.
+Tensor no_bound(const Tensor& x, const Tensor& other, bool high) {
+  DEFT_CHECK(other.defined(), ValueError, "clamp: found neither min nor max; give at least one of them");
+  detail::check_defined(x, "clamp");
+  return dispatch_all(result_type(x.meta(), other.meta()), [&]<class T>() {
+    if constexpr (std::is_integral_v<T>) {
+      using Limits = std::numeric_limits<T>;
+      return wrap_number(high ? Limits::max() : Limits::min(), x.device());
+    } else {
+      double infinity = std::numeric_limits<double>::infinity();
+      return wrap_number(high ? infinity : -infinity, x.device());
+    }
+  });
+}
+
+}  // namespace
+
+Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max, Site site) {
+  return elementwise::ternary(op_def<ClampTensor>, x, min.defined() ? min : no_bound(x, max, false),
+                              max.defined() ? max : no_bound(x, min, true), nullptr, site);
+}
+Tensor& clamp_(Tensor& x, const Tensor& min, const Tensor& max, Site site) {
+  return elementwise::ternary_inplace(op_def<ClampTensor>, x, min.defined() ? min : no_bound(x, max, false),
+                                      max.defined() ? max : no_bound(x, min, true), nullptr, site);
+}
+
+}  // namespace deft

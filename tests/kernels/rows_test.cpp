@@ -1,0 +1,210 @@
+#include "kernels/cpu/rows.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/strided_data.h"
+#include "runtime/parallel.h"
+
+namespace deft::cpu {
+namespace {
+
+using testing::Block;
+
+constexpr DType kFloating[] = {f32, f64, bf16, f16};
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+DType compute_of(DType t) { return t == f64 ? f64 : f32; }
+Block flat(DType t, int64_t n, int64_t shift = 0) { return Block(t, {n}, {1}, shift); }
+
+// Half a unit of the stored type, and a few of the compute type for each of the sums it depends on.
+void expect_close(double got, double want, double scale, DType t, double steps, const char* what) {
+  const double subnormal = t == f16 ? 0x1p-24 : 0;
+  const double tol = std::fabs(want) * epsilon_of(t) + subnormal + scale * epsilon_of(compute_of(t)) * steps;
+  if (!(std::fabs(got - want) <= tol)) ADD_FAILURE() << what << " " << name_of(t) << ": " << got << " want " << want;
+}
+
+struct Shape {
+  int64_t outer, n, inner;
+};
+
+void check_softmax(DType t, Shape s, int64_t shift) {
+  const int64_t total = s.outer * s.n * s.inner;
+  Block x = flat(t, total, shift), y = flat(t, total, shift), ly = flat(t, total), g = flat(t, total);
+  Block dx = flat(t, total), ldx = flat(t, total, shift);
+  x.fill_random(1, -4, 4);
+  g.fill_random(2, -2, 2);
+  const RowsView v{t, s.outer, s.n, s.inner};
+  softmax(v, x.data(), y.data());
+  log_softmax(v, x.data(), ly.data());
+  softmax_backward(v, g.data(), y.data(), dx.data());
+  log_softmax_backward(v, g.data(), ly.data(), ldx.data());
+  const double steps = 16 + static_cast<double>(std::min<int64_t>(s.n, 256));
+  for (int64_t o = 0; o < s.outer; ++o) {
+    for (int64_t k = 0; k < s.inner; ++k) {
+      auto at = [&](int64_t i) { return (o * s.n + i) * s.inner + k; };
+      double top = -kInf, sum = 0, dot = 0, total_g = 0, scale = 0;
+      for (int64_t i = 0; i < s.n; ++i) top = std::max(top, x.at(at(i)));
+      for (int64_t i = 0; i < s.n; ++i) {
+        sum += std::exp(x.at(at(i)) - top);
+        dot += g.at(at(i)) * y.at(at(i));
+        total_g += g.at(at(i));
+        scale += std::fabs(g.at(at(i)));
+      }
+      for (int64_t i = 0; i < s.n; ++i) {
+        const double p = std::exp(x.at(at(i)) - top) / sum;
+        expect_close(y.at(at(i)), p, p, t, steps, "softmax");
+        expect_close(ly.at(at(i)), x.at(at(i)) - top - std::log(sum), 8 + std::log(sum), t, steps, "log_softmax");
+        expect_close(dx.at(at(i)), y.at(at(i)) * (g.at(at(i)) - dot), y.at(at(i)) * 4, t, steps, "softmax grad");
+        const double want = g.at(at(i)) - std::exp(ly.at(at(i))) * total_g;
+        expect_close(ldx.at(at(i)), want, 2 + scale, t, steps, "log_softmax grad");
+      }
+    }
+  }
+  ASSERT_TRUE(y.guards_intact() && ly.guards_intact() && dx.guards_intact() && ldx.guards_intact());
+}
+
+TEST(Softmax, EveryTailAndDType) {
+  for (DType t : kFloating) {
+    for (int64_t n = 1; n <= 35; ++n) {
+      check_softmax(t, {2, n, 1}, n % 4);
+      check_softmax(t, {2, 3, n}, n % 3);
+    }
+    check_softmax(t, {3, 5000, 1}, 1);
+    check_softmax(t, {2, 700, 33}, 0);
+    check_softmax(t, {300, 70, 1}, 0);
+    check_softmax(t, {0, 7, 3}, 0);
+  }
+}
+
+TEST(Softmax, LargeValuesInfinitiesAndInPlace) {
+  Block x = flat(f32, 6), y = flat(f32, 6);
+  const double values[] = {1000, 999, -kInf, 0, -kInf, 0};
+  for (int i = 0; i < 6; ++i) x.set(i, values[i]);
+  for (const RowsView& v : {RowsView{f32, 2, 3, 1}, RowsView{f32, 1, 3, 2}}) {
+    softmax(v, x.data(), y.data());
+    for (int i = 0; i < 6; ++i) EXPECT_TRUE(std::isfinite(y.at(i)));
+  }
+  softmax({f32, 2, 3, 1}, x.data(), y.data());
+  EXPECT_NEAR(y.at(0), 1 / (1 + std::exp(-1.0)), 1e-6);
+  EXPECT_EQ(y.at(2), 0);
+  EXPECT_EQ(y.at(4), 0);
+  log_softmax({f32, 2, 3, 1}, x.data(), y.data());
+  EXPECT_EQ(y.at(2), -kInf);
+  x.set(1, std::nan(""));
+  softmax({f32, 2, 3, 1}, x.data(), x.data());
+  EXPECT_TRUE(std::isnan(x.at(0)));
+  EXPECT_EQ(x.at(3), 0.5);
+}
+
+struct NormData {
+  NormData(DType t, int64_t rows, int64_t n, int64_t shift)
+      : x(flat(t, rows * n, shift)), gamma(flat(t, n, shift)), beta(flat(t, n)), y(flat(t, rows * n, shift)),
+        g(flat(t, rows * n)), dx(flat(t, rows * n, shift)), dgamma(flat(t, n, shift)), dbeta(flat(t, n)),
+        mean(flat(compute_of(t), rows)), rstd(flat(compute_of(t), rows)) {
+    x.fill_random(1, 1, 5);
+    gamma.fill_random(2, 0.5, 2);
+    beta.fill_random(3, -1, 1);
+    g.fill_random(4, -1, 1);
+  }
+  bool intact() {
+    return y.guards_intact() && dx.guards_intact() && dgamma.guards_intact() && dbeta.guards_intact() &&
+           mean.guards_intact() && rstd.guards_intact();
+  }
+  Block x, gamma, beta, y, g, dx, dgamma, dbeta, mean, rstd;
+};
+
+void check_norm(DType t, int64_t rows, int64_t n, bool layer, bool affine, int64_t shift) {
+  NormData d(t, rows, n, shift);
+  const double eps = 1e-5;
+  const void *gamma = affine ? d.gamma.data() : nullptr, *beta = affine ? d.beta.data() : nullptr;
+  const NormCall c{t, rows, n, d.x.data(), gamma, beta, eps, d.y.data(), d.mean.data(), d.rstd.data()};
+  const NormBackwardCall b{t, rows, n, d.g.data(), d.x.data(), gamma, d.mean.data(), d.rstd.data(),
+                           d.dx.data(), d.dgamma.data(), d.dbeta.data()};
+  layer ? layer_norm(c) : rms_norm(c);
+  layer ? layer_norm_backward(b) : rms_norm_backward(b);
+  const double steps = 32 + static_cast<double>(std::min<int64_t>(n, 256));
+  std::vector<double> dgamma(static_cast<size_t>(n)), dbeta(static_cast<size_t>(n)), size(static_cast<size_t>(n));
+  for (int64_t r = 0; r < rows; ++r) {
+    double mean = 0, var = 0, slope = 0, offset = 0, top = 0;
+    for (int64_t i = 0; layer && i < n; ++i) mean += d.x.at(r * n + i) / double(n);
+    for (int64_t i = 0; i < n; ++i) var += std::pow(d.x.at(r * n + i) - mean, 2) / double(n);
+    const double rstd = 1 / std::sqrt(var + eps);
+    auto w = [&](int64_t i) { return affine ? d.gamma.at(i) : 1.0; };
+    auto normal = [&](int64_t i) { return (d.x.at(r * n + i) - mean) * rstd; };
+    for (int64_t i = 0; i < n; ++i) {
+      slope += d.g.at(r * n + i) * w(i) * normal(i) / double(n);
+      if (layer) offset += d.g.at(r * n + i) * w(i) / double(n);
+      top = std::max(top, std::fabs(normal(i)));
+      dgamma[static_cast<size_t>(i)] += d.g.at(r * n + i) * normal(i);
+      size[static_cast<size_t>(i)] += std::fabs(d.g.at(r * n + i)) * (1 + std::fabs(normal(i)));
+      dbeta[static_cast<size_t>(i)] += d.g.at(r * n + i);
+    }
+    // Cancellation in x - mean: the error is relative to |x| * rstd <= 5 * rstd.
+    const double spread = (5 * rstd + top) * 2;
+    if (layer) expect_close(d.mean.at(r), mean, 5, compute_of(t), steps, "mean");
+    const double rstd_scale = rstd * (1 + 25 * rstd * rstd * epsilon_of(compute_of(t)));
+    expect_close(d.rstd.at(r), rstd, rstd_scale, compute_of(t), steps, "rstd");
+    for (int64_t i = 0; i < n; ++i) {
+      const double y = normal(i) * w(i) + (affine && layer ? d.beta.at(i) : 0);
+      expect_close(d.y.at(r * n + i), y, spread + 1, t, steps, "norm");
+      const double dx = rstd * (d.g.at(r * n + i) * w(i) - offset - normal(i) * slope);
+      const double scale = rstd * (2 + spread * (1 + std::fabs(slope))) * (1 + top);
+      expect_close(d.dx.at(r * n + i), dx, scale, t, steps, "norm dx");
+    }
+  }
+  const double row_steps = 16 + static_cast<double>(std::min<int64_t>(rows, 64)) + steps;
+  for (int64_t i = 0; i < n && n > 1; ++i) {
+    const size_t k = static_cast<size_t>(i);
+    expect_close(d.dgamma.at(i), dgamma[k], size[k] * 8, t, row_steps, "dgamma");
+    expect_close(d.dbeta.at(i), dbeta[k], size[k], t, row_steps, "dbeta");
+  }
+  ASSERT_TRUE(d.intact());
+}
+
+TEST(Norm, EveryTailAndDType) {
+  for (DType t : kFloating) {
+    for (bool layer : {true, false}) {
+      for (int64_t n = 2; n <= 35; ++n) check_norm(t, 3, n, layer, n % 3 != 0, n % 4);
+      check_norm(t, 200, 300, layer, true, 0);
+      check_norm(t, 3, 5000, layer, true, 1);
+      check_norm(t, 1000, 40, layer, false, 0);
+    }
+  }
+}
+
+TEST(Norm, MeanFarFromZero) {
+  const int64_t n = 4096;
+  Block x = flat(f32, n), y = flat(f32, n), rstd = flat(f32, 1);
+  for (int64_t i = 0; i < n; ++i) x.set(i, 10000 + (i % 2 ? 1 : -1));
+  layer_norm({f32, 1, n, x.data(), nullptr, nullptr, 0, y.data(), nullptr, rstd.data()});
+  EXPECT_NEAR(rstd.at(0), 1, 1e-6);
+  for (int64_t i = 0; i < n; ++i) ASSERT_NEAR(y.at(i), i % 2 ? 1 : -1, 1e-6);
+}
+
+TEST(Norm, OptionalOutputsEmptyRowsAndThreads) {
+  NormData d(f32, 300, 65, 0), e(f32, 300, 65, 0);
+  const int before = num_threads();
+  for (NormData* p : {&d, &e}) {
+    set_num_threads(p == &d ? 1 : 4);
+    layer_norm({f32, 300, 65, p->x.data(), p->gamma.data(), nullptr, 1e-5, p->y.data(), p->mean.data(),
+                p->rstd.data()});
+    layer_norm_backward({f32, 300, 65, p->g.data(), p->x.data(), p->gamma.data(), p->mean.data(), p->rstd.data(),
+                         nullptr, p->dgamma.data(), p->dbeta.data()});
+    layer_norm_backward({f32, 300, 65, p->g.data(), p->x.data(), p->gamma.data(), p->mean.data(), p->rstd.data(),
+                         p->g.data(), nullptr, nullptr});  // in place
+  }
+  set_num_threads(before);
+  for (int64_t i = 0; i < 65; ++i) ASSERT_EQ(d.dgamma.at(i), e.dgamma.at(i));
+  for (int64_t i = 0; i < 65; ++i) ASSERT_EQ(d.dbeta.at(i), e.dbeta.at(i));
+  for (int64_t i = 0; i < 300 * 65; ++i) ASSERT_EQ(d.g.at(i), e.g.at(i));
+  layer_norm_backward({f32, 0, 65, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                       d.dgamma.data(), d.dbeta.data()});
+  for (int64_t i = 0; i < 65; ++i) ASSERT_EQ(d.dgamma.at(i), 0);
+}
+
+}  // namespace
+}  // namespace deft::cpu

@@ -1,0 +1,233 @@
+// Accuracy and special values of every function on Vec<T>, against <cmath> in a wider type.
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/simd_math_test.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "hwy/highway.h"
+#include "kernels/cpu/chunk-inl.h"
+
+#define DEFT_TEST_UNARY(X)                                                                                      \
+  X(exp, 1.5) X(expm1, 4) X(exp2, 2) X(log, 2) X(log1p, 3) X(log2, 3) X(log10, 3) X(sqrt, 0.5) X(rsqrt, 1.5)    \
+  X(abs, 0) X(sin, 3) X(cos, 3) X(tan, 2) X(asin, 3) X(acos, 3) X(atan, 3) X(sinh, 5) X(cosh, 5) X(tanh, 5)     \
+  X(asinh, 3) X(acosh, 3) X(atanh, 3) X(erf, 3) X(erfc, 5) X(sigmoid, 3) X(floor, 0) X(ceil, 0) X(trunc, 0)     \
+  X(round, 0) X(sign, 0) X(reciprocal, 0.5)
+#define DEFT_TEST_BINARY(X) \
+  X(pow, 2) X(atan2, 2) X(fmod, 0) X(remainder, 0.5) X(copysign, 0) X(min, 0) X(max, 0)
+
+HWY_BEFORE_NAMESPACE();
+namespace deft::cpu::HWY_NAMESPACE {
+namespace {
+
+#define X(name, ulp)                                             \
+  struct Op_##name {                                             \
+    template <class... V>                                        \
+    DEFT_HD static auto call(V... v) {                           \
+      using math::name;                                          \
+      return name(v...);                                         \
+    }                                                            \
+  };
+DEFT_TEST_UNARY(X)
+DEFT_TEST_BINARY(X)
+#undef X
+
+template <class T>
+const ChunkFn* unary_table() {
+#define X(name, ulp) unary_chunk<Op_##name, T>,
+  static constexpr ChunkFn table[] = {DEFT_TEST_UNARY(X)};
+#undef X
+  return table;
+}
+template <class T>
+const ChunkFn* binary_table() {
+#define X(name, ulp) binary_chunk<Op_##name, T>,
+  static constexpr ChunkFn table[] = {DEFT_TEST_BINARY(X)};
+#undef X
+  return table;
+}
+const ChunkFn* unary_f32() { return unary_table<float>(); }
+const ChunkFn* unary_f64() { return unary_table<double>(); }
+const ChunkFn* binary_f32() { return binary_table<float>(); }
+const ChunkFn* binary_f64() { return binary_table<double>(); }
+
+}  // namespace
+}  // namespace deft::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace deft::cpu {
+HWY_EXPORT(unary_f32);
+HWY_EXPORT(unary_f64);
+HWY_EXPORT(binary_f32);
+HWY_EXPORT(binary_f64);
+
+namespace {
+
+using Wide = long double;
+
+template <class T>
+struct Tables;
+template <>
+struct Tables<float> {
+  static const ChunkFn* unary() { return HWY_DYNAMIC_DISPATCH(unary_f32)(); }
+  static const ChunkFn* binary() { return HWY_DYNAMIC_DISPATCH(binary_f32)(); }
+};
+template <>
+struct Tables<double> {
+  static const ChunkFn* unary() { return HWY_DYNAMIC_DISPATCH(unary_f64)(); }
+  static const ChunkFn* binary() { return HWY_DYNAMIC_DISPATCH(binary_f64)(); }
+};
+
+namespace wide {
+using namespace std;
+#define X(name, ...) \
+  inline Wide name(Wide x) { return static_cast<Wide>(__VA_ARGS__); }
+X(rsqrt, 1 / std::sqrt(x))
+X(reciprocal, 1 / x)
+X(sigmoid, (x < 0 ? std::exp(x) : Wide(1)) / (1 + std::exp(-std::fabs(x))))
+X(sign, x > 0 ? Wide(1) : x < 0 ? Wide(-1) : x)
+X(round, std::nearbyint(x))
+#undef X
+inline Wide remainder(Wide a, Wide b) {
+  Wide r = std::fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+inline Wide min(Wide a, Wide b) { return a != a ? a : b != b ? b : a < b ? a : b; }
+inline Wide max(Wide a, Wide b) { return a != a ? a : b != b ? b : a > b ? a : b; }
+}  // namespace wide
+
+template <class T>
+double ulps(T got, Wide want) {
+  T rounded = static_cast<T>(want);
+  if (std::isnan(rounded)) return std::isnan(got) ? 0 : INFINITY;
+  if (std::isinf(rounded)) return got == rounded ? 0 : INFINITY;
+  if (std::isinf(got)) return std::fabs(rounded) > std::numeric_limits<T>::max() * T(0.9999998) ? 1 : INFINITY;
+  if (rounded == 0 && got == 0) return std::signbit(rounded) == std::signbit(got) ? 0 : INFINITY;
+  int e = std::max(std::ilogb(rounded), std::numeric_limits<T>::min_exponent - 1);
+  Wide ulp = std::ldexp(Wide(1), e - std::numeric_limits<T>::digits + 1);
+  return static_cast<double>(std::fabs(Wide(got) - want) / ulp);
+}
+
+// Every binade, many magnitudes near one, integers and half-integers, multiples of pi/4, and the special values.
+template <class T>
+std::vector<T> arguments() {
+  using L = std::numeric_limits<T>;
+  std::vector<T> x = {0, -T(0), 1, -1, L::infinity(), -L::infinity(), L::quiet_NaN(), L::max(), L::lowest(), L::min(),
+                      -L::min(), L::denorm_min(), -L::denorm_min(), L::epsilon(), T(0.5), T(1.5), T(2.5), -T(2.5)};
+  std::mt19937_64 rng(7);
+  std::uniform_real_distribution<double> unit(0, 1);
+  for (int e = L::min_exponent - L::digits; e < L::max_exponent; ++e) {
+    for (int k = 0; k < 12; ++k) x.push_back(std::ldexp(T(1 + unit(rng)), e) * (k % 2 ? -1 : 1));
+  }
+  for (double r : {1.0, 1.2, 4.0, 20.0, 104.0, 150.0, 750.0, 1000.0, 1100.0, 40000.0}) {
+    for (int k = 0; k < 4000; ++k) x.push_back(T((2 * unit(rng) - 1) * r));
+  }
+  for (int k = -400; k <= 400; ++k) {
+    x.push_back(T(k * 0.78539816339744830962));
+    x.push_back(T(k * 0.5));
+    x.push_back(std::nextafter(T(1), T(2)) + T(k) * L::epsilon());
+  }
+  return x;
+}
+
+struct UnaryCase {
+  const char* name;
+  double bound;
+  Wide (*reference)(Wide);
+};
+struct BinaryCase {
+  const char* name;
+  double bound;
+  Wide (*reference)(Wide, Wide);
+};
+#define X(name, bound) {#name, bound, [](Wide x) -> Wide { using namespace wide; return name(x); }},
+constexpr UnaryCase kUnary[] = {DEFT_TEST_UNARY(X)};
+#undef X
+#define X(name, bound) {#name, bound, [](Wide x, Wide y) -> Wide { using namespace wide; return name(x, y); }},
+constexpr BinaryCase kBinary[] = {DEFT_TEST_BINARY(X)};
+#undef X
+
+template <class T>
+void check_unary() {
+  std::vector<T> x = arguments<T>(), y(x.size());
+  const void* in[] = {x.data()};
+  const ChunkFn* fn = Tables<T>::unary();
+  for (const UnaryCase& c : kUnary) {
+    (*fn++)(in, y.data(), x.size(), nullptr);
+    double worst = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      double err = ulps(y[i], c.reference(x[i]));
+      if (err > worst) worst = err, at = i;
+    }
+    EXPECT_LE(worst, std::max(0.5001, c.bound))
+        << c.name << "(" << x[at] << ") = " << y[at] << ", want " << double(c.reference(x[at]));
+    ::testing::Test::RecordProperty(std::string(c.name) + std::to_string(8 * sizeof(T)), std::to_string(worst));
+  }
+}
+TEST(SimdMath, UnaryF32) { check_unary<float>(); }
+TEST(SimdMath, UnaryF64) { check_unary<double>(); }
+
+template <class T>
+void check_binary() {
+  std::vector<T> base = arguments<T>(), a, b;
+  std::mt19937 rng(3);
+  for (T u : {T(0), -T(0), T(1), T(-1), T(2), T(0.5), T(3), T(-2.5), base[4], base[5], base[6]}) {
+    for (T v : {T(0), -T(0), T(1), T(-1), T(2), T(0.5), T(3), T(-2.5), base[4], base[5], base[6]}) {
+      a.push_back(u);
+      b.push_back(v);
+    }
+  }
+  for (int k = 0; k < 20000; ++k) {
+    a.push_back(base[rng() % base.size()]);
+    b.push_back(base[rng() % base.size()]);
+  }
+  std::vector<T> y(a.size());
+  const void* in[] = {a.data(), b.data()};
+  const ChunkFn* fn = Tables<T>::binary();
+  for (const BinaryCase& c : kBinary) {
+    (*fn++)(in, y.data(), a.size(), nullptr);
+    for (size_t i = 0; i < a.size(); ++i) {
+      Wide want = c.reference(a[i], b[i]);
+      if (want == 0 && y[i] == 0) continue;  // the sign of a zero from min, max and remainder is not specified
+      double err = ulps(y[i], want);
+      if (err <= std::max(0.5001, c.bound)) continue;
+      ADD_FAILURE() << c.name << "(" << a[i] << ", " << b[i] << ") = " << y[i] << ", want " << double(want);
+      break;
+    }
+  }
+}
+TEST(SimdMath, BinaryF32) { check_binary<float>(); }
+TEST(SimdMath, BinaryF64) { check_binary<double>(); }
+
+TEST(ScalarMath, Integers) {
+  EXPECT_EQ(math::abs(int32_t{-5}), 5);
+  EXPECT_EQ(math::abs(std::numeric_limits<int32_t>::min()), std::numeric_limits<int32_t>::min());
+  EXPECT_EQ(math::sign(int8_t{-3}), -1);
+  EXPECT_EQ(math::sign(uint8_t{3}), 1);
+  EXPECT_EQ(math::remainder(int64_t{-7}, int64_t{3}), 2);
+  EXPECT_EQ(math::remainder(int64_t{7}, int64_t{-3}), -2);
+  EXPECT_EQ(math::remainder(7, 0), 0);
+  EXPECT_EQ(math::fmod(std::numeric_limits<int64_t>::min(), int64_t{-1}), 0);
+  EXPECT_EQ(math::pow(int64_t{3}, int64_t{4}), 81);
+  EXPECT_EQ(math::pow(-1, -3), -1);
+  EXPECT_EQ(math::pow(2, -1), 0);
+  EXPECT_EQ(math::max(true, false), true);
+  EXPECT_EQ(math::round(2.5), 2.0);
+  EXPECT_TRUE(std::isnan(math::max(1.0, std::nan(""))));
+  EXPECT_TRUE(std::isnan(math::min(std::nan(""), 1.0)));
+}
+
+}  // namespace
+}  // namespace deft::cpu
+#endif  // HWY_ONCE
