@@ -42,13 +42,14 @@ class Maker {
 };
 
 BuiltinModel make_mlp(int64_t batch) {
-  constexpr int64_t width = 256;
+  constexpr int64_t width = 256, depth = 6;
   struct Layer {
     Tensor weight, bias;
   };
   Maker make;
   std::vector<Layer> layers;
-  for (int64_t out : {width, width, kClasses}) {
+  for (int64_t i = 0; i < depth; ++i) {
+    int64_t out = i + 1 < depth ? width : kClasses;
     layers.push_back({make.weight({out, width}, width), make.parameter(zeros({out}))});
   }
   Tensor input = make.uniform({batch, width}, 1);
@@ -91,7 +92,7 @@ BuiltinModel make_cnn(int64_t batch) {
 
 const std::vector<BuiltinModelInfo>& builtin_models() {
   static const std::vector<BuiltinModelInfo> models = {
-      {"mlp", "3 linear layers of 256 with relu", 64, make_mlp},
+      {"mlp", "6 linear layers of width 256 with relu between", 64, make_mlp},
       {"cnn", "3 times conv 3x3, batch norm, relu, max pool on 3x32x32; linear", 16, make_cnn},
   };
   return models;

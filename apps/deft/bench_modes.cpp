@@ -30,7 +30,8 @@ Presentation presentation_of(const bench::Report& report) {
                {"p99_ms", "p99 ms", 3},
                {"peak_mb", "peak MB", 2},
                {"saved_for_backward_mb", "saved for backward MB", 2},
-               {"ratio_to_grad_forward", "x grad forward", 2},
+               {"ratio_to_grad_forward", "speed vs grad forward", 2},
+               {"samples", "samples"},
                {"note", "note"}};
   p.notes = {"Time: compute only, inputs ready. Peak: all tensors, weights included. Saved: at the end of forward."};
   return p;

@@ -22,11 +22,12 @@ thread_local int backward_depth = 0;
 struct Task {
   Node* node = nullptr;  // owned
   Tensor first;          // gradient of output 0
-  std::vector<Tensor> rest;
+  std::unique_ptr<std::vector<Tensor>> rest;
   Tensor& grad(uint32_t i) {
-    if (i == 0) return first;
-    if (rest.size() < i) rest.resize(i);
-    return rest[i - 1];
+    if (i == 0) [[likely]] return first;
+    if (!rest) rest = std::make_unique<std::vector<Tensor>>();
+    if (rest->size() < i) rest->resize(i);
+    return (*rest)[i - 1];
   }
 };
 
@@ -34,98 +35,78 @@ struct Task {
 struct Run {
   std::vector<Task> tasks;
   std::vector<uint32_t> free_tasks;
+  // Sorted by sequence number, which is also what a node is found by: the latest op is at the end, and new entries
+  // usually belong near it.
   struct Waiting {
     uint64_t seq;
     uint32_t task;
     bool operator<(const Waiting& o) const { return seq < o.seq; }
   };
-  std::vector<Waiting> queue;  // max-heap: the latest op first
-  // Open addressing from node to task. Entries of earlier passes are stale by their pass number: nothing to clear.
-  struct Entry {
-    Node* node = nullptr;
-    uint32_t pass = 0;
-    uint32_t task = 0;
-  };
-  std::vector<Entry> table;
-  size_t used = 0;
-  uint32_t pass = 1;
-  Entry* slot(Node* n) {
-    size_t mask = table.size() - 1;
-    size_t h = (reinterpret_cast<uintptr_t>(n) >> 6) * 0x9E3779B97F4A7C15ull >> 20;
-    for (size_t i = h & mask;; i = (i + 1) & mask)
-      if (table[i].pass != pass || table[i].node == n) return &table[i];
-  }
-  void grow() {
-    auto old = std::move(table);
-    table.assign(old.empty() ? 64 : old.size() * 2, {});
-    for (auto& e : old)
-      if (e.pass == pass) *slot(e.node) = e;
-  }
+  std::vector<Waiting> queue;
+
   Task& task_for(Node* n) {
-    if (2 * used >= table.size()) grow();
-    Entry* s = slot(n);
-    if (s->pass != pass) {
-      uint32_t index;
-      if (free_tasks.empty()) {
-        index = static_cast<uint32_t>(tasks.size());
-        tasks.emplace_back();
-      } else {
-        index = free_tasks.back();
-        free_tasks.pop_back();
-      }
-      *s = {n, pass, index};
-      ++used;
-      n->retain();
-      tasks[index].node = n;
-      queue.push_back({n->seq, index});
-      std::push_heap(queue.begin(), queue.end());
+    auto at = queue.end();
+    if (!queue.empty() && queue.back().seq >= n->seq) {
+      at = std::lower_bound(queue.begin(), queue.end(), Waiting{n->seq, 0});
+      if (at->seq == n->seq) return tasks[at->task];
     }
-    return tasks[s->task];
+    if (free_tasks.empty()) {
+      free_tasks.push_back(static_cast<uint32_t>(tasks.size()));
+      tasks.emplace_back();
+    }
+    uint32_t index = free_tasks.back();
+    queue.insert(at, {n->seq, index});
+    free_tasks.pop_back();
+    n->retain();
+    tasks[index].node = n;
+    return tasks[index];
   }
-  // After a pass that ran to its end all tasks are free already; one that threw leaves some behind.
+  // The latest task's contents; its place is free again.
+  Task take_last() {
+    uint32_t index = queue.back().task;
+    queue.pop_back();
+    free_tasks.push_back(index);
+    Task& t = tasks[index];
+    return Task{std::exchange(t.node, nullptr), std::move(t.first), std::move(t.rest)};
+  }
+  // A pass that threw leaves tasks behind.
   void clear() {
-    if (!queue.empty()) {
-      for (Waiting& w : queue) {
-        Task& t = tasks[w.task];
-        std::exchange(t.node, nullptr)->release();
-        t.first = Tensor();
-        t.rest.clear();
-        free_tasks.push_back(w.task);
-      }
-      queue.clear();
+    while (!queue.empty()) {
+      Task t = take_last();
+      t.node->release();
     }
-    if (++pass == 0) table.clear(), pass = 1;
-    used = 0;
   }
 };
 
-constexpr size_t kKeepTable = 4096;  // larger working memory is given back after the pass
+constexpr size_t kKeepTasks = 4096;  // larger working memory is given back after the pass
 
 // Backward may be called inside backward (hooks, checkpointing): each level has a Run of its own.
 struct RunLease {
-  static std::vector<std::unique_ptr<Run>>& idle() {
-    static thread_local std::vector<std::unique_ptr<Run>> runs;
+  using Idle = std::vector<std::unique_ptr<Run>>;
+  static Idle& idle() {
+    static thread_local Idle runs;
     return runs;
   }
+  Idle& pool = idle();
   std::unique_ptr<Run> run;
   RunLease() {
-    if (idle().empty()) {
+    if (pool.empty()) {
       run = std::make_unique<Run>();
     } else {
-      run = std::move(idle().back());
-      idle().pop_back();
+      run = std::move(pool.back());
+      pool.pop_back();
     }
   }
   ~RunLease() {
     run->clear();
-    if (run->table.size() <= kKeepTable) idle().push_back(std::move(run));
+    if (run->tasks.size() <= kKeepTasks) pool.push_back(std::move(run));
   }
 };
 
 // True if nobody else can see the tensor's bytes, so that a sum may be made in place.
 bool exclusively_ours(const Tensor& t) {
   return t.impl()->unique() && !t.impl()->base && t.impl()->storage->refs.load(std::memory_order_acquire) == 1 &&
-         t.impl()->storage->place != StoragePlace::external;
+         t.impl()->storage->place != StoragePlace::external && t.meta().is_dense();
 }
 
 void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site) {
@@ -141,24 +122,21 @@ void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site
 void accumulate_into_leaf(TensorImpl& leaf, Tensor&& g, bool create_graph, const Site& site) {
   LeafState& state = leaf_state(leaf);
   std::lock_guard lock(state.mutex);
-  Tensor sum(ImplPtr::share(state.grad));
-  if (!sum.defined()) {
-    if (exclusively_ours(g) && g.meta().is_dense()) {
-      sum = std::move(g);
-    } else {  // also with create_graph: two leaves must not share a gradient, the next pass may add to one in place
-      sum = g.clone(MemoryFormat::preserve, site);
-    }
+  Tensor sum;
+  if (!state.grad) {
+    // Also with create_graph: two leaves must not share a gradient, the next pass may add to one in place.
+    sum = exclusively_ours(g) ? std::move(g) : g.clone(MemoryFormat::preserve, site);
   } else {
+    sum = Tensor(ImplPtr::share(state.grad));
     if (!create_graph && !sum.requires_grad()) {
       sum.add_(g, site);
-    } else {
-      sum = add(sum, g, site);
+      return;
     }
+    sum = add(sum, g, site);
   }
   sum.set_memory_category(MemoryCategory::gradient);
-  if (sum.impl() == state.grad) return;
+  sum.impl()->retain();
   if (TensorImpl* old = std::exchange(state.grad, sum.impl())) old->release();
-  state.grad->retain();
 }
 
 // Brings a formula's result to the input's shape and type, or explains what is wrong with it.
@@ -256,10 +234,8 @@ struct Engine {
   }
 
   // The gradients collected for a node, handed on to its inputs.
-  void step(uint32_t task_index) {
-    Task task = std::move(run.tasks[task_index]);
-    run.tasks[task_index] = Task{};
-    run.free_tasks.push_back(task_index);
+  void step() {
+    Task task = run.take_last();
     NodePtr node = NodePtr::adopt(task.node);
     Node& n = *node;
     if (n.hooks) run_hooks(n, task);
@@ -270,7 +246,7 @@ struct Engine {
     }
     if (!captures.empty() && !any_input_wanted(n)) return;
     int in = n.inputs, out = n.outputs;
-    constexpr int kFew = 6;
+    constexpr int kFew = 4;
     Tensor few[kFew];
     std::vector<Tensor> many;
     Tensor* grad_inputs = few;
@@ -324,12 +300,7 @@ struct Engine {
   }
 
   void loop() {
-    while (!run.queue.empty()) {
-      std::pop_heap(run.queue.begin(), run.queue.end());
-      uint32_t task = run.queue.back().task;
-      run.queue.pop_back();
-      step(task);
-    }
+    while (!run.queue.empty()) step();
   }
 };
 
@@ -359,6 +330,11 @@ Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size
   DEFT_CHECK(root.numel() == 1, GradError,
              "{}: the tensor {} is not a scalar; pass a gradient of its shape, or reduce it with sum() or mean()", who,
              describe(root.meta()));
+  if (root.dtype() == DType::f32 && root.device().is_cpu() && root.meta().contiguous) {  // the usual loss
+    Tensor one(make_tensor(root.meta()));
+    *static_cast<float*>(one.data_ptr()) = 1;
+    return one;
+  }
   return ones_like(root, site);
 }
 

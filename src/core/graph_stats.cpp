@@ -15,14 +15,16 @@ constexpr uint32_t kNearlyAncient = kWindow - 64;  // from this age on a free ta
 std::mutex slot_change;
 std::atomic<int64_t> ancient_nodes{0};
 std::atomic<int64_t> nodes_of_step[kWindow];
-std::atomic<int64_t> live_nodes{0}, saved_bytes{0}, syncs{0};
+std::atomic<uint64_t> nodes_made{0}, nodes_freed{0};
+std::atomic<int64_t> saved_bytes{0}, syncs{0};
 std::atomic<uint32_t> current_step{0}, oldest_step{0};
 
 }  // namespace
 
 GraphStats graph_stats() {
   GraphStats s;
-  s.live_nodes = live_nodes.load(std::memory_order_relaxed);
+  uint64_t freed = nodes_freed.load(std::memory_order_acquire);  // before `made`, so that the difference is never negative
+  s.live_nodes = static_cast<int64_t>(nodes_made.load(std::memory_order_relaxed) - freed);
   s.saved_bytes = saved_bytes.load(std::memory_order_relaxed);
   uint32_t now = current_step.load(std::memory_order_relaxed);
   s.step = now;
@@ -45,15 +47,14 @@ int64_t sync_count() { return syncs.load(std::memory_order_relaxed); }
 void count_sync() noexcept { syncs.fetch_add(1, std::memory_order_relaxed); }
 void count_saved_bytes(int64_t delta) noexcept { saved_bytes.fetch_add(delta, std::memory_order_relaxed); }
 
-uint32_t count_node_created() noexcept {
-  uint32_t step = current_step.load(std::memory_order_relaxed);
+uint64_t count_node_created(uint32_t& step) noexcept {
+  step = current_step.load(std::memory_order_relaxed);
   nodes_of_step[step % kWindow].fetch_add(1, std::memory_order_relaxed);
-  live_nodes.fetch_add(1, std::memory_order_relaxed);
-  return step;
+  return nodes_made.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 void count_node_freed(uint32_t step) noexcept {
-  live_nodes.fetch_sub(1, std::memory_order_relaxed);
+  nodes_freed.fetch_add(1, std::memory_order_release);
   uint32_t age = current_step.load(std::memory_order_relaxed) - step;
   if (age < kNearlyAncient) [[likely]] {
     nodes_of_step[step % kWindow].fetch_sub(1, std::memory_order_relaxed);

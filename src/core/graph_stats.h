@@ -21,7 +21,7 @@ int64_t sync_count();
 
 // Used by nodes and storages.
 void count_saved_bytes(int64_t delta) noexcept;
-uint32_t count_node_created() noexcept;  // returns the current step
+uint64_t count_node_created(uint32_t& step) noexcept;  // returns its number, from 1; `step` is the current one
 void count_node_freed(uint32_t step) noexcept;
 void count_sync() noexcept;
 

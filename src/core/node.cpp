@@ -15,11 +15,8 @@
 
 namespace deft {
 
-namespace {
-std::atomic<uint64_t> node_seq{1};
-}
-
-uint64_t next_node_seq() { return node_seq.fetch_add(1, std::memory_order_relaxed); }
+// Leaves are numbered below all nodes: backward comes to them last.
+constexpr uint64_t kFirstNode = uint64_t{1} << 62;
 
 NodePtr make_node(const NodeType* type, int inputs, int outputs, int saved, size_t payload_bytes, const Site& site) {
   size_t bytes = sizeof(Node) + static_cast<size_t>(inputs) * sizeof(Edge) + static_cast<size_t>(saved) * sizeof(SavedTensor) +
@@ -30,12 +27,11 @@ NodePtr make_node(const NodeType* type, int inputs, int outputs, int saved, size
   n->saved = static_cast<uint8_t>(saved);
   n->block_bytes = static_cast<uint32_t>(bytes);
   n->payload_bytes = static_cast<uint32_t>(payload_bytes);
-  n->seq = next_node_seq();
   n->type = type;
   n->site = site;
   for (int i = 0; i < inputs; ++i) new (n->edges() + i) Edge;
   for (int i = 0; i < saved; ++i) new (n->saved_tensors() + i) SavedTensor;
-  n->step = count_node_created();
+  n->seq = kFirstNode + count_node_created(n->step);
   return NodePtr::adopt(n);
 }
 
@@ -70,9 +66,10 @@ void SavedTensor::drop() noexcept {
 SavedTensor& SavedTensor::resolve() { return deferred ? detail::frame_entry(*frame, version) : *this; }
 
 void Node::release_saved() noexcept {
+  if (has(kNodeReleased)) return;
   if (!saved && !type->destroy_payload) return;  // nothing to free: such a node may run again
   for (int i = 0; i < saved; ++i) saved_tensors()[i].drop();
-  if (type->destroy_payload && !has(kNodeReleased)) type->destroy_payload(*this);
+  if (type->destroy_payload) type->destroy_payload(*this);
   flags |= kNodeReleased;
 }
 
@@ -271,6 +268,8 @@ LeafState& leaf_state(TensorImpl& t) {
     n.flags = kNodeIsLeaf;
     n.type = &kAccumulateGrad;
     n.owner = &t;
+    static std::atomic<uint64_t> leaves{0};
+    n.seq = leaves.fetch_add(1, std::memory_order_relaxed);
     t.leaf.store(state, std::memory_order_release);
   }
   return *state;

@@ -125,7 +125,6 @@ Tensor unpack_saved(Node& node, int slot);
 // InferenceError if `t` may not be kept for backward.
 void check_savable(const TensorImpl& t, const char* op, const Site& site);
 NodePtr make_node(const NodeType* type, int inputs, int outputs, int saved, size_t payload_bytes, const Site& site);
-uint64_t next_node_seq();
 
 // The edge through which gradients reach `t`: its grad_fn, its accumulator if it is a leaf, or nothing.
 // Fills shape, dtype and device in any case.

@@ -219,28 +219,29 @@ void record(const OpDef& def, const Tensor* const* inputs, int count, const Tens
   }
   if (!any) return;
   int out_count = inplace ? 1 : info.outputs;
-  bool floats = false;
-  for (int i = 0; i < out_count; ++i) floats |= is_floating(outputs[i].dtype());
+  bool floats = is_floating(outputs[0].dtype());
+  for (int i = 1; i < out_count; ++i) floats |= is_floating(outputs[i].dtype());
   if (!floats) return;
 
   Site user = effective_site(site);
-  int saved = std::popcount(uses);
-  for (int i = 0; i < count && i < 8; ++i)
-    if (uses & input(i)) {
-      if (inputs[i]->defined())
-        check_savable(*inputs[i]->impl(), info.name, user);
-      else
-        --saved, uses &= static_cast<uint16_t>(~input(i));
-    }
-  NodePtr node = make_node(&def.node, count, out_count, saved, def.params_bytes, user);
+  for (unsigned left = uses & 0xff; left; left &= left - 1) {
+    int i = std::countr_zero(left);
+    if (inputs[i]->defined())
+      check_savable(*inputs[i]->impl(), info.name, user);
+    else
+      uses &= static_cast<uint16_t>(~input(i));
+  }
+  NodePtr node = make_node(&def.node, count, out_count, std::popcount(uses), def.params_bytes, user);
   for (int i = 0; i < count; ++i)
     if (inputs[i]->defined()) set_edge(node->edges()[i], *inputs[i]->impl());
   if (def.params_bytes) __builtin_memcpy(node->payload(), params, def.params_bytes);
   int slot = 0;
-  for (int i = 0; i < 8; ++i)
-    if (uses & input(i)) node->save(slot++, inputs[i]->impl(), false, i);
-  for (int i = 0; i < kMaxOutputs; ++i)
-    if (uses & output(i)) node->save(slot++, outputs[i].impl(), true, i);
+  for (unsigned left = uses; left; left &= left - 1) {
+    int bit = std::countr_zero(left);
+    bool is_output = bit >= 8;
+    int index = is_output ? bit - 8 : bit;
+    node->save(slot++, is_output ? outputs[index].impl() : inputs[index]->impl(), is_output, index);
+  }
   if (inplace) return rebase_history(*outputs[0].impl(), node, 0);
   for (int i = 0; i < out_count; ++i)
     if (is_floating(outputs[i].dtype())) set_history(*outputs[i].impl(), node, static_cast<uint32_t>(i));

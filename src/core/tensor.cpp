@@ -119,9 +119,17 @@ void Tensor::set_grad(const Tensor& g, Site site) const {
 }
 
 void Tensor::zero_grad(bool set_to_none) const {
+  if (set_to_none) {
+    LeafState* state = impl_->leaf.load(std::memory_order_acquire);
+    if (!state) return;
+    state->mutex.lock();
+    TensorImpl* old = std::exchange(state->grad, nullptr);
+    state->mutex.unlock();
+    if (old) old->release();
+    return;
+  }
   Tensor g = grad();
   if (!g.defined()) return;
-  if (set_to_none) return set_grad({});
   ExecContext quiet = context();
   quiet.bits |= kGradOff;
   ContextGuard guard(quiet);

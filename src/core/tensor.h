@@ -85,7 +85,6 @@ class Tensor {
 
   // --- What it is
   bool defined() const { return static_cast<bool>(impl_); }
-  explicit operator bool() const = delete;  // ambiguous: use defined() or item<bool>()
   const Meta& meta() const { return impl_->meta; }
   const Shape& sizes() const { return impl_->meta.sizes; }
   const Shape& strides() const { return impl_->meta.strides; }  // in elements, as in DLPack

@@ -24,20 +24,18 @@ struct HeaderAndStorage {
 constexpr size_t kHeaderBytes = round_up(sizeof(HeaderAndStorage));
 
 TensorImpl* place_header(void* block, size_t block_bytes, StoragePlace place, void* data, size_t nbytes, const Meta& meta) {
-  auto* pair = new (block) HeaderAndStorage;
-  Storage& s = pair->storage;
+  auto* pair = static_cast<HeaderAndStorage*>(block);
+  Storage& s = *new (&pair->storage) Storage;
   s.place = place;
   s.device = meta.device;
   s.block = block;
   s.block_bytes = static_cast<uint32_t>(block_bytes);
   s.data = data;
   s.nbytes = nbytes;
-  TensorImpl& t = pair->impl;
-  t.flags = kOwnsBlock;
-  if (context().bits & kInference) t.flags |= kInferenceTensor;
+  TensorImpl& t = *new (&pair->impl) TensorImpl(meta);
+  t.flags = context().bits & kInference ? kOwnsBlock | kInferenceTensor : kOwnsBlock;
   t.data = data;
   t.storage = &s;
-  t.meta = meta;
   memory_acquired(nbytes, MemoryCategory::other);
   return &t;
 }
@@ -64,13 +62,12 @@ ImplPtr make_tensor(const Meta& meta) {
 }
 
 ImplPtr make_alias(const TensorImpl& source, const Meta& meta, int64_t offset) {
-  auto* t = new (allocate_small(sizeof(TensorImpl))) TensorImpl;
+  auto* t = new (allocate_small(sizeof(TensorImpl))) TensorImpl(meta);
   t->block_bytes = sizeof(TensorImpl);
   t->flags = source.flags & kInferenceTensor;
   source.storage->retain();
   t->storage = source.storage;
   t->data = static_cast<char*>(source.data) + offset * static_cast<int64_t>(size_of(source.meta.dtype));
-  t->meta = meta;
   return ImplPtr::adopt(t);
 }
 

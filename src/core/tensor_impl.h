@@ -41,6 +41,7 @@ struct TensorImpl {
   Site site;                   // views: where they were made; others: see kMadeWithGradOff and kDetached
   Meta meta;
 
+  explicit TensorImpl(const Meta& m) : meta(m) {}
   void retain() noexcept { refs.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
     if (refs.load(std::memory_order_acquire) == 1 || refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();

@@ -10,6 +10,7 @@
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/index.h"
+#include "ops/indexing.h"
 #include "ops/shape_ops.h"
 #include "ops/loss.h"
 #include "ops/pool.h"

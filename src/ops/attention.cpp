@@ -22,20 +22,23 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v) {
     detail::check_defined(*t, kName);
     DEFT_CHECK(t->dim() >= 2, ShapeError, "{}: query, key and value need at least 2 dimensions, found shape {}", kName,
                to_string(t->sizes()));
-    DEFT_CHECK(is_floating(t->dtype()), DTypeError, "{}: does not take {}; found an input {}, convert it with to()", kName,
-               name_of(t->dtype()), describe(t->meta()));
-    DEFT_CHECK(t->dtype() == q.dtype(), DTypeError, "{}: query, key and value are {}, {} and {}; convert them to one type with to()",
-               kName, name_of(q.dtype()), name_of(k.dtype()), name_of(v.dtype()));
+    DEFT_CHECK(is_floating(t->dtype()), DTypeError, "{}: does not take {}; found an input {}, convert it with to()",
+               kName, name_of(t->dtype()), describe(t->meta()));
+    DEFT_CHECK(t->dtype() == q.dtype(), DTypeError,
+               "{}: query, key and value are {}, {} and {}; convert them to one type with to()", kName,
+               name_of(q.dtype()), name_of(k.dtype()), name_of(v.dtype()));
   }
-  DEFT_CHECK(q.sizes().back() == k.sizes().back(), ShapeError, "{}: query {} and key {} must have the same last size", kName,
-             to_string(q.sizes()), to_string(k.sizes()));
+  DEFT_CHECK(q.sizes().back() == k.sizes().back(), ShapeError, "{}: query {} and key {} must have the same last size",
+             kName, to_string(q.sizes()), to_string(k.sizes()));
   DEFT_CHECK(k.sizes()[k.dim() - 2] == v.sizes()[v.dim() - 2], ShapeError,
-             "{}: key {} and value {} must have the same number of rows", kName, to_string(k.sizes()), to_string(v.sizes()));
+             "{}: key {} and value {} must have the same number of rows", kName, to_string(k.sizes()),
+             to_string(v.sizes()));
 }
 
 void check_mask(const Tensor& mask, const Tensor& scores) {
   DEFT_CHECK(mask.dtype() == DType::boolean || mask.dtype() == scores.dtype(), DTypeError,
-             "{}: the mask is {}, expected bool or the inputs' {}", kName, name_of(mask.dtype()), name_of(scores.dtype()));
+             "{}: the mask is {}, expected bool or the inputs' {}", kName, name_of(mask.dtype()),
+             name_of(scores.dtype()));
   DEFT_CHECK(broadcast_shapes(mask.sizes(), scores.sizes(), kName) == scores.sizes(), ShapeError,
              "{}: a mask of shape {} does not broadcast to the scores' {}", kName, to_string(mask.sizes()),
              to_string(scores.sizes()));
@@ -50,11 +53,13 @@ Tensor blind_queries(const Tensor& mask) {
 
 }  // namespace
 
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                                    double dropout_p, bool is_causal, std::optional<double> scale, Site site) {
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const Tensor& attn_mask, double dropout_p, bool is_causal,
+                                    std::optional<double> scale, Site site) {
   SiteScope scope(site);
   check_inputs(query, key, value);
-  DEFT_CHECK(dropout_p >= 0 && dropout_p <= 1, ValueError, "{}: dropout_p must lie in [0, 1], found {}", kName, dropout_p);
+  DEFT_CHECK(dropout_p >= 0 && dropout_p <= 1, ValueError, "{}: dropout_p must lie in [0, 1], found {}", kName,
+             dropout_p);
   DEFT_CHECK(!(attn_mask.defined() && is_causal), ValueError, "{}: give attn_mask or is_causal, not both", kName);
   double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.sizes().back())));
   // Scaling the query is cheaper than scaling the scores, and 16-bit floats overflow later.
@@ -66,7 +71,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     scores = scores.masked_fill(hidden, -INFINITY);
   } else if (attn_mask.defined()) {
     check_mask(attn_mask, scores);
-    scores = attn_mask.dtype() == DType::boolean ? scores.masked_fill(logical_not(attn_mask), -INFINITY) : add(scores, attn_mask);
+    scores = attn_mask.dtype() == DType::boolean ? scores.masked_fill(logical_not(attn_mask), -INFINITY)
+                                                 : add(scores, attn_mask);
     // Equal weights instead of NaN, until they are cleared below: NaN would stay in the gradient.
     if (keys > 0) {
       blind = blind_queries(attn_mask);

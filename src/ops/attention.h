@@ -19,8 +19,8 @@ struct ScaledDotProductAttention {
 // dimensions broadcast. attn_mask [..., l, s] is bool (true: the key takes part) or of the inputs' type (added to the
 // scores); is_causal lets query i see keys 0 to i and takes no attn_mask besides. `scale` is 1 / sqrt(e) if not given.
 // A query that sees no key gets zeros, and so do its gradients.
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask = {},
-                                    double dropout_p = 0, bool is_causal = false, std::optional<double> scale = {},
-                                    Site site = Site::current());
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const Tensor& attn_mask = {}, double dropout_p = 0, bool is_causal = false,
+                                    std::optional<double> scale = {}, Site site = Site::current());
 
 }  // namespace deft

@@ -82,7 +82,8 @@ Tensors naive_attention(const Tensors& t, const Tensor& mask, const Setting& s) 
 std::string python(const Setting& s, bool masked, bool additive) {
   std::string factor = s.scale ? std::to_string(*s.scale) : "a.shape[-1] ** -0.5";
   std::string scores = "a @ b.transpose(-2, -1) * " + factor;
-  if (s.causal) scores = "(" + scores + ").masked_fill(torch.ones(a.shape[-2], b.shape[-2]).triu(1).bool(), float('-inf'))";
+  if (s.causal)
+    scores = "(" + scores + ").masked_fill(torch.ones(a.shape[-2], b.shape[-2]).triu(1).bool(), float('-inf'))";
   if (masked) scores = additive ? scores + " + d" : "(" + scores + ").masked_fill(~d, float('-inf'))";
   std::string weights = "torch.softmax(" + scores + ", -1)";
   if (masked) weights += ".nan_to_num(0)";
@@ -91,7 +92,8 @@ std::string python(const Setting& s, bool masked, bool additive) {
 
 Sample sample(std::string note, Shape q, Shape k, Shape v, Arg mask = missing_arg(), Setting s = {}) {
   bool masked = mask.kind != Arg::Kind::missing;
-  return {note, {real(q), real(k), real(v), mask},
+  return {note,
+          {real(q), real(k), real(v), mask},
           [s](const Tensors& t) -> Tensors {
             return {scaled_dot_product_attention(t[0], t[1], t[2], t[3], s.dropout, s.causal, s.scale)};
           },
@@ -112,11 +114,13 @@ Sample blind_sample() {
 }
 
 BadSample bad(std::string note, Arg q, Arg k, Arg v, Arg mask, Setting s, std::string error, std::string text) {
-  return {note, {q, k, v, mask},
+  return {note,
+          {q, k, v, mask},
           [s](const Tensors& t) -> Tensors {
             return {scaled_dot_product_attention(t[0], t[1], t[2], t[3], s.dropout, s.causal, s.scale)};
           },
-          error, text};
+          error,
+          text};
 }
 
 }  // namespace
@@ -165,11 +169,14 @@ OpSamples ScaledDotProductAttention::samples() {
       bad("mask and causal", q, k, v, boolean_arg({3, 5}), {.causal = true}, "ValueError", "attn_mask or is_causal"),
       bad("dropout", q, k, v, none, {.dropout = 1.5}, "ValueError", "dropout_p must lie in [0, 1]"),
       bad("dtypes", q, index_arg({2, 5, 4}, 3), v, none, {}, "DTypeError", "does not take i64"),
-      bad("integers", index_arg({2, 3, 4}, 3), k, v, none, {}, "DTypeError", "scaled_dot_product_attention: does not take i64"),
+      bad("integers", index_arg({2, 3, 4}, 3), k, v, none, {}, "DTypeError",
+          "scaled_dot_product_attention: does not take i64"),
       bad("no key", q, none, v, none, {}, "ValueError", "undefined tensor"),
-      {"two types", {q, k, v}, [](const Tensors& t) -> Tensors {
-         return {scaled_dot_product_attention(t[0], t[1].to(DType::bf16), t[2])};
-       }, "DTypeError", "convert them to one type"},
+      {"two types",
+       {q, k, v},
+       [](const Tensors& t) -> Tensors { return {scaled_dot_product_attention(t[0], t[1].to(DType::bf16), t[2])}; },
+       "DTypeError",
+       "convert them to one type"},
   };
   return s;
 }

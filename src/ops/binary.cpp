@@ -7,19 +7,29 @@ namespace deft {
 namespace detail {
 
 namespace {
-Tensor to_tensor(const TensorExpr& e, const Tensor& like) {
-  return e.is_number() ? full_like(like, e.number()) : e.tensor();
+Tensor to_tensor(TensorExpr&& e, const Tensor& like) {
+  return e.is_number() ? full_like(like, e.number()) : std::move(e).take();
 }
 }  // namespace
 
+// Next to f64 gradients, log() of a number or an integer tensor must not be taken in f32.
+static Tensor wide_as(const Tensor& g, const Tensor& x) {
+  if (g.dtype() != f64) return x;
+  return x.dtype() != f64 ? x.to(f64) : x.meta().wrapped_number ? x.clone() : x;
+}
+
 template <class Op>
 void binary_vjp(VjpContext& c) {
-  if constexpr (requires { Op::vjp(c); }) {
+  if constexpr (std::is_same_v<Op, Mul>) {
+    // The commonest gradient of all, without the detour through expressions.
+    if (c.needs(0)) c.grad_in(0) = mul(c.grad(), c.saved_input(1), c.node.site);
+    if (c.needs(1)) c.grad_in(1) = mul(c.grad(), c.saved_input(0), c.node.site);
+  } else if constexpr (requires { Op::vjp(c); }) {
     constexpr auto uses = Op::info.uses;
     uint16_t needed = static_cast<uint16_t>((c.needs(0) ? uses[0] : 0) | (c.needs(1) ? uses[1] : 0));
     TensorExpr g(c.grad());
-    TensorExpr a = needed & input(0) ? TensorExpr(c.saved_input(0)) : TensorExpr(0);
-    TensorExpr b = needed & input(1) ? TensorExpr(c.saved_input(1)) : TensorExpr(0);
+    TensorExpr a = needed & input(0) ? TensorExpr(wide_as(c.grad(), c.saved_input(0))) : TensorExpr(0);
+    TensorExpr b = needed & input(1) ? TensorExpr(wide_as(c.grad(), c.saved_input(1))) : TensorExpr(0);
     TensorExpr y = needed & output(0) ? TensorExpr(c.saved_output(0)) : TensorExpr(0);
     if (c.needs(0)) c.grad_in(0) = to_tensor(Op::grad_a(g, a, b, y), c.grad());
     if (c.needs(1)) c.grad_in(1) = to_tensor(Op::grad_b(g, a, b, y), c.grad());

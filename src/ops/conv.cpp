@@ -33,19 +33,20 @@ void check_operands(const char* op, const ConvGeometry& p, const Meta& x, const 
   DEFT_CHECK(w.dtype == x.dtype && (!bias.defined || bias.dtype == x.dtype), DTypeError,
              "{}: the input is {}, the weight {}{}{}; convert them to one type with to()", op, name_of(x.dtype),
              name_of(w.dtype), bias.defined ? ", the bias " : "", bias.defined ? name_of(bias.dtype) : "");
-  DEFT_CHECK(x.sizes[1] == c_in, ShapeError, "{}: an input of shape {} has {} channels, but a weight of shape {} with {} groups takes {}",
-             op, to_string(x.sizes), x.sizes[1], to_string(w.sizes), p.groups, c_in);
+  DEFT_CHECK(x.sizes[1] == c_in, ShapeError,
+             "{}: an input of shape {} has {} channels, but a weight of shape {} with {} groups takes {}", op,
+             to_string(x.sizes), x.sizes[1], to_string(w.sizes), p.groups, c_in);
   DEFT_CHECK(w.sizes[0] % p.groups == 0 && w.sizes[0] > 0, ShapeError,
-             "{}: the first size of a weight of shape {} must be a positive multiple of the {} groups", op, to_string(w.sizes),
-             p.groups);
+             "{}: the first size of a weight of shape {} must be a positive multiple of the {} groups", op,
+             to_string(w.sizes), p.groups);
   for (int d = 1; d < w.rank(); ++d) {
     DEFT_CHECK(w.sizes[d] >= 1, ShapeError, "{}: a weight of shape {} has an empty kernel", op, to_string(w.sizes));
     DEFT_CHECK(x.sizes[d] >= 1, ShapeError, "{}: an input of shape {} is empty; only its batch size may be 0", op,
                to_string(x.sizes));
   }
   if (bias.defined)
-    DEFT_CHECK(bias.rank() == 1 && bias.sizes[0] == c_out, ShapeError, "{}: a bias of shape {} does not fit; expected [{}]", op,
-               to_string(bias.sizes), c_out);
+    DEFT_CHECK(bias.rank() == 1 && bias.sizes[0] == c_out, ShapeError,
+               "{}: a bias of shape {} does not fit; expected [{}]", op, to_string(bias.sizes), c_out);
 }
 
 void check_ranks(const char* op, const ConvGeometry& p, const Meta& x, const Meta& w) {
@@ -103,9 +104,10 @@ Meta Convolution::infer(const Meta& x, const Meta& w, const Meta& bias, Params& 
   for (int d = 0; d < p.spatial; ++d) {
     auto i = static_cast<size_t>(d);
     int64_t room = x.sizes[d + 2] + 2 * p.padding[i], reach = p.dilation[i] * (w.sizes[d + 2] - 1) + 1;
-    DEFT_CHECK(room >= reach, ShapeError,
-               "{}: a kernel that reaches over {} elements does not fit into {} (input {} with padding, weight {}); pad more", op,
-               reach, room, to_string(x.sizes), to_string(w.sizes));
+    DEFT_CHECK(
+        room >= reach, ShapeError,
+        "{}: a kernel that reaches over {} elements does not fit into {} (input {} with padding, weight {}); pad more",
+        op, reach, room, to_string(x.sizes), to_string(w.sizes));
     sizes.push_back((room - reach) / p.stride[i] + 1);
   }
   return result_meta(sizes, x, p);
@@ -159,7 +161,8 @@ Meta ConvTranspose::infer(const Meta& x, const Meta& w, const Meta& bias, Params
     DEFT_CHECK(extra >= 0 && (extra < p.stride[i] || extra < p.dilation[i]), ValueError,
                "{}: output_padding {} must be at least 0 and smaller than the stride {} or the dilation {}", op, extra,
                p.stride[i], p.dilation[i]);
-    int64_t n = (x.sizes[d + 2] - 1) * p.stride[i] - 2 * p.padding[i] + p.dilation[i] * (w.sizes[d + 2] - 1) + extra + 1;
+    int64_t n =
+        (x.sizes[d + 2] - 1) * p.stride[i] - 2 * p.padding[i] + p.dilation[i] * (w.sizes[d + 2] - 1) + extra + 1;
     DEFT_CHECK(n >= 1, ShapeError,
                "{}: an input of shape {} with padding {} gives a result of size {}; it must be at least 1", op,
                to_string(x.sizes), p.padding[i], n);
@@ -204,8 +207,8 @@ Meta ConvBackwardWeight::infer(const Meta& x, const Meta& g, const Params& q) {
   const ConvGeometry& p = q.geometry;
   DEFT_CHECK(g.defined && x.dtype == g.dtype && x.rank() == p.spatial + 2 && g.rank() == p.spatial + 2 &&
                  x.sizes[0] == g.sizes[0] && x.sizes[1] % p.groups == 0 && g.sizes[1] % p.groups == 0,
-             ShapeError, "conv_backward_weight: an input {} and a gradient {} do not belong to one convolution", describe(x),
-             describe(g));
+             ShapeError, "conv_backward_weight: an input {} and a gradient {} do not belong to one convolution",
+             describe(x), describe(g));
   Shape sizes{g.sizes[1], x.sizes[1] / p.groups};
   for (int d = 0; d < p.spatial; ++d) sizes.push_back(q.kernel[static_cast<size_t>(d)]);
   return Meta::dense(sizes, x.dtype, x.device);
@@ -236,7 +239,8 @@ void ConvBackwardWeight::vjp(VjpContext& c) {
     ConvTranspose::Params t{p, {}};
     for (int d = 0; d < p.spatial; ++d) {
       auto i = static_cast<size_t>(d);
-      t.output_padding[i] = x[d + 2] + 2 * p.padding[i] - p.dilation[i] * (q.kernel[i] - 1) - 1 - (g[d + 2] - 1) * p.stride[i];
+      t.output_padding[i] =
+          x[d + 2] + 2 * p.padding[i] - p.dilation[i] * (q.kernel[i] - 1) - 1 - (g[d + 2] - 1) * p.stride[i];
     }
     c.grad_in(0) = call<ConvTranspose>(c.node.site, t, c.saved_input(1), h, Tensor());
   }
@@ -261,13 +265,17 @@ Sizes3 expand_list(const char* op, const char* what, IntList list, int spatial) 
 }
 
 ConvGeometry geometry(const char* op, int spatial, IntList stride, IntList padding, IntList dilation, int64_t groups) {
-  return {spatial, expand_list(op, "stride", stride, spatial), expand_list(op, "padding", padding, spatial),
-          expand_list(op, "dilation", dilation, spatial), groups, false};
+  return {spatial,
+          expand_list(op, "stride", stride, spatial),
+          expand_list(op, "padding", padding, spatial),
+          expand_list(op, "dilation", dilation, spatial),
+          groups,
+          false};
 }
 
 template <class Op>
-Tensor run(const Site& site, const char* op, int spatial, const typename Op::Params& p, const Tensor& x, const Tensor& weight,
-           const Tensor& bias) {
+Tensor run(const Site& site, const char* op, int spatial, const typename Op::Params& p, const Tensor& x,
+           const Tensor& weight, const Tensor& bias) {
   detail::check_defined(x, op);
   if (x.dim() != spatial + 1) return call<Op>(site, p, x, weight, bias);
   SiteScope scope(site);
@@ -292,8 +300,8 @@ Tensor conv(int spatial, const Tensor& x, const Tensor& weight, const Tensor& bi
   Sizes3 total{};
   for (int d = 0; d < spatial; ++d) {
     auto i = static_cast<size_t>(d);
-    DEFT_CHECK(p.stride[i] == 1, ValueError, "{}: padding `same` needs stride 1, found {}; give the padding in numbers", op,
-               p.stride[i]);
+    DEFT_CHECK(p.stride[i] == 1, ValueError, "{}: padding `same` needs stride 1, found {}; give the padding in numbers",
+               op, p.stride[i]);
     total[i] = p.dilation[i] * (weight.sizes()[d + 2] - 1);
     p.padding[i] = (total[i] + 1) / 2;
   }
@@ -307,8 +315,8 @@ Tensor conv(int spatial, const Tensor& x, const Tensor& weight, const Tensor& bi
   return y;
 }
 
-Tensor conv_transpose(int spatial, const Tensor& x, const Tensor& weight, const Tensor& bias, IntList stride, IntList padding,
-                      IntList output_padding, int64_t groups, IntList dilation, const Site& site) {
+Tensor conv_transpose(int spatial, const Tensor& x, const Tensor& weight, const Tensor& bias, IntList stride,
+                      IntList padding, IntList output_padding, int64_t groups, IntList dilation, const Site& site) {
   const char* op = kTransposeNames[spatial];
   ConvTranspose::Params p{geometry(op, spatial, stride, padding, dilation, groups),
                           expand_list(op, "output_padding", output_padding, spatial)};
@@ -317,23 +325,23 @@ Tensor conv_transpose(int spatial, const Tensor& x, const Tensor& weight, const 
 
 }  // namespace
 
-#define DEFT_DEFINE(function, spatial)                                                                                    \
-  Tensor function(const Tensor& x, const Tensor& weight, const Tensor& bias, IntList stride, IntList padding,             \
-                  IntList dilation, int64_t groups, Site site) {                                                          \
-    return conv(spatial, x, weight, bias, stride, padding, dilation, groups, site);                                       \
-  }                                                                                                                       \
-  Tensor function(const Tensor& x, const Tensor& weight, const Tensor& bias, IntList stride, ConvPadding padding,         \
-                  IntList dilation, int64_t groups, Site site) {                                                          \
-    return conv(spatial, x, weight, bias, stride, padding, dilation, groups, site);                                       \
+#define DEFT_DEFINE(function, spatial)                                                                            \
+  Tensor function(const Tensor& x, const Tensor& weight, const Tensor& bias, IntList stride, IntList padding,     \
+                  IntList dilation, int64_t groups, Site site) {                                                  \
+    return conv(spatial, x, weight, bias, stride, padding, dilation, groups, site);                               \
+  }                                                                                                               \
+  Tensor function(const Tensor& x, const Tensor& weight, const Tensor& bias, IntList stride, ConvPadding padding, \
+                  IntList dilation, int64_t groups, Site site) {                                                  \
+    return conv(spatial, x, weight, bias, stride, padding, dilation, groups, site);                               \
   }
 DEFT_DEFINE(conv1d, 1)
 DEFT_DEFINE(conv2d, 2)
 DEFT_DEFINE(conv3d, 3)
 #undef DEFT_DEFINE
-#define DEFT_DEFINE(function, spatial)                                                                                    \
-  Tensor function(const Tensor& x, const Tensor& weight, const Tensor& bias, IntList stride, IntList padding,             \
-                  IntList output_padding, int64_t groups, IntList dilation, Site site) {                                  \
-    return conv_transpose(spatial, x, weight, bias, stride, padding, output_padding, groups, dilation, site);             \
+#define DEFT_DEFINE(function, spatial)                                                                        \
+  Tensor function(const Tensor& x, const Tensor& weight, const Tensor& bias, IntList stride, IntList padding, \
+                  IntList output_padding, int64_t groups, IntList dilation, Site site) {                      \
+    return conv_transpose(spatial, x, weight, bias, stride, padding, output_padding, groups, dilation, site); \
   }
 DEFT_DEFINE(conv_transpose1d, 1)
 DEFT_DEFINE(conv_transpose2d, 2)

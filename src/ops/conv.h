@@ -1,7 +1,7 @@
 // Convolutions over 1 to 3 spatial dimensions.
 //
-// The three ops are the three derivatives of one trilinear form, so their gradients are each other: ConvTranspose is the
-// gradient of Convolution for its input, ConvBackwardWeight the one for the weight.
+// The three ops are the three derivatives of one trilinear form, so their gradients are each other: ConvTranspose is
+// the gradient of Convolution for its input, ConvBackwardWeight the one for the weight.
 #pragma once
 
 #include <array>
@@ -80,12 +80,12 @@ struct ConvBackwardWeight {
 };
 
 // Lists of one number hold for all dimensions. An input without the batch dimension gives a result without it.
-Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, IntList stride = {1}, IntList padding = {0},
-              IntList dilation = {1}, int64_t groups = 1, Site site = Site::current());
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, IntList stride = {1}, IntList padding = {0},
-              IntList dilation = {1}, int64_t groups = 1, Site site = Site::current());
-Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, IntList stride = {1}, IntList padding = {0},
-              IntList dilation = {1}, int64_t groups = 1, Site site = Site::current());
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, IntList stride = {1},
+              IntList padding = {0}, IntList dilation = {1}, int64_t groups = 1, Site site = Site::current());
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, IntList stride = {1},
+              IntList padding = {0}, IntList dilation = {1}, int64_t groups = 1, Site site = Site::current());
+Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, IntList stride = {1},
+              IntList padding = {0}, IntList dilation = {1}, int64_t groups = 1, Site site = Site::current());
 
 // Padding by name: `same` keeps the spatial sizes (stride 1; an odd amount has its larger half at the end).
 enum class ConvPadding : uint8_t { valid, same };

@@ -132,22 +132,26 @@ std::string python(const std::vector<int64_t>& list) {
 Sample conv_sample(std::string note, Shape x, Shape w, bool bias, Setting s = {}) {
   int spatial = w.size() - 2;
   std::string torch = "torch.nn.functional.conv" + std::to_string(spatial) + "d(a, b, " + (bias ? "c" : "None") +
-                      ", stride=" + python(s.stride) + ", padding=" + python(s.padding) + ", dilation=" + python(s.dilation) +
-                      ", groups=" + std::to_string(s.groups) + ")";
-  return {std::to_string(spatial) + "d " + note, {real(x), real(w, -1, 1), bias ? real({w[0]}) : missing_arg()},
+                      ", stride=" + python(s.stride) + ", padding=" + python(s.padding) +
+                      ", dilation=" + python(s.dilation) + ", groups=" + std::to_string(s.groups) + ")";
+  return {std::to_string(spatial) + "d " + note,
+          {real(x), real(w, -1, 1), bias ? real({w[0]}) : missing_arg()},
           [=](const Tensors& t) -> Tensors { return {call_conv(t, s, spatial)}; },
-          [=](const Tensors& t) { return naive_conv(t, s, spatial); }, torch};
+          [=](const Tensors& t) { return naive_conv(t, s, spatial); },
+          torch};
 }
 
 Sample transpose_sample(std::string note, Shape x, Shape w, bool bias, Setting s = {}) {
   int spatial = w.size() - 2;
-  std::string torch = "torch.nn.functional.conv_transpose" + std::to_string(spatial) + "d(a, b, " + (bias ? "c" : "None") +
-                      ", stride=" + python(s.stride) + ", padding=" + python(s.padding) +
+  std::string torch = "torch.nn.functional.conv_transpose" + std::to_string(spatial) + "d(a, b, " +
+                      (bias ? "c" : "None") + ", stride=" + python(s.stride) + ", padding=" + python(s.padding) +
                       ", output_padding=" + python(s.output_padding) + ", groups=" + std::to_string(s.groups) +
                       ", dilation=" + python(s.dilation) + ")";
-  return {std::to_string(spatial) + "d " + note, {real(x), real(w, -1, 1), bias ? real({w[1] * s.groups}) : missing_arg()},
+  return {std::to_string(spatial) + "d " + note,
+          {real(x), real(w, -1, 1), bias ? real({w[1] * s.groups}) : missing_arg()},
           [=](const Tensors& t) -> Tensors { return {call_transpose(t, s, spatial)}; },
-          [=](const Tensors& t) { return naive_transpose(t, s, spatial); }, torch};
+          [=](const Tensors& t) { return naive_transpose(t, s, spatial); },
+          torch};
 }
 
 // padding = same by its definition: zeros around x, more of them at the end, and no other padding.
@@ -175,12 +179,14 @@ Sample same_sample(std::string note, Shape x, Shape w, std::vector<int64_t> dila
         for (p[0] = 0; p[0] < from.size[0]; ++p[0])
           for (p[1] = 0; p[1] < from.size[1]; ++p[1])
             for (p[2] = 0; p[2] < from.size[2]; ++p[2]) {
-              for (int d = 0; d < 3; ++d) q[d] = p[d] + (d < 3 - spatial ? 0 : front[static_cast<size_t>(d - 3 + spatial)]);
+              for (int d = 0; d < 3; ++d)
+                q[d] = p[d] + (d < 3 - spatial ? 0 : front[static_cast<size_t>(d - 3 + spatial)]);
               to.at(i, c, q) = from.at(i, c, p);
             }
     return naive_conv({padded, t[1], t[2]}, {.dilation = dilation}, spatial);
   };
-  s.torch = "torch.nn.functional.conv" + std::to_string(spatial) + "d(a, b, c, padding='same', dilation=" + python(dilation) + ")";
+  s.torch = "torch.nn.functional.conv" + std::to_string(spatial) +
+            "d(a, b, c, padding='same', dilation=" + python(dilation) + ")";
   return s;
 }
 
@@ -190,7 +196,8 @@ BadSample bad_conv(std::string note, Arg x, Arg w, Arg bias, Setting s, std::str
 }
 BadSample bad_transpose(std::string note, Arg x, Arg w, Arg bias, Setting s, std::string error, std::string text) {
   int spatial = 2;
-  return {note, {x, w, bias}, [=](const Tensors& t) -> Tensors { return {call_transpose(t, s, spatial)}; }, error, text};
+  return {
+      note, {x, w, bias}, [=](const Tensors& t) -> Tensors { return {call_transpose(t, s, spatial)}; }, error, text};
 }
 
 }  // namespace
@@ -211,9 +218,11 @@ OpSamples Convolution::samples() {
       conv_sample("dilation pair", {1, 1, 6, 7}, {2, 1, 3, 2}, false, {.dilation = {2, 3}}),
       conv_sample("all", {2, 2, 7, 6}, {2, 2, 3, 2}, true, {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}}),
       conv_sample("groups", {2, 4, 4, 3}, {6, 2, 2, 2}, true, {.groups = 2}),
-      conv_sample("groups stride padding", {1, 4, 5, 5}, {2, 2, 3, 3}, false, {.stride = {2}, .padding = {1}, .groups = 2}),
+      conv_sample("groups stride padding", {1, 4, 5, 5}, {2, 2, 3, 3}, false,
+                  {.stride = {2}, .padding = {1}, .groups = 2}),
       conv_sample("depthwise", {2, 3, 5, 4}, {3, 1, 3, 3}, true, {.padding = {1}, .groups = 3}),
-      conv_sample("depthwise stride dilation", {1, 3, 7, 6}, {3, 1, 2, 2}, true, {.stride = {2}, .dilation = {2}, .groups = 3}),
+      conv_sample("depthwise stride dilation", {1, 3, 7, 6}, {3, 1, 2, 2}, true,
+                  {.stride = {2}, .dilation = {2}, .groups = 3}),
       conv_sample("depthwise twofold", {1, 2, 4, 4}, {4, 1, 3, 3}, true, {.groups = 2}),
       conv_sample("pointwise", {2, 3, 3, 4}, {5, 3, 1, 1}, true),
       conv_sample("pointwise stride", {1, 3, 5, 5}, {2, 3, 1, 1}, false, {.stride = {2}}),
@@ -242,22 +251,27 @@ OpSamples Convolution::samples() {
   };
   Arg x = real({1, 4, 5, 5}), w = real({6, 4, 3, 3}), none = missing_arg();
   s.bad = {
-      bad_conv("channels", real({1, 3, 5, 5}), w, none, {}, "ShapeError", "conv2d: an input of shape [1, 3, 5, 5] has 3 channels"),
+      bad_conv("channels", real({1, 3, 5, 5}), w, none, {}, "ShapeError",
+               "conv2d: an input of shape [1, 3, 5, 5] has 3 channels"),
       bad_conv("groups and channels", x, w, none, {.groups = 2}, "ShapeError", "with 2 groups takes 8"),
-      bad_conv("groups and outputs", x, real({3, 2, 3, 3}), none, {.groups = 2}, "ShapeError", "positive multiple of the 2 groups"),
+      bad_conv("groups and outputs", x, real({3, 2, 3, 3}), none, {.groups = 2}, "ShapeError",
+               "positive multiple of the 2 groups"),
       bad_conv("groups 0", x, w, none, {.groups = 0}, "ValueError", "groups must be at least 1"),
       bad_conv("input rank", real({5, 5}), w, none, {}, "ShapeError", "must have 4 dimensions"),
       bad_conv("input rank 5", real({1, 4, 5, 5, 5}), w, none, {}, "ShapeError", "must have 4 dimensions"),
       bad_conv("weight rank", x, real({6, 4, 3}), none, {}, "ShapeError", "must have 4 dimensions"),
-      bad_conv("kernel too large", x, real({6, 4, 6, 3}), none, {}, "ShapeError", "reaches over 6 elements does not fit into 5"),
+      bad_conv("kernel too large", x, real({6, 4, 6, 3}), none, {}, "ShapeError",
+               "reaches over 6 elements does not fit into 5"),
       bad_conv("dilated kernel too large", x, w, none, {.dilation = {1, 3}}, "ShapeError", "reaches over 7 elements"),
       bad_conv("empty kernel", x, real({6, 4, 0, 3}), none, {}, "ShapeError", "empty kernel"),
-      bad_conv("empty input", real({1, 4, 0, 5}), w, none, {.padding = {2}}, "ShapeError", "only its batch size may be 0"),
+      bad_conv("empty input", real({1, 4, 0, 5}), w, none, {.padding = {2}}, "ShapeError",
+               "only its batch size may be 0"),
       bad_conv("no output channels", x, real({0, 4, 3, 3}), none, {}, "ShapeError", "positive multiple"),
       bad_conv("bias size", x, w, real({5}), {}, "ShapeError", "a bias of shape [5] does not fit; expected [6]"),
       bad_conv("bias rank", x, w, real({6, 1}), {}, "ShapeError", "a bias of shape [6, 1]"),
       bad_conv("stride 0", x, w, none, {.stride = {0}}, "ValueError", "the stride must be at least 1, found 0"),
-      bad_conv("stride count", x, w, none, {.stride = {1, 1, 1}}, "ValueError", "conv2d: stride has 3 numbers; give 1 or 2"),
+      bad_conv("stride count", x, w, none, {.stride = {1, 1, 1}}, "ValueError",
+               "conv2d: stride has 3 numbers; give 1 or 2"),
       bad_conv("padding negative", x, w, none, {.padding = {0, -1}}, "ValueError", "the padding must not be negative"),
       bad_conv("padding count", x, w, none, {.padding = {}}, "ValueError", "padding has 0 numbers"),
       bad_conv("dilation 0", x, w, none, {.dilation = {0}}, "ValueError", "the dilation must be at least 1"),
@@ -267,13 +281,21 @@ OpSamples Convolution::samples() {
       bad_conv("integers", index_arg({1, 4, 5, 5}, 3), w, none, {}, "DTypeError", "does not take i64"),
       bad_conv("no weight", x, none, none, {}, "ValueError", "the weight is an undefined tensor"),
       bad_conv("no input", none, w, none, {}, "ValueError", "conv2d: an input is an undefined tensor"),
-      {"same with stride", {x, w, none},
-       [](const Tensors& t) -> Tensors { return {conv2d(t[0], t[1], t[2], {2}, ConvPadding::same)}; }, "ValueError",
+      {"same with stride",
+       {x, w, none},
+       [](const Tensors& t) -> Tensors { return {conv2d(t[0], t[1], t[2], {2}, ConvPadding::same)}; },
+       "ValueError",
        "conv2d: padding `same` needs stride 1, found 2"},
-      {"1d name", {real({1, 3, 5}), real({2, 4, 3}), none},
-       [](const Tensors& t) -> Tensors { return {conv1d(t[0], t[1], t[2])}; }, "ShapeError", "conv1d: an input of shape"},
-      {"3d name", {real({1, 3, 5, 5, 5}), real({2, 4, 3, 3, 3}), none},
-       [](const Tensors& t) -> Tensors { return {conv3d(t[0], t[1], t[2])}; }, "ShapeError", "conv3d: an input of shape"},
+      {"1d name",
+       {real({1, 3, 5}), real({2, 4, 3}), none},
+       [](const Tensors& t) -> Tensors { return {conv1d(t[0], t[1], t[2])}; },
+       "ShapeError",
+       "conv1d: an input of shape"},
+      {"3d name",
+       {real({1, 3, 5, 5, 5}), real({2, 4, 3, 3, 3}), none},
+       [](const Tensors& t) -> Tensors { return {conv3d(t[0], t[1], t[2])}; },
+       "ShapeError",
+       "conv3d: an input of shape"},
   };
   return s;
 }
@@ -288,18 +310,23 @@ OpSamples ConvTranspose::samples() {
       transpose_sample("stride larger than kernel", {1, 2, 3, 2}, {2, 2, 2, 1}, true, {.stride = {3}}),
       transpose_sample("padding", {1, 2, 4, 4}, {2, 2, 3, 3}, true, {.padding = {1}}),
       transpose_sample("padding pair", {1, 2, 3, 4}, {2, 2, 3, 3}, false, {.padding = {0, 2}}),
-      transpose_sample("output_padding", {1, 2, 3, 3}, {2, 2, 3, 3}, true, {.stride = {2}, .padding = {1}, .output_padding = {1}}),
-      transpose_sample("output_padding pair", {1, 2, 2, 3}, {2, 2, 2, 2}, true, {.stride = {2, 3}, .output_padding = {1, 2}}),
-      transpose_sample("output_padding below dilation", {1, 2, 3, 3}, {2, 2, 2, 2}, true, {.dilation = {3}, .output_padding = {2}}),
+      transpose_sample("output_padding", {1, 2, 3, 3}, {2, 2, 3, 3}, true,
+                       {.stride = {2}, .padding = {1}, .output_padding = {1}}),
+      transpose_sample("output_padding pair", {1, 2, 2, 3}, {2, 2, 2, 2}, true,
+                       {.stride = {2, 3}, .output_padding = {1, 2}}),
+      transpose_sample("output_padding below dilation", {1, 2, 3, 3}, {2, 2, 2, 2}, true,
+                       {.dilation = {3}, .output_padding = {2}}),
       transpose_sample("dilation", {1, 2, 3, 3}, {2, 2, 2, 3}, true, {.dilation = {2}}),
       transpose_sample("groups", {2, 4, 3, 3}, {4, 3, 2, 2}, true, {.groups = 2}),
       transpose_sample("depthwise", {2, 3, 3, 4}, {3, 1, 3, 3}, true, {.stride = {2}, .groups = 3}),
-      transpose_sample("all", {1, 4, 3, 4}, {4, 1, 3, 2}, true,
-                       {.stride = {2, 3}, .padding = {1, 2}, .dilation = {1, 2}, .output_padding = {1, 2}, .groups = 2}),
+      transpose_sample(
+          "all", {1, 4, 3, 4}, {4, 1, 3, 2}, true,
+          {.stride = {2, 3}, .padding = {1, 2}, .dilation = {1, 2}, .output_padding = {1, 2}, .groups = 2}),
       transpose_sample("pointwise", {2, 3, 3, 2}, {3, 4, 1, 1}, true),
       transpose_sample("one pixel", {1, 1, 1, 1}, {1, 1, 1, 1}, true),
       transpose_sample("one pixel, larger kernel", {1, 2, 1, 1}, {2, 3, 4, 4}, true),
-      transpose_sample("larger", {2, 6, 9, 11}, {6, 5, 3, 3}, true, {.stride = {2}, .padding = {1}, .output_padding = {1}}),
+      transpose_sample("larger", {2, 6, 9, 11}, {6, 5, 3, 3}, true,
+                       {.stride = {2}, .padding = {1}, .output_padding = {1}}),
       transpose_sample("batch 0", {0, 2, 3, 3}, {2, 3, 3, 3}, true),
       transpose_sample("plain", {2, 3, 5}, {3, 2, 3}, true),
       transpose_sample("unbatched", {3, 5}, {3, 2, 3}, false),
@@ -307,8 +334,9 @@ OpSamples ConvTranspose::samples() {
                        {.stride = {3}, .padding = {1}, .dilation = {2}, .output_padding = {2}, .groups = 2}),
       transpose_sample("plain", {1, 2, 2, 3, 2}, {2, 2, 2, 2, 2}, true),
       transpose_sample("unbatched", {2, 2, 2, 3}, {2, 1, 2, 1, 2}, true),
-      transpose_sample("all", {1, 2, 2, 3, 2}, {2, 1, 2, 2, 3}, true,
-                       {.stride = {2, 1, 2}, .padding = {1, 0, 1}, .dilation = {1, 2, 1}, .output_padding = {1, 0, 1}, .groups = 2}),
+      transpose_sample(
+          "all", {1, 2, 2, 3, 2}, {2, 1, 2, 2, 3}, true,
+          {.stride = {2, 1, 2}, .padding = {1, 0, 1}, .dilation = {1, 2, 1}, .output_padding = {1, 0, 1}, .groups = 2}),
   };
   Arg x = real({1, 4, 5, 5}), w = real({4, 6, 3, 3}), none = missing_arg();
   s.bad = {
@@ -320,13 +348,15 @@ OpSamples ConvTranspose::samples() {
       bad_transpose("weight rank", x, real({4, 6, 3}), none, {}, "ShapeError", "must have 4 dimensions"),
       bad_transpose("bias size", x, w, real({4}), {}, "ShapeError", "expected [6]"),
       bad_transpose("stride 0", x, w, none, {.stride = {0}}, "ValueError", "the stride must be at least 1"),
-      bad_transpose("padding negative", x, w, none, {.padding = {-1}}, "ValueError", "the padding must not be negative"),
+      bad_transpose("padding negative", x, w, none, {.padding = {-1}}, "ValueError",
+                    "the padding must not be negative"),
       bad_transpose("padding eats all", x, w, none, {.padding = {4}}, "ShapeError", "gives a result of size -1"),
       bad_transpose("dilation 0", x, w, none, {.dilation = {0}}, "ValueError", "the dilation must be at least 1"),
       bad_transpose("output_padding too large", x, w, none, {.stride = {2}, .output_padding = {2}}, "ValueError",
                     "output_padding 2 must be at least 0 and smaller than the stride 2 or the dilation 1"),
       bad_transpose("output_padding negative", x, w, none, {.output_padding = {-1}}, "ValueError", "output_padding -1"),
-      bad_transpose("output_padding count", x, w, none, {.output_padding = {0, 0, 0}}, "ValueError", "output_padding has 3 numbers"),
+      bad_transpose("output_padding count", x, w, none, {.output_padding = {0, 0, 0}}, "ValueError",
+                    "output_padding has 3 numbers"),
       bad_transpose("empty input", real({1, 4, 5, 0}), w, none, {}, "ShapeError", "only its batch size may be 0"),
       bad_transpose("weight dtype", x, index_arg({4, 6, 3, 3}, 3), none, {}, "DTypeError", "the weight i64"),
       bad_transpose("integers", index_arg({1, 4, 5, 5}, 3), w, none, {}, "DTypeError", "does not take i64"),
@@ -349,18 +379,20 @@ OpSamples ConvBackwardWeight::samples() {
       g.push_back((x[d + 2] + 2 * p.padding[i] - p.dilation[i] * (w[d + 2] - 1) - 1) / p.stride[i] + 1);
     }
     q.geometry = p;
-    s.good.push_back({std::to_string(spatial) + "d " + note, {real(x, -1, 1), real(g, -1, 1)},
-                      [q](const Tensors& t) -> Tensors { return {call<ConvBackwardWeight>(Site::current(), q, t[0], t[1])}; },
-                      [=](const Tensors& t) -> Tensors {
-                        Tensor out = zeros(w, DType::f64);
-                        Volume vx(t[0], spatial), vg(t[1], spatial), vw(out, spatial);
-                        int64_t per_group = vw.n / set.groups;
-                        for_each_product(vg, vx, vw, Steps(set, spatial),
-                                         [&](int64_t i, auto* o, int64_t co, auto* at, int64_t ci, auto* k) {
-                                           vw.at(co, ci, k) += vx.at(i, co / per_group * vw.c + ci, at) * vg.at(i, co, o);
-                                         });
-                        return {out};
-                      }});
+    s.good.push_back(
+        {std::to_string(spatial) + "d " + note,
+         {real(x, -1, 1), real(g, -1, 1)},
+         [q](const Tensors& t) -> Tensors { return {call<ConvBackwardWeight>(Site::current(), q, t[0], t[1])}; },
+         [=](const Tensors& t) -> Tensors {
+           Tensor out = zeros(w, DType::f64);
+           Volume vx(t[0], spatial), vg(t[1], spatial), vw(out, spatial);
+           int64_t per_group = vw.n / set.groups;
+           for_each_product(vg, vx, vw, Steps(set, spatial),
+                            [&](int64_t i, auto* o, int64_t co, auto* at, int64_t ci, auto* k) {
+                              vw.at(co, ci, k) += vx.at(i, co / per_group * vw.c + ci, at) * vg.at(i, co, o);
+                            });
+           return {out};
+         }});
   };
   sample("plain", {2, 2, 4, 4}, {3, 2, 2, 3});
   sample("stride", {1, 2, 6, 5}, {2, 2, 3, 2}, {.stride = {2}});
@@ -375,9 +407,13 @@ OpSamples ConvBackwardWeight::samples() {
   sample("all", {1, 4, 9}, {2, 2, 2}, {.stride = {3}, .padding = {1}, .dilation = {2}, .groups = 2});
   sample("plain", {1, 2, 3, 2, 3}, {2, 2, 2, 1, 2});
   auto bad = [&](std::string note, Arg x, Arg g) {
-    s.bad.push_back({note, {x, g},
-                     [](const Tensors& t) -> Tensors { return {call<ConvBackwardWeight>(Site::current(), {{}, {2, 2, 1}}, t[0], t[1])}; },
-                     "ShapeError", "do not belong to one convolution"});
+    s.bad.push_back({note,
+                     {x, g},
+                     [](const Tensors& t) -> Tensors {
+                       return {call<ConvBackwardWeight>(Site::current(), {{}, {2, 2, 1}}, t[0], t[1])};
+                     },
+                     "ShapeError",
+                     "do not belong to one convolution"});
   };
   bad("rank", real({2, 3, 4}), real({2, 3, 3, 3}));
   bad("batch", real({2, 3, 4, 4}), real({1, 2, 3, 3}));

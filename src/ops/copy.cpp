@@ -34,18 +34,25 @@ void CopyInto::cpu(KernelCall& c) { copy_values(c.in(1), c.out()); }
 Meta Fill::infer(const Meta& x, const Params&) { return x; }
 void Fill::cpu(KernelCall& c) {
   const Params& p = c.params<Fill>();
-  const Meta& m = c.out().meta();
-  cpu::Operand out = operand(c.out());
+  fill_values(c.out(), p.is_integer ? Scalar(p.integer) : Scalar(p.number));
+}
+
+void fill_values(const Tensor& out, Scalar value) {
+  const Meta& m = out.meta();
   dispatch_all(m.dtype, [&]<class T>() {
-    T value;
+    T v;
     if constexpr (std::is_same_v<T, bool>)
-      value = p.is_integer ? p.integer != 0 : p.number != 0;
+      v = value.to_bool();
     else if constexpr (std::is_integral_v<T>)
-      value = static_cast<T>(p.is_integer ? p.integer : Scalar(p.number).to_int64());
+      v = static_cast<T>(value.to_int64());
+    else if constexpr (std::is_same_v<T, double>)
+      v = value.to_double();
     else
-      value = static_cast<T>(p.is_integer ? static_cast<float>(p.integer) : static_cast<float>(p.number));
-    if constexpr (std::is_same_v<T, double>) value = p.is_integer ? static_cast<double>(p.integer) : p.number;
-    cpu::fill_strided(out, m.rank(), m.sizes.data(), &value);
+      v = static_cast<T>(static_cast<float>(value.to_double()));
+    if (m.contiguous)
+      cpu::fill(out.data_ptr(), m.dtype, m.numel, &v);
+    else
+      cpu::fill_strided(operand(out), m.rank(), m.sizes.data(), &v);
   });
 }
 

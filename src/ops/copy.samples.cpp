@@ -17,8 +17,11 @@ double same(double v) { return v; }
 
 OpSamples Clone::samples() {
   auto sample = [](std::string note, Shape sizes, MemoryFormat format, std::string torch) {
-    return Sample{std::move(note), {real(sizes)}, [format](const Tensors& a) { return Tensors{a[0].clone(format)}; },
-                  [](const Tensors& a) { return Tensors{each(a[0], same)}; }, std::move(torch)};
+    return Sample{std::move(note),
+                  {real(sizes)},
+                  [format](const Tensors& a) { return Tensors{a[0].clone(format)}; },
+                  [](const Tensors& a) { return Tensors{each(a[0], same)}; },
+                  std::move(torch)};
   };
   using enum MemoryFormat;
   OpSamples s{.op = "clone", .dtypes = kAllTypes};
@@ -37,16 +40,22 @@ OpSamples Clone::samples() {
     return BadSample{std::move(note), {real({2, 3})}, std::move(call), std::move(error), std::move(text)};
   };
   s.bad = {
-      bad("undefined", [](const Tensors&) { return Tensors{Tensor().clone()}; }, "ValueError", "undefined tensor"),
-      bad("channels_last of rank 2", [](const Tensors& a) { return Tensors{a[0].clone(channels_last)}; }, "ShapeError", ""),
+      bad(
+          "undefined", [](const Tensors&) { return Tensors{Tensor().clone()}; }, "ValueError", "undefined tensor"),
+      bad(
+          "channels_last of rank 2", [](const Tensors& a) { return Tensors{a[0].clone(channels_last)}; }, "ShapeError",
+          ""),
   };
   return s;
 }
 
 OpSamples Cast::samples() {
   auto sample = [](std::string note, Arg arg, DType to, std::function<double(double)> f, std::string torch) {
-    return Sample{std::move(note), {arg}, [to](const Tensors& a) { return Tensors{a[0].to(to)}; },
-                  [f](const Tensors& a) { return Tensors{each(a[0], f)}; }, "a.to(torch." + torch + ")"};
+    return Sample{std::move(note),
+                  {arg},
+                  [to](const Tensors& a) { return Tensors{a[0].to(to)}; },
+                  [f](const Tensors& a) { return Tensors{each(a[0], f)}; },
+                  "a.to(torch." + torch + ")"};
   };
   auto whole = [](double v) { return std::trunc(v); };
   auto truth = [](double v) { return v != 0 ? 1.0 : 0.0; };
@@ -66,7 +75,11 @@ OpSamples Cast::samples() {
       sample("bool", real({19}), DType::boolean, truth, "bool"),
       sample("empty", real({0, 2}), DType::i32, whole, "int32"),
   };
-  s.bad = {{"undefined", {real({2})}, [](const Tensors&) { return Tensors{Tensor().to(DType::f64)}; }, "ValueError", "undefined"}};
+  s.bad = {{"undefined",
+            {real({2})},
+            [](const Tensors&) { return Tensors{Tensor().to(DType::f64)}; },
+            "ValueError",
+            "undefined"}};
   return s;
 }
 
@@ -106,9 +119,14 @@ OpSamples CopyInto::samples() {
   };
   OpSamples s{.op = "copy_", .dtypes = kAllTypes};
   s.good = {
-      sample("0-d", {}, {}),       sample("same", {3, 5}, {3, 5}),    sample("row", {3, 5}, {5}),
-      sample("column", {3, 5}, {3, 1}), sample("number", {2, 3}, {}), sample("empty", {0, 3}, {3}),
-      sample("rank 4", {2, 3, 4, 5}, {3, 1, 5}), sample("one", {1}, {1}),
+      sample("0-d", {}, {}),
+      sample("same", {3, 5}, {3, 5}),
+      sample("row", {3, 5}, {5}),
+      sample("column", {3, 5}, {3, 1}),
+      sample("number", {2, 3}, {}),
+      sample("empty", {0, 3}, {3}),
+      sample("rank 4", {2, 3, 4, 5}, {3, 1, 5}),
+      sample("one", {1}, {1}),
   };
   s.bad = {
       bad("does not broadcast", {2, 3}, {2}, "ShapeError", "copy_"),
@@ -152,14 +170,16 @@ OpSamples Fill::samples() {
     return BadSample{std::move(note), {real({1, 3})}, std::move(call), std::move(error), std::move(text)};
   };
   s.bad = {
-      bad("undefined",
+      bad(
+          "undefined",
           [](const Tensors&) {
             Tensor x;
             x.fill_(1);
             return Tensors{x};
           },
           "ValueError", "undefined tensor"),
-      bad("repeated elements",
+      bad(
+          "repeated elements",
           [](const Tensors& a) {
             Tensor x = a[0].expand({4, 3});
             x.fill_(1);

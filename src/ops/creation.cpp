@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "core/op.h"
-#include "runtime/context.h"
+#include "ops/operand.h"
 
 namespace deft {
 
@@ -51,13 +51,7 @@ Tensor zeros(IntList sizes, TensorOptions options, Site site) {
 
 Tensor full(IntList sizes, Scalar value, TensorOptions options, Site site) {
   Tensor t = allocate(sizes, options);
-  {
-    ExecContext quiet = context();
-    quiet.bits |= kGradOff;
-    ContextGuard guard(quiet);
-    t.fill_(value, site);
-  }
-  t.impl()->storage->version.store(0, std::memory_order_relaxed);
+  fill_values(t, value);
   return finish(t, options, site);
 }
 
@@ -116,10 +110,7 @@ Tensor empty_like(const Tensor& x, Site) {
 }
 Tensor full_like(const Tensor& x, Scalar value, Site site) {
   Tensor t = empty_like(x, site);
-  ExecContext quiet = context();
-  quiet.bits |= kGradOff;
-  ContextGuard guard(quiet);
-  t.fill_(value, site);
+  fill_values(t, value);
   return t;
 }
 Tensor zeros_like(const Tensor& x, Site site) {

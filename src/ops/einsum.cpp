@@ -59,7 +59,8 @@ void sum_away(Labelled& x, uint64_t gone) {
 void drop_broadcast(Labelled& x, const Labelled& other) {
   uint64_t theirs = set_of(other.labels);
   for (size_t i = x.labels.size(); i-- > 0;) {
-    if (x.tensor.sizes()[static_cast<int>(i)] != 1 || !(theirs & bit(x.labels[i])) || other.size(x.labels[i]) == 1) continue;
+    if (x.tensor.sizes()[static_cast<int>(i)] != 1 || !(theirs & bit(x.labels[i])) || other.size(x.labels[i]) == 1)
+      continue;
     x.tensor = x.tensor.squeeze(static_cast<int64_t>(i));
     x.labels.erase(x.labels.begin() + static_cast<int64_t>(i));
   }
@@ -94,7 +95,8 @@ int64_t count_of(const Labelled& x, const Labels& labels) {
 }
 
 // Without a common sum: an elementwise product with the dims of one stretched over the other.
-Tensor stretched_product(const Labelled& a, const Labelled& b, const Labels& batch, const Labels& left, const Labels& right) {
+Tensor stretched_product(const Labelled& a, const Labelled& b, const Labels& batch, const Labels& left,
+                         const Labels& right) {
   Tensor x = reorder(a, join({batch, left})), y = reorder(b, join({batch, right}));
   for (size_t i = 0; i < right.size(); ++i) x = x.unsqueeze(-1);
   for (size_t i = 0; i < left.size(); ++i) y = y.unsqueeze(static_cast<int64_t>(batch.size()));
@@ -151,7 +153,8 @@ Term parse_term(std::string_view text, std::string_view equation) {
       continue;
     }
     int label = letter_number(text[i]);
-    DEFT_CHECK(label >= 0, ValueError, "einsum: '{}' in \"{}\" is not a label; use letters a-z and A-Z", text[i], equation);
+    DEFT_CHECK(label >= 0, ValueError, "einsum: '{}' in \"{}\" is not a label; use letters a-z and A-Z", text[i],
+               equation);
     t.labels.push_back(label);
   }
   return t;
@@ -173,7 +176,8 @@ Labelled take_diagonals(Tensor x, Labels labels, size_t index) {
     int64_t first = static_cast<int64_t>(i), second = again - labels.begin();
     int64_t a = x.sizes()[static_cast<int>(first)], b = x.sizes()[static_cast<int>(second)];
     int label = labels[i];
-    DEFT_CHECK(a == b, ShapeError, "einsum: label '{}' is repeated in operand {} of shape {} with sizes {} and {}; they must be equal",
+    DEFT_CHECK(a == b, ShapeError,
+               "einsum: label '{}' is repeated in operand {} of shape {} with sizes {} and {}; they must be equal",
                label_text(label), index, to_string(x.sizes()), a, b);
     x = x.diagonal(0, first, second);
     labels.erase(again);
@@ -193,8 +197,9 @@ void check_sizes(const std::vector<Labelled>& operands) {
       int64_t n = operands[o].size(l);
       if (!(seen & bit(l)) || size[l] == 1) size[l] = n, where[l] = o;
       seen |= bit(l);
-      DEFT_CHECK(n == size[l] || n == 1, ShapeError, "einsum: label '{}' has size {} in operand {} and size {} in operand {}",
-                 label_text(l), size[l], where[l], n, o);
+      DEFT_CHECK(n == size[l] || n == 1, ShapeError,
+                 "einsum: label '{}' has size {} in operand {} and size {} in operand {}", label_text(l), size[l],
+                 where[l], n, o);
     }
 }
 
@@ -217,11 +222,13 @@ Labels explicit_output(std::string_view text, std::string_view equation, const s
     known |= set_of(in.labels);
     any_dots |= in.dots_at >= 0;
   }
-  DEFT_CHECK(t.dots_at < 0 || any_dots, ValueError, "einsum: the result of \"{}\" has \"...\" but no operand does", equation);
+  DEFT_CHECK(t.dots_at < 0 || any_dots, ValueError, "einsum: the result of \"{}\" has \"...\" but no operand does",
+             equation);
   for (int l : t.labels) {
-    DEFT_CHECK(known & bit(l), ValueError, "einsum: label '{}' of the result occurs in no operand of \"{}\"", label_text(l),
+    DEFT_CHECK(known & bit(l), ValueError, "einsum: label '{}' of the result occurs in no operand of \"{}\"",
+               label_text(l), equation);
+    DEFT_CHECK(!(seen & bit(l)), ValueError, "einsum: label '{}' occurs twice in the result of \"{}\"", label_text(l),
                equation);
-    DEFT_CHECK(!(seen & bit(l)), ValueError, "einsum: label '{}' occurs twice in the result of \"{}\"", label_text(l), equation);
     seen |= bit(l);
   }
   return with_dots(t, dots, dots);
@@ -235,16 +242,16 @@ std::vector<Term> parse_terms(std::string_view inputs, std::string_view equation
     if (comma == std::string_view::npos) break;
     begin = comma + 1;
   }
-  DEFT_CHECK(terms.size() == operands.size(), ValueError, "einsum: \"{}\" describes {} operands, but {} are given", equation,
-             terms.size(), operands.size());
+  DEFT_CHECK(terms.size() == operands.size(), ValueError, "einsum: \"{}\" describes {} operands, but {} are given",
+             equation, terms.size(), operands.size());
   for (size_t i = 0; i < terms.size(); ++i) {
     detail::check_defined(operands[i], "einsum");
     DEFT_CHECK(Einsum::info.dtypes.contains(operands[i].dtype()), DTypeError,
                "einsum: does not take {}; found an operand {}, convert it with to()", name_of(operands[i].dtype()),
                describe(operands[i].meta()));
     DEFT_CHECK(operands[i].dtype() == operands[0].dtype(), DTypeError,
-               "einsum: operand {} is {} but operand 0 is {}; convert one of them with to()", i, name_of(operands[i].dtype()),
-               name_of(operands[0].dtype()));
+               "einsum: operand {} is {} but operand 0 is {}; convert one of them with to()", i,
+               name_of(operands[i].dtype()), name_of(operands[0].dtype()));
     int rank = operands[i].dim(), labels = static_cast<int>(terms[i].labels.size());
     DEFT_CHECK(terms[i].dots_at >= 0 ? rank >= labels : rank == labels, ShapeError,
                "einsum: operand {} of shape {} has {} dimensions, but \"{}\" names {} labels for it", i,
@@ -283,8 +290,8 @@ Tensor tensordot(const Tensor& a, const Tensor& b, IntList dims_a, IntList dims_
   detail::check_defined(b, "tensordot");
   DEFT_CHECK(a.dtype() == b.dtype(), DTypeError, "tensordot: operands are {} and {}; convert one of them with to()",
              name_of(a.dtype()), name_of(b.dtype()));
-  DEFT_CHECK(dims_a.size() == dims_b.size(), ValueError, "tensordot: {} dimensions of the first operand against {} of the second",
-             dims_a.size(), dims_b.size());
+  DEFT_CHECK(dims_a.size() == dims_b.size(), ValueError,
+             "tensordot: {} dimensions of the first operand against {} of the second", dims_a.size(), dims_b.size());
   Labels labels_a, labels_b(static_cast<size_t>(b.dim()), -1), output;
   for (int i = 0; i < a.dim(); ++i) labels_a.push_back(i);
   uint64_t summed = 0;
@@ -292,8 +299,9 @@ Tensor tensordot(const Tensor& a, const Tensor& b, IntList dims_a, IntList dims_
     int64_t da = normalize_dim(dims_a[i], a.dim(), "tensordot"), db = normalize_dim(dims_b[i], b.dim(), "tensordot");
     DEFT_CHECK(a.dim() > 0 && b.dim() > 0, IndexError, "tensordot: a 0-d tensor has no dimensions to sum over");
     int64_t na = a.sizes()[static_cast<int>(da)], nb = b.sizes()[static_cast<int>(db)];
-    DEFT_CHECK(na == nb || na == 1 || nb == 1, ShapeError, "tensordot: dimension {} of shape {} and dimension {} of shape {} differ",
-               da, to_string(a.sizes()), db, to_string(b.sizes()));
+    DEFT_CHECK(na == nb || na == 1 || nb == 1, ShapeError,
+               "tensordot: dimension {} of shape {} and dimension {} of shape {} differ", da, to_string(a.sizes()), db,
+               to_string(b.sizes()));
     int& label = labels_b[static_cast<size_t>(db)];
     DEFT_CHECK(!(summed & bit(static_cast<int>(da))) && label < 0, ValueError,
                "tensordot: dimension {} or {} is named twice", da, db);

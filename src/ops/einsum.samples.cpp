@@ -72,7 +72,8 @@ Sample einsum_sample(std::string equation, std::vector<Shape> shapes, std::strin
   return s;
 }
 
-BadSample bad_einsum(std::string note, std::string equation, std::vector<Arg> args, std::string error, std::string text) {
+BadSample bad_einsum(std::string note, std::string equation, std::vector<Arg> args, std::string error,
+                     std::string text) {
   return {note, args, [equation](const Tensors& t) -> Tensors { return {einsum(equation, t)}; }, error, text};
 }
 
@@ -132,7 +133,8 @@ OpSamples Einsum::samples() {
       bad_einsum("label size", "ij,jk->ik", {real({3, 4}), real({5, 6})}, "ShapeError",
                  "einsum: label 'j' has size 4 in operand 0 and size 5 in operand 1"),
       bad_einsum("repeated label size", "ii->i", {real({3, 4})}, "ShapeError", "label 'i' is repeated in operand 0"),
-      bad_einsum("unknown output label", "ij->ik", {real({3, 4})}, "ValueError", "label 'k' of the result occurs in no operand"),
+      bad_einsum("unknown output label", "ij->ik", {real({3, 4})}, "ValueError",
+                 "label 'k' of the result occurs in no operand"),
       bad_einsum("output label twice", "ij->ii", {real({3, 4})}, "ValueError", "label 'i' occurs twice in the result"),
       bad_einsum("too few labels", "i->i", {real({3, 4})}, "ShapeError", "operand 0 of shape [3, 4] has 2 dimensions"),
       bad_einsum("too many labels", "ijk->i", {real({3, 4})}, "ShapeError", "names 3 labels"),
@@ -144,7 +146,8 @@ OpSamples Einsum::samples() {
       bad_einsum("dots twice", "...i...->i", {real({3, 4})}, "ValueError", "one \"...\" per operand"),
       bad_einsum("dots in output only", "ij->...", {real({3, 4})}, "ValueError", "no operand does"),
       bad_einsum("second arrow", "ij->i->j", {real({3, 4})}, "ValueError", "is not a label"),
-      bad_einsum("dots sizes", "...i,...i->...", {real({2, 3}), real({4, 3})}, "ShapeError", "label '...' has size 2 in operand 0"),
+      bad_einsum("dots sizes", "...i,...i->...", {real({2, 3}), real({4, 3})}, "ShapeError",
+                 "label '...' has size 2 in operand 0"),
       bad_einsum("dtypes", "i,i->i", {real({3}), index_arg({3}, 3)}, "DTypeError", "einsum: operand 1 is i64"),
       bad_einsum("bool", "i,i->i", {boolean_arg({3}), boolean_arg({3})}, "DTypeError", "einsum: does not take bool"),
       bad_einsum("undefined", "i,i->i", {real({3}), missing_arg()}, "ValueError", "undefined tensor"),
@@ -154,15 +157,18 @@ OpSamples Einsum::samples() {
 
 OpSamples Tensordot::samples() {
   OpSamples s{.op = "tensordot", .dtypes = kNumbers, .growth = 64, .scale = 4};
-  auto count_sample = [&](std::string note, Shape a, Shape b, int64_t dims, std::vector<std::string> terms, std::string output) {
-    s.good.push_back({note, {real(a), real(b)},
+  auto count_sample = [&](std::string note, Shape a, Shape b, int64_t dims, std::vector<std::string> terms,
+                          std::string output) {
+    s.good.push_back({note,
+                      {real(a), real(b)},
                       [dims](const Tensors& t) -> Tensors { return {tensordot(t[0], t[1], dims)}; },
                       [=](const Tensors& t) -> Tensors { return {naive_einsum(terms, output, t)}; },
                       "torch.tensordot(a, b, dims=" + std::to_string(dims) + ")"});
   };
   auto list_sample = [&](std::string note, Shape a, Shape b, std::vector<int64_t> da, std::vector<int64_t> db,
                          std::vector<std::string> terms, std::string output, std::string torch) {
-    s.good.push_back({note, {real(a), real(b)},
+    s.good.push_back({note,
+                      {real(a), real(b)},
                       [=](const Tensors& t) -> Tensors { return {tensordot(t[0], t[1], IntList(da), IntList(db))}; },
                       [=](const Tensors& t) -> Tensors { return {naive_einsum(terms, output, t)}; },
                       "torch.tensordot(a, b, dims=(" + torch + "))"});
@@ -178,11 +184,16 @@ OpSamples Tensordot::samples() {
   list_sample("two crossed", {3, 4, 2}, {4, 3, 2}, {0, 1}, {1, 0}, {"ijk", "jil"}, "kl", "[0, 1], [1, 0]");
   list_sample("none", {2}, {3}, {}, {}, {"i", "j"}, "ij", "[], []");
   list_sample("broadcast", {3, 1}, {4, 2}, {1}, {0}, {"ij", "jk"}, "ik", "[1], [0]");
-  auto bad = [&](std::string note, Arg a, Arg b, std::vector<int64_t> da, std::vector<int64_t> db, std::string error, std::string text) {
-    s.bad.push_back({note, {a, b}, [=](const Tensors& t) -> Tensors { return {tensordot(t[0], t[1], IntList(da), IntList(db))}; },
-                     error, text});
+  auto bad = [&](std::string note, Arg a, Arg b, std::vector<int64_t> da, std::vector<int64_t> db, std::string error,
+                 std::string text) {
+    s.bad.push_back({note,
+                     {a, b},
+                     [=](const Tensors& t) -> Tensors { return {tensordot(t[0], t[1], IntList(da), IntList(db))}; },
+                     error,
+                     text});
   };
-  bad("sizes", real({3, 4}), real({5, 2}), {1}, {0}, "ShapeError", "tensordot: dimension 1 of shape [3, 4] and dimension 0 of shape [5, 2]");
+  bad("sizes", real({3, 4}), real({5, 2}), {1}, {0}, "ShapeError",
+      "tensordot: dimension 1 of shape [3, 4] and dimension 0 of shape [5, 2]");
   bad("counts", real({3, 4}), real({4, 2}), {1}, {0, 1}, "ValueError", "1 dimensions of the first operand against 2");
   bad("range", real({3, 4}), real({4, 2}), {2}, {0}, "IndexError", "tensordot: dimension 2 is out of range");
   bad("twice", real({3, 3}), real({3, 3}), {0, 0}, {0, 1}, "ValueError", "is named twice");
@@ -190,8 +201,11 @@ OpSamples Tensordot::samples() {
   bad("0d", real({}), real({3}), {0}, {0}, "IndexError", "a 0-d tensor has no dimensions");
   bad("dtypes", real({3}), index_arg({3}, 2), {0}, {0}, "DTypeError", "tensordot: operands are");
   bad("undefined", real({3}), missing_arg(), {0}, {0}, "ValueError", "undefined tensor");
-  s.bad.push_back({"too many", {real({3}), real({3})}, [](const Tensors& t) -> Tensors { return {tensordot(t[0], t[1], 2)}; },
-                   "ValueError", "2 dimensions cannot be summed over"});
+  s.bad.push_back({"too many",
+                   {real({3}), real({3})},
+                   [](const Tensors& t) -> Tensors { return {tensordot(t[0], t[1], 2)}; },
+                   "ValueError",
+                   "2 dimensions cannot be summed over"});
   return s;
 }
 

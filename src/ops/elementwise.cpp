@@ -1,5 +1,7 @@
 #include "ops/elementwise.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "kernels/cpu/elementwise.h"
 #include "runtime/context.h"
@@ -161,6 +163,61 @@ bool fast_pair(const Meta& a, const Meta& b) {
 
 constexpr uint32_t kNotFast = kSlowPath | kAnomaly;
 
+// A number, a 0-d tensor, or one of those expanded.
+bool is_one_value(const Meta& s) {
+  for (int i = 0; i < s.rank(); ++i)
+    if (s.strides[i] != 0 && s.sizes[i] != 1) return false;
+  return true;
+}
+// True if x and the single value `s` give a result like x.
+bool fast_with_value(const Meta& x, const Meta& s) {
+  if (!x.contiguous || x.numel > kSmall || !x.device.is_cpu() || !s.device.is_cpu() || x.wrapped_number) return false;
+  if (s.dtype != x.dtype && !(s.wrapped_number && (x.dtype == DType::f32 || x.dtype == DType::f64))) return false;
+  return s.rank() == 0 || s.sizes == x.sizes;
+}
+
+template <class T>
+void run_with_value(cpu::ChunkFn fn, const T* x, T value, bool value_first, T* out, int64_t n) {
+  constexpr int64_t kRun = 128;
+  T repeated[kRun];
+  for (int64_t i = 0; i < std::min(n, kRun); ++i) repeated[i] = value;
+  for (int64_t at = 0; at < n; at += kRun) {
+    const void* in[] = {x + at, repeated};
+    if (value_first) std::swap(in[0], in[1]);
+    fn(in, out + at, static_cast<size_t>(std::min(kRun, n - at)), nullptr);
+  }
+}
+
+// x op value or value op x, without broadcasting machinery. Undefined if this is not such a case.
+Tensor with_value(const OpDef& def, const Tensor& x, const Tensor& s, bool value_first) {
+  if (!fast_with_value(x.meta(), s.meta())) return {};
+  DType t = x.dtype();
+  cpu::ChunkFn fn = t == DType::f32 || t == DType::f64 ? find_fast(def, t) : nullptr;
+  if (!fn) return {};
+  Tensor out(make_tensor(x.meta()));
+  auto value = [&](auto zero) {
+    using T = decltype(zero);
+    if (s.dtype() == t) return *static_cast<const T*>(s.data_ptr());
+    return static_cast<T>(s.item_scalar().to_double());
+  };
+  if (t == DType::f32)
+    run_with_value(fn, static_cast<const float*>(x.data_ptr()), value(0.0f), value_first, static_cast<float*>(out.data_ptr()),
+                   x.numel());
+  else
+    run_with_value(fn, static_cast<const double*>(x.data_ptr()), value(0.0), value_first, static_cast<double*>(out.data_ptr()),
+                   x.numel());
+  return out;
+}
+
+// The end of a fast path: what dispatch() does after its kernel.
+inline void finish(const OpDef& def, const Tensor* const* inputs, int count, const Tensor& out, const void* params,
+                   const Site& site) {
+  const ExecContext& ctx = context();
+  if (!(ctx.bits & (kGradOff | kInference))) return record(def, inputs, count, &out, params, site, false);
+  out.impl()->flags |= kMadeWithGradOff;
+  out.impl()->site = ctx.grad_site;
+}
+
 }  // namespace
 
 Tensor binary(const OpDef& def, const Tensor& a, const Tensor& b, const Site& site) {
@@ -170,16 +227,20 @@ Tensor binary(const OpDef& def, const Tensor& a, const Tensor& b, const Site& si
       Tensor out(make_tensor(a.meta()));
       const void* in[] = {a.data_ptr(), b.data_ptr()};
       fn(in, out.data_ptr(), static_cast<size_t>(a.numel()), nullptr);
-      if (!(bits & (kGradOff | kInference))) {
-        const Tensor* inputs[] = {&a, &b};
-        record(def, inputs, 2, &out, nullptr, site, false);
-      }
+      const Tensor* inputs[] = {&a, &b};
+      finish(def, inputs, 2, out, nullptr, site);
       return out;
     }
   }
   const Tensor* inputs[] = {&a, &b};
-  // A number on the left takes its device and checks from the tensor on the right.
   Tensor out;
+  if (!(bits & kNotFast) && a.defined() && b.defined()) {
+    out = is_one_value(b.meta()) ? with_value(def, a, b, false) : is_one_value(a.meta()) ? with_value(def, b, a, true) : Tensor();
+    if (out.defined()) {
+      finish(def, inputs, 2, out, nullptr, site);
+      return out;
+    }
+  }
   dispatch(def, inputs, 2, &out, nullptr, site);
   return out;
 }
@@ -193,7 +254,7 @@ Tensor unary(const OpDef& def, const Tensor& x, void* params, const Site& site) 
       Tensor out(make_tensor(x.meta()));
       const void* in[] = {x.data_ptr()};
       fn(in, out.data_ptr(), static_cast<size_t>(x.numel()), params);
-      if (!(bits & (kGradOff | kInference))) record(def, inputs, 1, &out, params, site, false);
+      finish(def, inputs, 1, out, params, site);
       return out;
     }
   }

@@ -322,12 +322,12 @@ OpSamples make_binary(const OpInfo& info, const Domain& da, const Domain& db, bo
                     {arg_in(da, {4, 3})},
                     [calls](const Tensors& a) { return Tensors{calls.number_right(a[0], 2)}; },
                     expect_each([f](double x) { return f(x, 2); }),
-                    torch + "(a, torch.tensor(2))"});
+                    torch + "(a, torch.tensor(2, dtype=a.dtype))"});
   s.good.push_back({"number left",
                     {arg_in(db, {4, 3})},
                     [calls](const Tensors& a) { return Tensors{calls.number_left(2, a[0])}; },
                     expect_each([f](double x) { return f(2, x); }),
-                    torch + "(torch.tensor(2), a)"});
+                    torch + "(torch.tensor(2, dtype=a.dtype), a)"});
   DType right = info.dtypes.contains(f32) ? f32 : i64;
   auto converted = [calls, right](const Tensors& a) { return Tensors{calls.tensors(a[0].to(right), a[1].to(right))}; };
   s.bad = {{"shapes", {real({2, 3}), real({4})}, converted, "ShapeError", "[2, 3]"},

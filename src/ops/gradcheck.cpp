@@ -15,9 +15,9 @@ namespace deft {
 
 namespace {
 
-constexpr int64_t kFullLimit = 200;       // entries of a Jacobian that is checked whole
-constexpr int64_t kElementLimit = 64;     // elements of an input that are moved one by one
-constexpr int kDirections = 4;            // otherwise: random directions to move it in
+constexpr int64_t kFullLimit = 200;    // entries of a Jacobian that is checked whole
+constexpr int64_t kElementLimit = 64;  // elements of an input that are moved one by one
+constexpr int kDirections = 4;         // otherwise: random directions to move it in
 constexpr uint64_t kSeed = 0x6772616463686bull;
 constexpr double kLayoutTolerance = 1e-9;
 
@@ -67,21 +67,23 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 class Checker {
  public:
-  Checker(const char* name, const GradcheckFn& f, const Tensors& inputs, const GradcheckOptions& options, const Site& site)
+  Checker(const char* name, const GradcheckFn& f, const Tensors& inputs, const GradcheckOptions& options,
+          const Site& site)
       : name_(name), f_(f), options_(options), site_(site) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Tensor& x = inputs[i];
       leaves_.push_back(x);
       if (!x.defined() || !is_floating(x.dtype())) continue;
-      DEFT_CHECK(x.dtype() == DType::f64, DTypeError, "{}: input {} is {}, differences need f64; convert it with to()", name_, i,
-                 describe(x.meta()));
+      DEFT_CHECK(x.dtype() == DType::f64, DTypeError, "{}: input {} is {}, differences need f64; convert it with to()",
+                 name_, i, describe(x.meta()));
       leaves_[i] = x.detach().clone(MemoryFormat::contiguous);
       if (!x.requires_grad()) continue;
       leaves_[i].requires_grad_();
       checked_.push_back(i);
       input_count_ += x.numel();
     }
-    DEFT_CHECK(!checked_.empty(), ValueError, "{}: no input requires grad; call requires_grad_() on those to check", name_);
+    DEFT_CHECK(!checked_.empty(), ValueError, "{}: no input requires grad; call requires_grad_() on those to check",
+               name_);
   }
 
   // `constants_allowed`: results may turn out not to depend on the inputs (gradients of linear functions).
@@ -147,21 +149,24 @@ class Checker {
     for (const Tensor& c : cotangents_) odd.push_back(scattered(c));
     Tensors s = analytic(evaluate(), odd);
     for (size_t i = 0; i < a.size(); ++i) {
-      DEFT_CHECK(same_bits(a[i], b[i]), GradError, "{}: two backward passes gave different gradients for input {}", name_,
-                 checked_[i]);
+      DEFT_CHECK(same_bits(a[i], b[i]), GradError, "{}: two backward passes gave different gradients for input {}",
+                 name_, checked_[i]);
       DEFT_CHECK(a[i].defined() == s[i].defined(), GradError,
-                 "{}: whether input {} has a gradient depends on the memory layout of the incoming gradient", name_, checked_[i]);
+                 "{}: whether input {} has a gradient depends on the memory layout of the incoming gradient", name_,
+                 checked_[i]);
       if (!a[i].defined()) continue;
       for (int64_t k = 0; k < a[i].numel(); ++k) {
         double x = a[i].data<double>()[k], y = s[i].data<double>()[k];
-        DEFT_CHECK(std::fabs(x - y) <= kLayoutTolerance * (1 + std::fabs(x)), GradError,
-                   "{}: the gradient of input {} at {} is {} for a contiguous incoming gradient and {} for a strided one", name_,
-                   checked_[i], place(a[i].sizes(), k), x, y);
+        DEFT_CHECK(
+            std::fabs(x - y) <= kLayoutTolerance * (1 + std::fabs(x)), GradError,
+            "{}: the gradient of input {} at {} is {} for a contiguous incoming gradient and {} for a strided one",
+            name_, checked_[i], place(a[i].sizes(), k), x, y);
       }
     }
   }
 
-  // Outputs, as flat values, after moving input `i` by `step` in direction `v` (one per element; empty: element k only).
+  // Outputs, as flat values, after moving input `i` by `step` in direction `v` (one per element; empty: element k
+  // only).
   std::vector<std::vector<double>> moved(size_t i, int64_t k, const std::vector<double>& v, double step) const {
     Tensor& x = const_cast<Tensor&>(leaves_[i]);
     double* p = x.data<double>();
@@ -178,9 +183,17 @@ class Checker {
   }
   // d(outputs)/d(step) by central differences.
   std::vector<std::vector<double>> numeric(size_t i, int64_t k, const std::vector<double>& v = {}) const {
-    auto up = moved(i, k, v, options_.eps), down = moved(i, k, v, -options_.eps);
+    double h = options_.eps;
+    auto up = moved(i, k, v, h), down = moved(i, k, v, -h), up2 = up, down2 = down;
+    if (options_.fourth_order) {
+      up2 = moved(i, k, v, 2 * h);
+      down2 = moved(i, k, v, -2 * h);
+    }
     for (size_t o = 0; o < up.size(); ++o)
-      for (size_t j = 0; j < up[o].size(); ++j) up[o][j] = (up[o][j] - down[o][j]) / (2 * options_.eps);
+      for (size_t j = 0; j < up[o].size(); ++j) {
+        double near = up[o][j] - down[o][j], far = up2[o][j] - down2[o][j];
+        up[o][j] = options_.fourth_order ? (8 * near - far) / (12 * h) : near / (2 * h);
+      }
     return up;
   }
 
@@ -188,7 +201,8 @@ class Checker {
     double tol = options_.atol + options_.rtol * std::fabs(want);
     if (std::fabs(got - want) <= tol) return;
     DEFT_CHECK(g.defined(), GradError, "{}: {} has no gradient, but differences give {}", name_, where, want);
-    DEFT_FAIL(GradError, "{}: the gradient of {} is {}, differences give {} (tolerance {})", name_, where, got, want, tol);
+    DEFT_FAIL(GradError, "{}: the gradient of {} is {}, differences give {} (tolerance {})", name_, where, got, want,
+              tol);
   }
 
   void check_jacobian() {
@@ -209,8 +223,8 @@ class Checker {
           const Tensor& x = leaves_[checked_[i]];
           for (int64_t k = 0; k < x.numel(); ++k, ++c)
             compare(row[i].defined() ? row[i].data<double>()[k] : 0, columns[c][o][static_cast<size_t>(r)], row[i],
-                    fmt::format("output {} at {} with respect to input {} at {}", outputs_[o], place(y.sizes(), r), checked_[i],
-                                place(x.sizes(), k)));
+                    fmt::format("output {} at {} with respect to input {} at {}", outputs_[o], place(y.sizes(), r),
+                                checked_[i], place(x.sizes(), k)));
         }
       }
     }
@@ -229,15 +243,17 @@ class Checker {
       const Tensor& x = leaves_[checked_[i]];
       if (x.numel() <= kElementLimit) {
         for (int64_t k = 0; k < x.numel(); ++k)
-          compare(g[i].defined() ? g[i].data<double>()[k] : 0, project(numeric(checked_[i], k)), g[i],
-                  fmt::format("a random sum of outputs with respect to input {} at {}", checked_[i], place(x.sizes(), k)));
+          compare(
+              g[i].defined() ? g[i].data<double>()[k] : 0, project(numeric(checked_[i], k)), g[i],
+              fmt::format("a random sum of outputs with respect to input {} at {}", checked_[i], place(x.sizes(), k)));
         continue;
       }
       for (int d = 0; d < kDirections; ++d) {
         std::vector<double> v(static_cast<size_t>(x.numel()));
         double along = 0;
         for (size_t k = 0; k < v.size(); ++k) {
-          v[k] = normal(1000 + checked_[i] * kDirections + static_cast<size_t>(d), k) / std::sqrt(static_cast<double>(v.size()));
+          v[k] = normal(1000 + checked_[i] * kDirections + static_cast<size_t>(d), k) /
+                 std::sqrt(static_cast<double>(v.size()));
           if (g[i].defined()) along += v[k] * g[i].data<double>()[k];
         }
         compare(along, project(numeric(checked_[i], 0, v)), g[i],
@@ -277,7 +293,8 @@ void gradgradcheck(const GradcheckFn& f, const std::vector<Tensor>& inputs, Grad
   std::vector<size_t> wanted;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].defined() && is_floating(inputs[i].dtype()) && inputs[i].requires_grad()) wanted.push_back(i);
-  DEFT_CHECK(!wanted.empty(), ValueError, "gradgradcheck: no input requires grad; call requires_grad_() on those to check");
+  DEFT_CHECK(!wanted.empty(), ValueError,
+             "gradgradcheck: no input requires grad; call requires_grad_() on those to check");
   // Inputs of the new function: the old ones, then one incoming gradient per output that has a graph.
   Tensors all = inputs;
   std::vector<size_t> roots;

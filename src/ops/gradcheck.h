@@ -11,6 +11,8 @@ namespace deft {
 struct GradcheckOptions {
   double eps = 1e-6;  // step of the central differences
   double atol = 1e-5, rtol = 1e-3;
+  // Differences of fourth order: with eps = 1e-4 exact enough to find single precision inside an f64 formula.
+  bool fourth_order = false;
   std::optional<bool> full = {};  // the whole Jacobian, or random projections of it; not given: by size
 };
 using GradcheckFn = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;

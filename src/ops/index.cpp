@@ -8,6 +8,7 @@
 #include "ops/creation.h"
 #include "ops/dense.h"
 #include "ops/reduce.h"
+#include "ops/strided.h"
 #include "ops/ternary.h"
 #include "ops/unary.h"
 #include "ops/view.h"
@@ -24,19 +25,10 @@ void check_index(const char* op, const Meta& index) {
 }
 void check_mask(const char* op, const Tensor& mask) {
   detail::check_defined(mask, op);
-  DEFT_CHECK(mask.dtype() == DType::boolean, DTypeError, "{}: the mask must be bool, found {}; compare or convert it first", op,
-             describe(mask.meta()));
+  DEFT_CHECK(mask.dtype() == DType::boolean, DTypeError,
+             "{}: the mask must be bool, found {}; compare or convert it first", op, describe(mask.meta()));
 }
 
-cpu::Strided strided(const Tensor& t) {
-  cpu::Strided s;
-  s.ndim = t.dim();
-  for (int i = 0; i < t.dim(); ++i) {
-    s.sizes[i] = t.sizes()[i];
-    s.strides[i] = t.strides()[i];
-  }
-  return s;
-}
 // A 0-d tensor as one of a single element, which is what index ops work on.
 Tensor at_least_1d(const Tensor& t) {
   if (t.dim() > 0) return t;
@@ -63,13 +55,14 @@ Meta Gather::infer(const Meta& x, const Meta& index, Params& p) {
              to_string(x.sizes));
   for (int i = 0; i < index.rank() && i < x.rank(); ++i)
     DEFT_CHECK(i == p.dim || index.sizes[i] <= x.sizes[i], ShapeError,
-               "gather: the index {} is larger than the input {} at dimension {}", to_string(index.sizes), to_string(x.sizes), i);
+               "gather: the index {} is larger than the input {} at dimension {}", to_string(index.sizes),
+               to_string(x.sizes), i);
   return Meta::dense(index.sizes, x.dtype, x.device);
 }
 void Gather::cpu(KernelCall& c) {
   Tensor x = at_least_1d(c.in(0)), index = at_least_1d(c.in(1)), out = at_least_1d(c.out());
-  cpu::gather(x.dtype(), x.data_ptr(), strided(x), static_cast<int>(c.params<Gather>().dim), index.data<int64_t>(), strided(index),
-              out.data_ptr(), strided(out));
+  cpu::gather(x.dtype(), x.data_ptr(), strided(x), static_cast<int>(c.params<Gather>().dim), index.data<int64_t>(),
+              strided(index), out.data_ptr(), strided(out));
 }
 void Gather::vjp(VjpContext& c) {
   Tensor blank = zeros(c.input_sizes(0), {c.grad().dtype(), c.input_device(0)});
@@ -78,18 +71,24 @@ void Gather::vjp(VjpContext& c) {
 
 namespace {
 
+const char* name_of(ScatterReduce r) {
+  return r == ScatterReduce::assign ? "scatter" : r == ScatterReduce::add ? "scatter_add" : "scatter_reduce";
+}
+
 Meta infer_scatter(const char* op, const Meta& x, const Meta& index, const Meta& source, Scatter::Params& p) {
   check_index(op, index);
   DEFT_CHECK(source.defined, ValueError, "{}: the source is an undefined tensor", op);
   DEFT_CHECK(source.dtype == x.dtype, DTypeError, "{}: the source is {}, the tensor {}; they must have one type", op,
              name_of(source.dtype), name_of(x.dtype));
   p.dim = normalize_dim(p.dim, x.rank(), op);
-  bool ranks = std::max(index.rank(), 1) == std::max(x.rank(), 1) && std::max(source.rank(), 1) == std::max(x.rank(), 1);
+  bool ranks =
+      std::max(index.rank(), 1) == std::max(x.rank(), 1) && std::max(source.rank(), 1) == std::max(x.rank(), 1);
   DEFT_CHECK(ranks, ShapeError, "{}: tensor {}, index {} and source {} must have the same rank", op, to_string(x.sizes),
              to_string(index.sizes), to_string(source.sizes));
   for (int i = 0; i < index.rank() && i < x.rank(); ++i) {
-    DEFT_CHECK(i == p.dim || index.sizes[i] <= x.sizes[i], ShapeError, "{}: the index {} is larger than the tensor {} at dimension {}",
-               op, to_string(index.sizes), to_string(x.sizes), i);
+    DEFT_CHECK(i == p.dim || index.sizes[i] <= x.sizes[i], ShapeError,
+               "{}: the index {} is larger than the tensor {} at dimension {}", op, to_string(index.sizes),
+               to_string(x.sizes), i);
     DEFT_CHECK(source.rank() <= i || index.sizes[i] <= source.sizes[i], ShapeError,
                "{}: the index {} is larger than the source {} at dimension {}", op, to_string(index.sizes),
                to_string(source.sizes), i);
@@ -101,7 +100,8 @@ void run_scatter(KernelCall& c, const Scatter::Params& p) {
   constexpr cpu::Scatter kinds[] = {cpu::Scatter::assign, cpu::Scatter::add, cpu::Scatter::mul, cpu::Scatter::min,
                                     cpu::Scatter::max};
   Tensor index = at_least_1d(c.in(1)), source = at_least_1d(c.in(2)), out = at_least_1d(c.out());
-  cpu::check_indices(c.def.info.name, index.data<int64_t>(), strided(index), out.sizes()[static_cast<int>(p.dim)], false);
+  cpu::check_indices(name_of(p.reduce), index.data<int64_t>(), strided(index), out.sizes()[static_cast<int>(p.dim)],
+                     false);
   start_from(c.in(0), c.out());
   cpu::scatter(out.dtype(), kinds[static_cast<int>(p.reduce)], out.data_ptr(), strided(out), static_cast<int>(p.dim),
                index.data<int64_t>(), strided(index), source.data_ptr(), strided(source));
@@ -110,7 +110,7 @@ void run_scatter(KernelCall& c, const Scatter::Params& p) {
 // The gradient of the source is read back at its indices; positions of a larger source that took no part get zero.
 Tensor source_gradient(const Tensor& g, int64_t dim, const Tensor& index, const Shape& source_sizes) {
   Tensor read = gather(g, dim, index);
-  if (read.sizes() == source_sizes) return read;
+  if (read.numel() == checked_numel(source_sizes, g.dtype())) return read.reshape(source_sizes);
   Tensor whole = zeros(source_sizes, {g.dtype(), g.device()});
   return as_strided_scatter(whole, read, read.sizes(), whole.strides(), 0);
 }
@@ -118,7 +118,7 @@ Tensor source_gradient(const Tensor& g, int64_t dim, const Tensor& index, const 
 }  // namespace
 
 Meta ScatterAdd::infer(const Meta& x, const Meta& index, const Meta& source, Params& p) {
-  return infer_scatter(p.reduce == ScatterReduce::assign ? "scatter" : "scatter_add", x, index, source, p);
+  return infer_scatter(name_of(p.reduce), x, index, source, p);
 }
 void ScatterAdd::cpu(KernelCall& c) { run_scatter(c, c.params<ScatterAdd>()); }
 void ScatterAdd::vjp(VjpContext& c) {
@@ -133,7 +133,7 @@ void ScatterAdd::vjp(VjpContext& c) {
 }
 
 Meta Scatter::infer(const Meta& x, const Meta& index, const Meta& source, Params& p) {
-  return infer_scatter("scatter_reduce", x, index, source, p);
+  return infer_scatter(name_of(p.reduce), x, index, source, p);
 }
 void Scatter::cpu(KernelCall& c) { run_scatter(c, c.params<Scatter>()); }
 
@@ -149,19 +149,22 @@ void extreme_vjp(VjpContext& c, int64_t dim, const Tensor& index) {
   if (c.needs(2)) c.grad_in(2) = gather(share, dim, index) * source_wins;
 }
 
-// Products without one factor, exact also where factors are zero.
+// Products without one factor, exact also where factors are zero: the other zeros come in as their sum where there is
+// one and as nothing where there are more, which keeps second derivatives right.
 void product_vjp(VjpContext& c, int64_t dim, const Tensor& index) {
   Tensor x = c.saved_input(0), source = c.saved_input(2);
   Tensor one = ones_like(x);
   Tensor product = scatter_reduce(one, dim, index, source, ScatterReduce::mul);
   if (c.needs(0)) c.grad_in(0) = c.grad() * product;
   if (!c.needs(2)) return;
-  Tensor is_zero = eq(source, 0);
-  Tensor nonzero_product = scatter_reduce(one, dim, index, masked_fill(source, is_zero, 1), ScatterReduce::mul);
-  Tensor zeros_at = gather(scatter_add(zeros_like(x), dim, index, is_zero.to(x.dtype())), dim, index);
-  Tensor others_have_zero = gt(zeros_at - is_zero.to(x.dtype()), 0);
-  Tensor others = gather(nonzero_product, dim, index) / masked_fill(source, is_zero, 1);
-  c.grad_in(2) = masked_fill(gather(c.grad() * x, dim, index) * others, others_have_zero, 0);
+  Tensor is_zero = eq(source, 0), nonzero = masked_fill(source, is_zero, 1);
+  auto sum_of_others = [&](const Tensor& t) {
+    return gather(scatter_add(zeros(x.sizes(), {t.dtype(), t.device()}), dim, index, t), dim, index) - t;
+  };
+  Tensor others = gather(scatter_reduce(one, dim, index, nonzero, ScatterReduce::mul), dim, index) / nonzero;
+  Tensor zero_count = sum_of_others(is_zero.to(DType::i64));
+  Tensor other_zeros = where(eq(zero_count, 1), sum_of_others(masked_fill(source, logical_not(is_zero), 0)), 0);
+  c.grad_in(2) = gather(c.grad() * x, dim, index) * others * masked_fill(other_zeros, eq(zero_count, 0), 1);
 }
 
 }  // namespace
@@ -169,9 +172,6 @@ void product_vjp(VjpContext& c, int64_t dim, const Tensor& index) {
 void Scatter::vjp(VjpContext& c) {
   const Params& p = c.params<Scatter>();
   Tensor index = c.saved_input(1);
-  DEFT_CHECK(c.input_sizes(2) == index.sizes(), UnsupportedError,
-             "scatter_reduce: its gradient needs a source of the index's shape {}, found {}; narrow() the source",
-             to_string(index.sizes()), to_string(c.input_sizes(2)));
   if (p.reduce == ScatterReduce::mul) return product_vjp(c, p.dim, index);
   extreme_vjp(c, p.dim, index);
 }
@@ -180,17 +180,19 @@ void Scatter::vjp(VjpContext& c) {
 
 Meta IndexSelect::infer(const Meta& x, const Meta& index, Params& p) {
   check_index("index_select", index);
-  DEFT_CHECK(index.rank() <= 1, ShapeError, "index_select: the index must be 1-d, found shape {}", to_string(index.sizes));
+  DEFT_CHECK(index.rank() <= 1, ShapeError, "index_select: the index must be 1-d, found shape {}",
+             to_string(index.sizes));
   p.dim = normalize_dim(p.dim, x.rank(), "index_select");
   Shape sizes = x.sizes;
   if (x.rank() > 0) sizes[static_cast<int>(p.dim)] = index.numel;
-  DEFT_CHECK(x.rank() > 0 || index.numel == 1, ShapeError, "index_select: a 0-d tensor takes one index, found {}", index.numel);
+  DEFT_CHECK(x.rank() > 0 || index.numel == 1, ShapeError, "index_select: a 0-d tensor takes one index, found {}",
+             index.numel);
   return Meta::dense(sizes, x.dtype, x.device);
 }
 void IndexSelect::cpu(KernelCall& c) {
   Tensor x = at_least_1d(c.in(0)), index = at_least_1d(c.in(1)), out = at_least_1d(c.out());
-  cpu::index_select(x.dtype(), x.data_ptr(), strided(x), static_cast<int>(c.params<IndexSelect>().dim), index.data<int64_t>(),
-                    index.strides()[0], false, out.data_ptr(), strided(out));
+  cpu::index_select(x.dtype(), x.data_ptr(), strided(x), static_cast<int>(c.params<IndexSelect>().dim),
+                    index.data<int64_t>(), index.strides()[0], false, out.data_ptr(), strided(out));
 }
 void IndexSelect::vjp(VjpContext& c) {
   Tensor blank = zeros(c.input_sizes(0), {c.grad().dtype(), c.input_device(0)});
@@ -203,11 +205,13 @@ Meta IndexAdd::infer(const Meta& x, const Meta& index, const Meta& source, Param
   DEFT_CHECK(source.dtype == x.dtype, DTypeError, "index_add: the source is {}, the tensor {}; they must have one type",
              name_of(source.dtype), name_of(x.dtype));
   DEFT_CHECK(index.rank() <= 1, ShapeError, "index_add: the index must be 1-d, found shape {}", to_string(index.sizes));
+  DEFT_CHECK(x.rank() > 0 || index.numel == 1, ShapeError, "index_add: a 0-d tensor takes one index, found {}",
+             index.numel);
   p.dim = normalize_dim(p.dim, x.rank(), "index_add");
   Shape want = x.sizes;
   if (x.rank() > 0) want[static_cast<int>(p.dim)] = index.numel;
-  DEFT_CHECK(source.sizes == want, ShapeError, "index_add: the source has shape {}, expected {}", to_string(source.sizes),
-             to_string(want));
+  DEFT_CHECK(source.sizes == want, ShapeError, "index_add: the source has shape {}, expected {}",
+             to_string(source.sizes), to_string(want));
   return Meta::dense(x.sizes, x.dtype, x.device);
 }
 void IndexAdd::cpu(KernelCall& c) {
@@ -220,14 +224,16 @@ void IndexAdd::cpu(KernelCall& c) {
 }
 void IndexAdd::vjp(VjpContext& c) {
   if (c.needs(0)) c.grad_in(0) = c.grad();
-  if (c.needs(2)) c.grad_in(2) = index_select(c.grad(), c.params<IndexAdd>().dim, c.saved_input(1)).reshape(c.input_sizes(2));
+  if (c.needs(2))
+    c.grad_in(2) = index_select(c.grad(), c.params<IndexAdd>().dim, c.saved_input(1)).reshape(c.input_sizes(2));
 }
 
 // --- embedding -------------------------------------------------------------------------------------------------
 
 Meta Embedding::infer(const Meta& table, const Meta& index, const Params&) {
   check_index("embedding", index);
-  DEFT_CHECK(table.rank() == 2, ShapeError, "embedding: the table must be [rows, width], found shape {}", to_string(table.sizes));
+  DEFT_CHECK(table.rank() == 2, ShapeError, "embedding: the table must be [rows, width], found shape {}",
+             to_string(table.sizes));
   Shape sizes = index.sizes;
   sizes.push_back(table.sizes[1]);
   return Meta::dense(sizes, table.dtype, table.device);
@@ -235,12 +241,12 @@ Meta Embedding::infer(const Meta& table, const Meta& index, const Params&) {
 void Embedding::cpu(KernelCall& c) {
   Tensor table = c.in(0).strides()[1] == 1 || c.in(0).sizes()[1] <= 1 ? c.in(0) : as_dense(c.in(0));
   Tensor index = as_dense(c.in(1));
-  cpu::take_rows(table.dtype(), table.data_ptr(), table.sizes()[0], table.strides()[0], table.sizes()[1], index.data<int64_t>(),
-                 index.numel(), c.out().data_ptr());
+  cpu::take_rows(table.dtype(), table.data_ptr(), table.sizes()[0], table.strides()[0], table.sizes()[1],
+                 index.data<int64_t>(), index.numel(), c.out().data_ptr());
 }
 void Embedding::vjp(VjpContext& c) {
-  c.grad_in(0) = call<EmbeddingBackward>(c.node.site, {c.input_sizes(0)[0], c.params<Embedding>().padding_index}, c.grad(),
-                                         c.saved_input(1));
+  c.grad_in(0) = call<EmbeddingBackward>(c.node.site, {c.input_sizes(0)[0], c.params<Embedding>().padding_index},
+                                         c.grad(), c.saved_input(1));
 }
 
 Meta EmbeddingBackward::infer(const Meta& grad, const Meta&, const Params& p) {
@@ -249,8 +255,8 @@ Meta EmbeddingBackward::infer(const Meta& grad, const Meta&, const Params& p) {
 void EmbeddingBackward::cpu(KernelCall& c) {
   const Params& p = c.params<EmbeddingBackward>();
   Tensor grad = as_dense(c.in(0)), index = as_dense(c.in(1));
-  cpu::add_rows(grad.dtype(), grad.data_ptr(), index.numel(), c.out().sizes()[1], index.data<int64_t>(), p.padding_index,
-                c.out().data_ptr(), p.rows, false);
+  cpu::add_rows(grad.dtype(), grad.data_ptr(), index.numel(), c.out().sizes()[1], index.data<int64_t>(),
+                p.padding_index, c.out().data_ptr(), p.rows, false);
 }
 void EmbeddingBackward::vjp(VjpContext& c) {
   const Params& p = c.params<EmbeddingBackward>();
@@ -268,7 +274,9 @@ void MaskedSelect::cpu(KernelCall& c) {
   c.out() = Tensor(make_tensor(Meta::dense(Shape{n}, x.dtype(), x.device())));
   if (n) cpu::masked_select(x.dtype(), x.data_ptr(), strided(x), mask.data<bool>(), strided(mask), c.out().data_ptr());
 }
-void MaskedSelect::vjp(VjpContext& c) { c.grad_in(0) = call<MaskedUnpack>(c.node.site, {}, c.grad(), c.saved_input(1)); }
+void MaskedSelect::vjp(VjpContext& c) {
+  c.grad_in(0) = call<MaskedUnpack>(c.node.site, {}, c.grad(), c.saved_input(1));
+}
 
 Meta MaskedUnpack::infer(const Meta& values, const Meta& mask, NoParams&) {
   return Meta::dense(mask.sizes, values.dtype, values.device);
@@ -278,7 +286,8 @@ void MaskedUnpack::cpu(KernelCall& c) {
   Tensor& out = c.out();
   __builtin_memset(out.data_ptr(), 0, static_cast<size_t>(out.numel()) * out.element_size());
   const Tensor& mask = c.in(1);
-  cpu::masked_scatter(values.dtype(), values.data_ptr(), mask.data<bool>(), strided(mask), out.data_ptr(), strided(out));
+  cpu::masked_scatter(values.dtype(), values.data_ptr(), mask.data<bool>(), strided(mask), out.data_ptr(),
+                      strided(out));
 }
 void MaskedUnpack::vjp(VjpContext& c) { c.grad_in(0) = masked_select(c.grad(), c.saved_input(1)); }
 
@@ -291,7 +300,9 @@ void Nonzero::cpu(KernelCall& c) {
 
 // --- functions -------------------------------------------------------------------------------------------------
 
-Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Site site) { return call<Gather>(site, {dim}, x, index); }
+Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Site site) {
+  return call<Gather>(site, {dim}, x, index);
+}
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Site site) {
   return call<ScatterAdd>(site, {dim, ScatterReduce::assign}, x, index, source);
 }
@@ -303,10 +314,17 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, Scalar value, 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Site site) {
   return call<ScatterAdd>(site, {dim, ScatterReduce::add}, x, index, source);
 }
-Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, ScatterReduce reduce, Site site) {
+Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, ScatterReduce reduce,
+                      Site site) {
   if (reduce == ScatterReduce::assign || reduce == ScatterReduce::add)
     return call<ScatterAdd>(site, {dim, reduce}, x, index, source);
-  return call<Scatter>(site, {dim, reduce}, x, index, source);
+  // Only the part of a larger source that takes part: the gradient reads index and source together.
+  SiteScope scope(site);
+  Tensor part = source;
+  if (source.defined() && index.defined() && source.dim() == index.dim())
+    for (int i = 0; i < index.dim(); ++i)
+      if (source.sizes()[i] > index.sizes()[i]) part = narrow(part, i, 0, index.sizes()[i]);
+  return call<Scatter>(site, {dim, reduce}, x, index, part);
 }
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Site site) {
   return call<IndexSelect>(site, {dim}, x, index);
@@ -324,7 +342,8 @@ Tensor take(const Tensor& x, const Tensor& index, Site site) {
   Tensor flat = index.contiguous();
   const int64_t* p = flat.data<int64_t>();
   for (int64_t i = 0; i < flat.numel(); ++i)
-    DEFT_CHECK(p[i] >= -n && p[i] < n, IndexError, "take: index {} at element {} is outside {} to {}", p[i], i, -n, n - 1);
+    DEFT_CHECK(p[i] >= -n && p[i] < n, IndexError, "take: index {} at element {} is outside {} to {}", p[i], i, -n,
+               n - 1);
   Tensor positive = where(lt(index, 0), index + n, index);
   return index_select(x.reshape({-1}), 0, positive.reshape({-1})).reshape(index.sizes());
 }
@@ -344,7 +363,9 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value, Sit
   SiteScope scope(site);
   detail::check_defined(x, "masked_fill");
   check_mask("masked_fill", mask);
-  DEFT_CHECK(value.dim() == 0, ShapeError, "masked_fill: the value must be one number, found shape {}", to_string(value.sizes()));
+  detail::check_defined(value, "masked_fill");
+  DEFT_CHECK(value.dim() == 0, ShapeError, "masked_fill: the value must be one number, found shape {}",
+             to_string(value.sizes()));
   return where(mask, value.dtype() == x.dtype() ? value : value.to(x.dtype()), x);
 }
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value, Site site) {
@@ -364,7 +385,9 @@ Tensor nonzero(const Tensor& x, Site site) { return call<Nonzero>(site, {}, x); 
 
 // --- Tensor's methods ------------------------------------------------------------------------------------------
 
-Tensor Tensor::gather(int64_t dim, const Tensor& index, Site site) const { return deft::gather(*this, dim, index, site); }
+Tensor Tensor::gather(int64_t dim, const Tensor& index, Site site) const {
+  return deft::gather(*this, dim, index, site);
+}
 Tensor Tensor::index_select(int64_t dim, const Tensor& index, Site site) const {
   return deft::index_select(*this, dim, index, site);
 }

@@ -27,7 +27,8 @@ struct Gather {
   static OpSamples samples();
 };
 
-// x with x[.., index[.., i, ..], ..] combined with source[.., i, ..]; inputs (x, index, source).
+// x with x[.., index[.., i, ..], ..] multiplied by source[.., i, ..], or the smaller or larger of both; inputs
+// (x, index, source).
 struct Scatter {
   struct Params {
     int64_t dim = 0;
@@ -35,8 +36,11 @@ struct Scatter {
     bool operator==(const Params&) const = default;
   };
   static constexpr uint16_t kAll = input(0) | input(1) | input(2) | output();
-  static constexpr OpInfo info{
-      .name = "scatter", .inputs = 3, .dtypes = kAllTypes, .uses = {kAll, 0, kAll}, .onnx = {"ScatterElements", 16}};
+  static constexpr OpInfo info{.name = "scatter_reduce",
+                               .inputs = 3,
+                               .dtypes = kAllTypes,
+                               .uses = {kAll, 0, kAll},
+                               .onnx = {"ScatterElements", 16}};
   static Meta infer(const Meta& x, const Meta& index, const Meta& source, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
@@ -120,6 +124,7 @@ struct MaskedUnpack {
   static Meta infer(const Meta& values, const Meta& mask, NoParams&);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static OpSamples samples();
 };
 
 // Coordinates of nonzero elements, one row each.
@@ -130,10 +135,21 @@ struct Nonzero {
   static OpSamples samples();
 };
 
+// Made of where() and index_select(); listed for their samples.
+struct MaskedFill {
+  static constexpr OpInfo info{.name = "masked_fill", .inputs = 2, .dtypes = kAllTypes};
+  static OpSamples samples();
+};
+struct Take {
+  static constexpr OpInfo info{.name = "take", .inputs = 2, .dtypes = kAllTypes};
+  static OpSamples samples();
+};
+
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Site site = Site::current());
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, Scalar value, Site site = Site::current());
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
+Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
+                   Site site = Site::current());
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, ScatterReduce reduce,
                       Site site = Site::current());
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Site site = Site::current());

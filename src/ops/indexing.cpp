@@ -76,15 +76,16 @@ bool merge_dims(cpu::Strided& s, int first, int count) {
   return true;
 }
 
-// One dim in the place of the indexed ones, and the positions in it: linear ones, or offsets in memory where the strides
-// do not allow that.
+// One dim in the place of the indexed ones, and the positions in it: linear ones, or offsets in memory where the
+// strides do not allow that.
 struct Positions {
   cpu::Strided s;
   Tensor list;
   Positions(const Tensor& x, const Tensor& linear, int first, int count) : s(strided(x)), list(as_dense(linear)) {
     if (merge_dims(s, first, count)) return;
     Tensor offsets(make_tensor(Meta::dense(Shape{linear.numel()}, DType::i64, linear.device())));
-    cpu::index_offsets(list.data<int64_t>(), linear.numel(), count, s.sizes + first, s.strides + first, offsets.data<int64_t>());
+    cpu::index_offsets(list.data<int64_t>(), linear.numel(), count, s.sizes + first, s.strides + first,
+                       offsets.data<int64_t>());
     int64_t span = 1;
     for (int d = first; d < first + count; ++d) span += (s.sizes[d] - 1) * s.strides[d];
     list = offsets;
@@ -104,7 +105,8 @@ void Index::cpu(KernelCall& c) {
   Positions at(c.in(0), c.in(1), first, static_cast<int>(p.count));
   cpu::Strided out = strided(c.out());
   merge_dims(out, first, c.in(1).dim());
-  cpu::index_select(c.in(0).dtype(), c.in(0).data_ptr(), at.s, first, at.list.data<int64_t>(), 1, false, c.out().data_ptr(), out);
+  cpu::index_select(c.in(0).dtype(), c.in(0).data_ptr(), at.s, first, at.list.data<int64_t>(), 1, false,
+                    c.out().data_ptr(), out);
 }
 void Index::vjp(VjpContext& c) {
   const Params& p = c.params<Index>();
@@ -118,8 +120,8 @@ Meta IndexPut::infer(const Meta& x, const Meta& linear, const Meta& value, const
              name_of(value.dtype), name_of(x.dtype));
   Shape sizes = indexed_sizes(x, linear, p.first, p.count);
   Shape both = broadcast_shapes(sizes, value.sizes, "index_put");
-  DEFT_CHECK(both == sizes, ShapeError, "index_put: a value of shape {} does not fit into the indexed {}", to_string(value.sizes),
-             to_string(sizes));
+  DEFT_CHECK(both == sizes, ShapeError, "index_put: a value of shape {} does not fit into the indexed {}",
+             to_string(value.sizes), to_string(sizes));
   return Meta::dense(x.sizes, x.dtype, x.device);
 }
 void IndexPut::cpu(KernelCall& c) {
@@ -172,16 +174,17 @@ class Resolver {
   Tensor linear;  // undefined: the view is all there is
   int64_t first = 0, count = 0;
 
-  Resolver(const Tensor& x, IndexList indices) : view(x), shape_(x.sizes()) {
+  Resolver(const Tensor& x, IndexList indices) : view(x) {
     detail::check_defined(x, "index");
+    shape_ = x.sizes();
     int ellipses = 0;
     left_ = x.dim();
     for (const TensorIndex& i : indices) {
       left_ -= dims_taken(i);
       ellipses += std::holds_alternative<Ellipsis>(i.value);
     }
-    DEFT_CHECK(left_ >= 0, IndexError, "index: the indices take {} dimensions, but the tensor has shape {}", x.dim() - left_,
-               to_string(shape_));
+    DEFT_CHECK(left_ >= 0, IndexError, "index: the indices take {} dimensions, but the tensor has shape {}",
+               x.dim() - left_, to_string(shape_));
     DEFT_CHECK(ellipses <= 1, IndexError, "index: only one Ellipsis may be given, found {}", ellipses);
     for (const TensorIndex& i : indices) std::visit([&](const auto& value) { apply(value); }, i.value);
     collect();
@@ -190,8 +193,9 @@ class Resolver {
  private:
   void apply(int64_t i) {
     int64_t n = shape_[source_];
-    DEFT_CHECK(i >= -n && i < n, IndexError, "index: {} is out of range for dimension {} of shape {}, expected {} <= index < {}", i,
-               source_, to_string(shape_), -n, n);
+    DEFT_CHECK(i >= -n && i < n, IndexError,
+               "index: {} is out of range for dimension {} of shape {}, expected {} <= index < {}", i, source_,
+               to_string(shape_), -n, n);
     view = select(view, at_, i);
     ++source_;
   }
@@ -211,8 +215,8 @@ class Resolver {
   }
   void apply(const Tensor& t) {
     if (t.dtype() == DType::boolean) return t.dim() ? apply_mask(t) : apply(t.item<bool>());
-    DEFT_CHECK(t.dtype() == DType::i64, DTypeError, "index: a tensor of indices must be i64 or bool, found {}; convert it with to()",
-               describe(t.meta()));
+    DEFT_CHECK(t.dtype() == DType::i64, DTypeError,
+               "index: a tensor of indices must be i64 or bool, found {}; convert it with to()", describe(t.meta()));
     if (t.dim() == 0) return apply(t.item<int64_t>());
     add(t, source_++);
   }
@@ -250,10 +254,10 @@ class Resolver {
   }
 
   Shape shape_;
-  int left_ = 0;              // dims that no index names: what Ellipsis stands for
-  int at_ = 0, source_ = 0;   // the next dim of view, and of the tensor
+  int left_ = 0;             // dims that no index names: what Ellipsis stands for
+  int at_ = 0, source_ = 0;  // the next dim of view, and of the tensor
   std::vector<Tensor> tensors_;
-  Shape dims_, sources_;      // of the tensors: dim of view, dim of the tensor
+  Shape dims_, sources_;  // of the tensors: dim of view, dim of the tensor
 };
 
 }  // namespace

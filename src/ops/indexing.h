@@ -1,6 +1,6 @@
-// x[i, j, ...] with numbers, slices, Ellipsis, NewAxis, i64 tensors and bool masks, as in PyTorch. Numbers and slices make
-// views; tensors are broadcast together and copy. Their dims take the place of the indexed ones, or come first where a
-// slice lies between them.
+// x[i, j, ...] with numbers, slices, Ellipsis, NewAxis, i64 tensors and bool masks, as in PyTorch. Numbers and slices
+// make views; tensors are broadcast together and copy. Their dims take the place of the indexed ones, or come first
+// where a slice lies between them.
 #pragma once
 
 #include <span>
@@ -55,6 +55,7 @@ struct IndexPut {
 };
 
 Tensor index(const Tensor& x, IndexList indices, Site site = Site::current());
-Tensor index_put(const Tensor& x, IndexList indices, const Tensor& value, bool accumulate = false, Site site = Site::current());
+Tensor index_put(const Tensor& x, IndexList indices, const Tensor& value, bool accumulate = false,
+                 Site site = Site::current());
 
 }  // namespace deft

@@ -50,8 +50,8 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, do
   SiteScope scope(site);
   check_pair("huber_loss", x, target);
   DEFT_CHECK(delta > 0, ValueError, "huber_loss: delta must be positive, found {}", delta);
-  Tensor d = abs(x - target);
-  Tensor near = square(d) * 0.5, far = (d - 0.5 * delta) * delta;
+  Tensor diff = x - target, d = abs(diff);
+  Tensor near = square(diff) * 0.5, far = (d - 0.5 * delta) * delta;
   return reduced(where(d <= delta, near, far), reduction);
 }
 
@@ -60,21 +60,44 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
   check_pair("smooth_l1_loss", x, target);
   DEFT_CHECK(beta >= 0, ValueError, "smooth_l1_loss: beta must not be negative, found {}", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
-  Tensor d = abs(x - target);
-  Tensor near = square(d) * (0.5 / beta), far = d - 0.5 * beta;
+  Tensor diff = x - target, d = abs(diff);
+  Tensor near = square(diff) * (0.5 / beta), far = d - 0.5 * beta;
   return reduced(where(d < beta, near, far), reduction);
 }
 
-Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, Site site) {
+namespace {
+
+constexpr double kEdge = 1e-12;  // where x (1 - x) is no larger, PyTorch divides by this instead
+
+Tensor probability_loss(const Tensor& x, const Tensor& target) {
+  return -(target * log(x) + (1.0 - target) * log1p(-x));
+}
+
+// Near 0 and 1 the logarithms stop at -100 and the slope is (x - target) / kEdge: finite, where theirs is not.
+Tensor probability_loss_with_edges(const Tensor& x, const Tensor& target, const Tensor& edge) {
+  Tensor at = x.detach();
+  Tensor flat = -(target * log(at).clamp(-100.0) + (1.0 - target) * log1p(-at).clamp(-100.0));
+  Tensor slope = (at - target.detach()) * (1 / kEdge);
+  return where(edge, flat + (x - at) * slope, probability_loss(masked_fill(x, edge, 0.5), target));
+}
+
+// f16 and bf16 as f32: small constants vanish in them.
+Tensor widened(const Tensor& x) { return x.element_size() < 4 ? x.to(DType::f32) : x; }
+
+}  // namespace
+
+Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Tensor& weight, Reduction reduction, Site site) {
   SiteScope scope(site);
-  check_pair("binary_cross_entropy", x, target);
-  Tensor outside = (x < 0.0) | (x > 1.0);
-  DEFT_CHECK(!any(outside).item<bool>(), ValueError,
+  check_pair("binary_cross_entropy", input, target);
+  Tensor x = widened(input);
+  Tensor edge = x * (1.0 - x) <= kEdge;
+  bool edges = any(edge).item<bool>();
+  DEFT_CHECK(!edges || !any((x < 0.0) | (x > 1.0)).item<bool>(), ValueError,
              "binary_cross_entropy: inputs are probabilities in [0, 1]; use binary_cross_entropy_with_logits for raw scores");
-  Tensor yes = log(x).clamp(-100.0), no = log1p(-x).clamp(-100.0);
-  Tensor loss = -(target * yes + (1.0 - target) * no);
+  Tensor loss = edges ? probability_loss_with_edges(x, target, edge) : probability_loss(x, target);
   if (weight.defined()) loss = loss * weight;
-  return reduced(loss, reduction);
+  loss = reduced(loss, reduction);
+  return x.is_same(input) ? loss : loss.to(input.dtype());
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight, const Tensor& pos_weight,
@@ -105,6 +128,7 @@ ClassShape check_classes(const char* op, const Tensor& x, const Tensor& target, 
   DEFT_CHECK(is_floating(x.dtype()), DTypeError, "{}: needs a floating input, found {}", op, describe(x.meta()));
   int d = x.dim() == 1 ? 0 : 1;
   int64_t classes = x.sizes()[d];
+  DEFT_CHECK(classes > 0, ShapeError, "{}: needs at least one class, found shape {}", op, to_string(x.sizes()));
   if (weight.defined())
     DEFT_CHECK(weight.dim() == 1 && weight.numel() == classes, ShapeError, "{}: {} classes need as many weights, found shape {}",
                op, classes, to_string(weight.sizes()));
@@ -224,22 +248,32 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
              describe(a.meta()), describe(b.meta()));
   Shape both = broadcast_shapes(a.sizes(), b.sizes(), "cosine_similarity");
   int64_t d = normalize_dim(dim, both.size(), "cosine_similarity");
-  Tensor x = a.expand(both), y = b.expand(both);
-  Tensor norm_x = sqrt(sum(x * x, {d})), norm_y = sqrt(sum(y * y, {d}));
-  return sum(x * y, {d}) / (norm_x.clamp(eps) * norm_y.clamp(eps));
+  Tensor x = widened(a.expand(both)), y = widened(b.expand(both));
+  // norm() has a zero gradient at zero vectors, where that of sqrt() is infinite.
+  Tensor cosine = sum(x * y, {d}) / (norm(x, 2, {d}).clamp(eps) * norm(y, 2, {d}).clamp(eps));
+  return cosine.to(promote(a.dtype(), b.dtype()));
 }
 
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, double margin, Reduction reduction, Site site) {
   SiteScope scope(site);
   detail::check_defined(a, "cosine_embedding_loss");
+  detail::check_defined(b, "cosine_embedding_loss");
   detail::check_defined(target, "cosine_embedding_loss");
   DEFT_CHECK(a.dim() == 1 || a.dim() == 2, ShapeError, "cosine_embedding_loss: needs [N, D] or [D], found shape {}",
              to_string(a.sizes()));
-  Tensor cosine = cosine_similarity(a, b, a.dim() - 1);
+  DEFT_CHECK(a.dim() == b.dim(), ShapeError, "cosine_embedding_loss: shapes {} and {} differ in rank", to_string(a.sizes()),
+             to_string(b.sizes()));
+  DEFT_CHECK(is_floating(a.dtype()) && is_floating(b.dtype()), DTypeError,
+             "cosine_embedding_loss: needs floating inputs, found {} and {}", describe(a.meta()), describe(b.meta()));
+  constexpr double kEps = 1e-12;  // as in PyTorch, which adds it to the squared lengths
+  Tensor x = widened(a), y = widened(b);
+  Tensor lengths = (sum(x * x, {-1}) + kEps) * (sum(y * y, {-1}) + kEps);
+  Tensor cosine = sum(x * y, {-1}) / sqrt(lengths);
   DEFT_CHECK(target.sizes() == cosine.sizes(), ShapeError, "cosine_embedding_loss: {} pairs need a target of shape {}, found {}",
              cosine.numel(), to_string(cosine.sizes()), to_string(target.sizes()));
   Tensor same = 1.0 - cosine, different = (cosine - margin).clamp(0.0);
-  return reduced(where(eq(target, 1), same, different), reduction);
+  Tensor loss = where(eq(target, 1), same, masked_fill(different, ne(target, -1), 0));
+  return reduced(loss, reduction).to(promote(a.dtype(), b.dtype()));
 }
 
 }  // namespace deft

@@ -43,7 +43,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, c
                                         Site site = Site::current());
 
 struct ClassLossOptions {
-  Tensor weight;  // one per class; undefined: all 1
+  Tensor weight = {};  // one per class; undefined: all 1
   int64_t ignore_index = -100;
   Reduction reduction = Reduction::mean;
   double label_smoothing = 0;  // cross_entropy only

@@ -80,8 +80,8 @@ void run(Batches& batches, cpu::GemmCall& g) {
 
 void check_same_type(const char* op, const char* what, const Meta& a, const Meta& b) {
   DEFT_CHECK(b.defined, ValueError, "{}: {} is an undefined tensor; give it a value first", op, what);
-  DEFT_CHECK(a.dtype == b.dtype, DTypeError, "{}: {} is {} but the first operand is {}; convert one of them with to()", op, what,
-             name_of(b.dtype), name_of(a.dtype));
+  DEFT_CHECK(a.dtype == b.dtype, DTypeError, "{}: {} is {} but the first operand is {}; convert one of them with to()",
+             op, what, name_of(b.dtype), name_of(a.dtype));
 }
 
 }  // namespace
@@ -91,11 +91,12 @@ void check_same_type(const char* op, const char* what, const Meta& a, const Meta
 Meta Matmul::infer(const Meta& a, const Meta& b, NoParams&) {
   check_same_type("matmul", "the second operand", a, b);
   int ra = a.rank(), rb = b.rank();
-  DEFT_CHECK(ra >= 1 && rb >= 1, ShapeError, "matmul: operands of shape {} and {} must have at least 1 dimension; use mul() for numbers",
+  DEFT_CHECK(ra >= 1 && rb >= 1, ShapeError,
+             "matmul: operands of shape {} and {} must have at least 1 dimension; use mul() for numbers",
              to_string(a.sizes), to_string(b.sizes));
   int64_t k = a.sizes.back(), k_b = rb == 1 ? b.sizes[0] : b.sizes[rb - 2];
-  DEFT_CHECK(k == k_b, ShapeError, "matmul: inner sizes {} and {} of shapes {} and {} differ; transpose one of them", k, k_b,
-             to_string(a.sizes), to_string(b.sizes));
+  DEFT_CHECK(k == k_b, ShapeError, "matmul: inner sizes {} and {} of shapes {} and {} differ; transpose one of them", k,
+             k_b, to_string(a.sizes), to_string(b.sizes));
   Shape sizes;
   if (ra > 2 || rb > 2) {
     Shape batch_a = a.sizes, batch_b = b.sizes;
@@ -190,8 +191,9 @@ Tensor mm(const Tensor& a, const Tensor& b, Site site) {
 }
 Tensor bmm(const Tensor& a, const Tensor& b, Site site) {
   check_ranks("bmm", a, 3, b, 3);
-  DEFT_CHECK(a.sizes()[0] == b.sizes()[0], ShapeError, "bmm: batches of {} and {} matrices (shapes {} and {}) differ; use matmul() to broadcast",
-             a.sizes()[0], b.sizes()[0], to_string(a.sizes()), to_string(b.sizes()));
+  DEFT_CHECK(a.sizes()[0] == b.sizes()[0], ShapeError,
+             "bmm: batches of {} and {} matrices (shapes {} and {}) differ; use matmul() to broadcast", a.sizes()[0],
+             b.sizes()[0], to_string(a.sizes()), to_string(b.sizes()));
   return call<Matmul>(site, {}, a, b);
 }
 Tensor mv(const Tensor& a, const Tensor& b, Site site) {
@@ -207,10 +209,11 @@ Tensor dot(const Tensor& a, const Tensor& b, Site site) {
 
 Meta Linear::infer(const Meta& x, const Meta& weight, const Meta& bias, NoParams&) {
   check_same_type("linear", "the weight", x, weight);
-  DEFT_CHECK(weight.rank() == 2, ShapeError, "linear: the weight must be [out, in], found shape {}", to_string(weight.sizes));
+  DEFT_CHECK(weight.rank() == 2, ShapeError, "linear: the weight must be [out, in], found shape {}",
+             to_string(weight.sizes));
   DEFT_CHECK(x.rank() >= 1 && x.sizes.back() == weight.sizes[1], ShapeError,
-             "linear: an input of shape {} does not fit a weight of shape {}: its last size must be {}", to_string(x.sizes),
-             to_string(weight.sizes), weight.sizes[1]);
+             "linear: an input of shape {} does not fit a weight of shape {}: its last size must be {}",
+             to_string(x.sizes), to_string(weight.sizes), weight.sizes[1]);
   if (bias.defined) {
     check_same_type("linear", "the bias", x, bias);
     DEFT_CHECK(bias.rank() == 1 && bias.sizes[0] == weight.sizes[0], ShapeError,
@@ -277,10 +280,11 @@ namespace {
 Tensor scaled_sum(const Tensor& x, const Tensor& product, Scalar beta, Scalar alpha, const char* op) {
   detail::check_defined(x, op);
   Shape both = broadcast_shapes(x.sizes(), product.sizes(), op);
-  DEFT_CHECK(both == product.sizes(), ShapeError, "{}: a summand of shape {} does not broadcast to the product's {}", op,
-             to_string(x.sizes()), to_string(product.sizes()));
-  DEFT_CHECK(x.dtype() == product.dtype(), DTypeError, "{}: the summand is {} but the product {}; convert one of them with to()",
-             op, name_of(x.dtype()), name_of(product.dtype()));
+  DEFT_CHECK(both == product.sizes(), ShapeError, "{}: a summand of shape {} does not broadcast to the product's {}",
+             op, to_string(x.sizes()), to_string(product.sizes()));
+  DEFT_CHECK(x.dtype() == product.dtype(), DTypeError,
+             "{}: the summand is {} but the product {}; convert one of them with to()", op, name_of(x.dtype()),
+             name_of(product.dtype()));
   Tensor y = alpha.to_double() == 1 ? product : mul(product, alpha);
   if (beta.to_double() == 0) return y;
   return add(beta.to_double() == 1 ? x : mul(x, beta), y);
@@ -329,10 +333,11 @@ Tensor bilinear(const Tensor& a, const Tensor& b, const Tensor& weight, const Te
   sizes.push_back(out);
   y = y.reshape(sizes);
   if (!bias.defined()) return y;
-  DEFT_CHECK(bias.dim() == 1 && bias.sizes()[0] == out, ShapeError, "bilinear: a bias of shape {} does not fit; expected [{}]",
-             to_string(bias.sizes()), out);
-  DEFT_CHECK(bias.dtype() == a.dtype(), DTypeError, "bilinear: the bias is {} but the inputs are {}; convert it with to()",
-             name_of(bias.dtype()), name_of(a.dtype()));
+  DEFT_CHECK(bias.dim() == 1 && bias.sizes()[0] == out, ShapeError,
+             "bilinear: a bias of shape {} does not fit; expected [{}]", to_string(bias.sizes()), out);
+  DEFT_CHECK(bias.dtype() == a.dtype(), DTypeError,
+             "bilinear: the bias is {} but the inputs are {}; convert it with to()", name_of(bias.dtype()),
+             name_of(a.dtype()));
   return add(y, bias);
 }
 

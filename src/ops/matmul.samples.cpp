@@ -1,5 +1,5 @@
-#include "ops/creation.h"
 #include "ops/matmul.h"
+#include "ops/creation.h"
 #include "ops/sample.h"
 #include "ops/view.h"
 
@@ -53,13 +53,22 @@ Tensor naive_matmul(const Tensor& a, const Tensor& b) {
 using Product = Tensor (*)(const Tensor&, const Tensor&, Site);
 
 Sample product_sample(std::string note, Shape a, Shape b, Product f, std::string torch) {
-  return {note, {real(a), real(b)}, [f](const Tensors& t) -> Tensors { return {f(t[0], t[1], Site::current())}; },
-          [](const Tensors& t) -> Tensors { return {naive_matmul(t[0], t[1])}; }, torch};
+  return {note,
+          {real(a), real(b)},
+          [f](const Tensors& t) -> Tensors { return {f(t[0], t[1], Site::current())}; },
+          [](const Tensors& t) -> Tensors { return {naive_matmul(t[0], t[1])}; },
+          torch};
 }
-Sample matmul_sample(std::string note, Shape a, Shape b) { return product_sample(note, a, b, &matmul, "torch.matmul(a, b)"); }
+Sample matmul_sample(std::string note, Shape a, Shape b) {
+  return product_sample(note, a, b, &matmul, "torch.matmul(a, b)");
+}
 
 BadSample bad_product(std::string note, Shape a, Shape b, Product f, std::string error, std::string text) {
-  return {note, {real(a), real(b)}, [f](const Tensors& t) -> Tensors { return {f(t[0], t[1], Site::current())}; }, error, text};
+  return {note,
+          {real(a), real(b)},
+          [f](const Tensors& t) -> Tensors { return {f(t[0], t[1], Site::current())}; },
+          error,
+          text};
 }
 
 }  // namespace
@@ -106,28 +115,45 @@ OpSamples Matmul::samples() {
       product_sample("dot", {5}, {5}, &dot, "torch.dot(a, b)"),
   };
   s.bad = {
-      bad_product("inner sizes", {3, 4}, {5, 2}, &matmul, "ShapeError", "matmul: inner sizes 4 and 5 of shapes [3, 4] and [5, 2]"),
+      bad_product("inner sizes", {3, 4}, {5, 2}, &matmul, "ShapeError",
+                  "matmul: inner sizes 4 and 5 of shapes [3, 4] and [5, 2]"),
       bad_product("inner size 1 does not broadcast", {3, 1}, {4, 2}, &matmul, "ShapeError", "inner sizes 1 and 4"),
       bad_product("inner sizes 1d", {3}, {4}, &matmul, "ShapeError", "inner sizes 3 and 4"),
       bad_product("0d", {}, {3}, &matmul, "ShapeError", "at least 1 dimension"),
       bad_product("0d right", {3}, {}, &matmul, "ShapeError", "at least 1 dimension"),
-      bad_product("batches", {2, 3, 4}, {3, 4, 5}, &matmul, "ShapeError", "matmul: shapes [2] and [3] do not broadcast"),
+      bad_product("batches", {2, 3, 4}, {3, 4, 5}, &matmul, "ShapeError",
+                  "matmul: shapes [2] and [3] do not broadcast"),
       bad_product("mm rank", {2, 3, 4}, {4, 5}, &mm, "ShapeError", "mm: operands of shape [2, 3, 4] and [4, 5]"),
       bad_product("bmm rank", {3, 4}, {4, 5}, &bmm, "ShapeError", "bmm: operands of shape"),
       bad_product("bmm batch", {1, 3, 4}, {2, 4, 5}, &bmm, "ShapeError", "bmm: batches of 1 and 2"),
       bad_product("mv rank", {3, 4}, {4, 1}, &mv, "ShapeError", "mv: operands of shape"),
       bad_product("dot rank", {3, 1}, {3}, &dot, "ShapeError", "dot: operands of shape"),
       bad_product("dot size", {3}, {4}, &dot, "ShapeError", "inner sizes 3 and 4"),
-      {"dtypes", {real({3, 4}), index_arg({4, 5}, 3)},
-       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; }, "DTypeError", "the second operand is i64"},
-      {"bool", {boolean_arg({3, 4}), boolean_arg({4, 5})},
-       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; }, "DTypeError", "matmul: does not take bool"},
-      {"undefined", {real({3, 4}), missing_arg()},
-       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; }, "ValueError", "undefined tensor"},
-      {"undefined left", {missing_arg(), real({3, 4})},
-       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; }, "ValueError", "undefined tensor"},
-      {"too many dims", {real({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}), real({3, 4})},
-       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; }, "ShapeError", "inner sizes"},
+      {"dtypes",
+       {real({3, 4}), index_arg({4, 5}, 3)},
+       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; },
+       "DTypeError",
+       "the second operand is i64"},
+      {"bool",
+       {boolean_arg({3, 4}), boolean_arg({4, 5})},
+       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; },
+       "DTypeError",
+       "matmul: does not take bool"},
+      {"undefined",
+       {real({3, 4}), missing_arg()},
+       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; },
+       "ValueError",
+       "undefined tensor"},
+      {"undefined left",
+       {missing_arg(), real({3, 4})},
+       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; },
+       "ValueError",
+       "undefined tensor"},
+      {"too many dims",
+       {real({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}), real({3, 4})},
+       [](const Tensors& t) -> Tensors { return {matmul(t[0], t[1])}; },
+       "ShapeError",
+       "inner sizes"},
   };
   return s;
 }
@@ -151,8 +177,10 @@ Tensors naive_linear(const Tensors& t) {
 }
 
 Sample linear_sample(std::string note, Shape x, Shape w, bool bias = true) {
-  return {note, {real(x), real(w), bias ? real({w[0]}) : missing_arg()},
-          [](const Tensors& t) -> Tensors { return {linear(t[0], t[1], t[2])}; }, &naive_linear,
+  return {note,
+          {real(x), real(w), bias ? real({w[0]}) : missing_arg()},
+          [](const Tensors& t) -> Tensors { return {linear(t[0], t[1], t[2])}; },
+          &naive_linear,
           bias ? "torch.nn.functional.linear(a, b, c)" : "torch.nn.functional.linear(a, b)"};
 }
 BadSample bad_linear(std::string note, Arg x, Arg w, Arg bias, std::string error, std::string text) {
@@ -190,13 +218,17 @@ OpSamples Linear::samples() {
                  "linear: an input of shape [3, 4] does not fit a weight of shape [5, 3]: its last size must be 3"),
       bad_linear("0d input", real({}), real({5, 3}), missing_arg(), "ShapeError", "does not fit a weight"),
       bad_linear("weight rank 1", real({3, 4}), real({4}), missing_arg(), "ShapeError", "the weight must be [out, in]"),
-      bad_linear("weight rank 3", real({3, 4}), real({1, 5, 4}), missing_arg(), "ShapeError", "the weight must be [out, in]"),
+      bad_linear("weight rank 3", real({3, 4}), real({1, 5, 4}), missing_arg(), "ShapeError",
+                 "the weight must be [out, in]"),
       bad_linear("bias size", real({3, 4}), real({5, 4}), real({4}), "ShapeError", "a bias of shape [4] does not fit"),
-      bad_linear("bias rank", real({3, 4}), real({5, 4}), real({1, 5}), "ShapeError", "a bias of shape [1, 5] does not fit"),
+      bad_linear("bias rank", real({3, 4}), real({5, 4}), real({1, 5}), "ShapeError",
+                 "a bias of shape [1, 5] does not fit"),
       bad_linear("weight dtype", real({3, 4}), index_arg({5, 4}, 3), missing_arg(), "DTypeError", "the weight is i64"),
       bad_linear("bias dtype", real({3, 4}), real({5, 4}), index_arg({5}, 3), "DTypeError", "the bias is i64"),
-      bad_linear("no weight", real({3, 4}), missing_arg(), missing_arg(), "ValueError", "the weight is an undefined tensor"),
-      bad_linear("bool", boolean_arg({3, 4}), boolean_arg({5, 4}), missing_arg(), "DTypeError", "linear: does not take bool"),
+      bad_linear("no weight", real({3, 4}), missing_arg(), missing_arg(), "ValueError",
+                 "the weight is an undefined tensor"),
+      bad_linear("bool", boolean_arg({3, 4}), boolean_arg({5, 4}), missing_arg(), "DTypeError",
+                 "linear: does not take bool"),
   };
   return s;
 }
@@ -215,13 +247,19 @@ using ScaledSum = Tensor (*)(const Tensor&, const Tensor&, const Tensor&, Scalar
 
 Sample scaled_sample(ScaledSum f, const char* name, std::string note, Shape x, Shape a, Shape b, int64_t beta = 1,
                      int64_t alpha = 1) {
-  return {note, {real(x), real(a), real(b)},
+  return {note,
+          {real(x), real(a), real(b)},
           [=](const Tensors& t) -> Tensors { return {f(t[0], t[1], t[2], beta, alpha, Site::current())}; },
           [=](const Tensors& t) { return naive_scaled_sum(t, static_cast<double>(beta), static_cast<double>(alpha)); },
-          std::string("torch.") + name + "(a, b, c, beta=" + std::to_string(beta) + ", alpha=" + std::to_string(alpha) + ")"};
+          std::string("torch.") + name + "(a, b, c, beta=" + std::to_string(beta) + ", alpha=" + std::to_string(alpha) +
+              ")"};
 }
 BadSample bad_scaled(ScaledSum f, std::string note, Arg x, Arg a, Arg b, std::string error, std::string text) {
-  return {note, {x, a, b}, [=](const Tensors& t) -> Tensors { return {f(t[0], t[1], t[2], 1, 1, Site::current())}; }, error, text};
+  return {note,
+          {x, a, b},
+          [=](const Tensors& t) -> Tensors { return {f(t[0], t[1], t[2], 1, 1, Site::current())}; },
+          error,
+          text};
 }
 
 }  // namespace
@@ -246,11 +284,14 @@ OpSamples Addmm::samples() {
   s.bad = {
       bad_scaled(&addmm, "rank", real({3, 5}), real({1, 3, 4}), real({4, 5}), "ShapeError", "addmm: operands of shape"),
       bad_scaled(&addmm, "inner size", real({3, 5}), real({3, 4}), real({3, 5}), "ShapeError", "inner sizes 4 and 3"),
-      bad_scaled(&addmm, "summand size", real({3, 4}), real({3, 4}), real({4, 5}), "ShapeError", "addmm: shapes [3, 4] and [3, 5]"),
+      bad_scaled(&addmm, "summand size", real({3, 4}), real({3, 4}), real({4, 5}), "ShapeError",
+                 "addmm: shapes [3, 4] and [3, 5]"),
       bad_scaled(&addmm, "summand larger", real({2, 3, 5}), real({3, 4}), real({4, 5}), "ShapeError",
                  "addmm: a summand of shape [2, 3, 5]"),
-      bad_scaled(&addmm, "summand dtype", index_arg({3, 5}, 3), real({3, 4}), real({4, 5}), "DTypeError", "addmm: the summand is i64"),
-      bad_scaled(&addmm, "undefined", missing_arg(), real({3, 4}), real({4, 5}), "ValueError", "addmm: an input is an undefined tensor"),
+      bad_scaled(&addmm, "summand dtype", index_arg({3, 5}, 3), real({3, 4}), real({4, 5}), "DTypeError",
+                 "addmm: the summand is i64"),
+      bad_scaled(&addmm, "undefined", missing_arg(), real({3, 4}), real({4, 5}), "ValueError",
+                 "addmm: an input is an undefined tensor"),
   };
   return s;
 }
@@ -269,9 +310,12 @@ OpSamples Baddbmm::samples() {
   add_sample("k=0", {2, 3, 5}, {2, 3, 0}, {2, 0, 5});
   add_sample("batch 0", {0, 3, 5}, {0, 3, 4}, {0, 4, 5});
   s.bad = {
-      bad_scaled(&baddbmm, "rank", real({3, 5}), real({3, 4}), real({4, 5}), "ShapeError", "baddbmm: operands of shape"),
-      bad_scaled(&baddbmm, "batch", real({2, 3, 5}), real({2, 3, 4}), real({1, 4, 5}), "ShapeError", "batches of 2 and 1"),
-      bad_scaled(&baddbmm, "summand", real({2, 2, 5}), real({2, 3, 4}), real({2, 4, 5}), "ShapeError", "do not broadcast"),
+      bad_scaled(&baddbmm, "rank", real({3, 5}), real({3, 4}), real({4, 5}), "ShapeError",
+                 "baddbmm: operands of shape"),
+      bad_scaled(&baddbmm, "batch", real({2, 3, 5}), real({2, 3, 4}), real({1, 4, 5}), "ShapeError",
+                 "batches of 2 and 1"),
+      bad_scaled(&baddbmm, "summand", real({2, 2, 5}), real({2, 3, 4}), real({2, 4, 5}), "ShapeError",
+                 "do not broadcast"),
   };
   return s;
 }
@@ -281,12 +325,17 @@ OpSamples Outer::samples() {
   auto expect = [](const Tensors& t) -> Tensors {
     Tensor y = zeros({t[0].numel(), t[1].numel()}, DType::f64);
     for (int64_t i = 0; i < t[0].numel(); ++i)
-      for (int64_t j = 0; j < t[1].numel(); ++j) y.data<double>()[i * t[1].numel() + j] = values(t[0])[i] * values(t[1])[j];
+      for (int64_t j = 0; j < t[1].numel(); ++j)
+        y.data<double>()[i * t[1].numel() + j] = values(t[0])[i] * values(t[1])[j];
     return {y};
   };
   auto call_outer = [](const Tensors& t) -> Tensors { return {outer(t[0], t[1])}; };
   for (auto [n, m] : {std::pair{3, 4}, {1, 1}, {1, 5}, {6, 1}, {7, 9}, {0, 3}, {3, 0}, {33, 17}})
-    s.good.push_back({std::to_string(n) + " by " + std::to_string(m), {real({n}), real({m})}, call_outer, expect, "torch.outer(a, b)"});
+    s.good.push_back({std::to_string(n) + " by " + std::to_string(m),
+                      {real({n}), real({m})},
+                      call_outer,
+                      expect,
+                      "torch.outer(a, b)"});
   s.bad = {{"rank", {real({3, 1}), real({4})}, call_outer, "ShapeError", "outer: operands of shape [3, 1] and [4]"},
            {"0d", {real({3}), real({})}, call_outer, "ShapeError", "outer: operands of shape [3] and []"},
            {"undefined", {real({3}), missing_arg()}, call_outer, "ValueError", "undefined tensor"}};
@@ -305,13 +354,17 @@ OpSamples Bilinear::samples() {
       for (int64_t o = 0; o < out; ++o) {
         double sum = t[3].defined() ? values(t[3])[o] : 0;
         for (int64_t i = 0; i < in1; ++i)
-          for (int64_t j = 0; j < in2; ++j) sum += values(t[0])[r * in1 + i] * values(t[2])[(o * in1 + i) * in2 + j] * values(t[1])[r * in2 + j];
+          for (int64_t j = 0; j < in2; ++j)
+            sum += values(t[0])[r * in1 + i] * values(t[2])[(o * in1 + i) * in2 + j] * values(t[1])[r * in2 + j];
         y.data<double>()[r * out + o] = sum;
       }
     return {y};
   };
   auto add_sample = [&](std::string note, Shape a, Shape b, Shape w, bool bias) {
-    s.good.push_back({note, {real(a, -1, 1), real(b, -1, 1), real(w), bias ? real({w[0]}) : missing_arg()}, call_bilinear, expect,
+    s.good.push_back({note,
+                      {real(a, -1, 1), real(b, -1, 1), real(w), bias ? real({w[0]}) : missing_arg()},
+                      call_bilinear,
+                      expect,
                       bias ? "torch.nn.functional.bilinear(a, b, c, d)" : "torch.nn.functional.bilinear(a, b, c)"});
   };
   add_sample("2d", {3, 4}, {3, 2}, {5, 4, 2}, true);
@@ -323,12 +376,36 @@ OpSamples Bilinear::samples() {
   add_sample("rows=0", {0, 3}, {0, 2}, {4, 3, 2}, true);
   add_sample("in=0", {2, 0}, {2, 3}, {4, 0, 3}, true);
   s.bad = {
-      {"weight rank", {real({3, 4}), real({3, 2}), real({4, 2}), missing_arg()}, call_bilinear, "ShapeError", "the weight must be"},
-      {"first size", {real({3, 5}), real({3, 2}), real({5, 4, 2}), missing_arg()}, call_bilinear, "ShapeError", "do not fit a weight"},
-      {"second size", {real({3, 4}), real({3, 3}), real({5, 4, 2}), missing_arg()}, call_bilinear, "ShapeError", "do not fit a weight"},
-      {"rows", {real({3, 4}), real({2, 2}), real({5, 4, 2}), missing_arg()}, call_bilinear, "ShapeError", "differ before their last"},
-      {"bias", {real({3, 4}), real({3, 2}), real({5, 4, 2}), real({4})}, call_bilinear, "ShapeError", "a bias of shape [4]"},
-      {"bias dtype", {real({3, 4}), real({3, 2}), real({5, 4, 2}), index_arg({5}, 3)}, call_bilinear, "DTypeError", "the bias is i64"},
+      {"weight rank",
+       {real({3, 4}), real({3, 2}), real({4, 2}), missing_arg()},
+       call_bilinear,
+       "ShapeError",
+       "the weight must be"},
+      {"first size",
+       {real({3, 5}), real({3, 2}), real({5, 4, 2}), missing_arg()},
+       call_bilinear,
+       "ShapeError",
+       "do not fit a weight"},
+      {"second size",
+       {real({3, 4}), real({3, 3}), real({5, 4, 2}), missing_arg()},
+       call_bilinear,
+       "ShapeError",
+       "do not fit a weight"},
+      {"rows",
+       {real({3, 4}), real({2, 2}), real({5, 4, 2}), missing_arg()},
+       call_bilinear,
+       "ShapeError",
+       "differ before their last"},
+      {"bias",
+       {real({3, 4}), real({3, 2}), real({5, 4, 2}), real({4})},
+       call_bilinear,
+       "ShapeError",
+       "a bias of shape [4]"},
+      {"bias dtype",
+       {real({3, 4}), real({3, 2}), real({5, 4, 2}), index_arg({5}, 3)},
+       call_bilinear,
+       "DTypeError",
+       "the bias is i64"},
   };
   return s;
 }

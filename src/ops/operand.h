@@ -26,7 +26,8 @@ inline cpu::Operand operand_as(const Tensor& t, const Shape& sizes) {
   return o;
 }
 
-// Raw copy with broadcasting and conversion; no autograd, no version bump.
+// Raw copy with broadcasting and conversion, and raw fill; no autograd, no version bump.
 void copy_values(const Tensor& from, const Tensor& to);
+void fill_values(const Tensor& out, Scalar value);
 
 }  // namespace deft

@@ -36,9 +36,11 @@ void complete(const char* op, const Meta& x, PoolParams& p) {
                  to_string(x.sizes));
       continue;
     }
-    DEFT_CHECK(p.kernel[d] > 0 && p.stride[d] > 0 && p.dilation[d] > 0, ValueError,
-               "{}{}d: kernel {}, stride {} and dilation {} must be positive", op, n, p.kernel[d], p.stride[d], p.dilation[d]);
-    DEFT_CHECK(p.pad[d] >= 0 && 2 * p.pad[d] <= p.kernel[d], ValueError, "{}{}d: padding {} must be at most half the kernel {}", op,
+    auto sane = [](int64_t v) { return v > 0 && v <= INT32_MAX; };  // products of two still fit
+    DEFT_CHECK(sane(p.kernel[d]) && sane(p.stride[d]) && sane(p.dilation[d]), ValueError,
+               "{}{}d: kernel {}, stride {} and dilation {} must be positive (and below 2^31)", op, n, p.kernel[d], p.stride[d],
+               p.dilation[d]);
+    DEFT_CHECK(p.pad[d] >= 0 && p.pad[d] <= p.kernel[d] / 2, ValueError, "{}{}d: padding {} must be at most half the kernel {}", op,
                n, p.pad[d], p.kernel[d]);
     p.out[d] = cpu::pool_output_size(in, p.kernel[d], p.stride[d], p.pad[d], p.dilation[d], p.ceil_mode);
     DEFT_CHECK(p.out[d] > 0, ShapeError, "{}{}d: kernel {} does not fit into size {} of shape {}", op, n, p.kernel[d], in,
@@ -102,7 +104,9 @@ void MaxPoolBackward::cpu(KernelCall& c) {
 void MaxPoolBackward::vjp(VjpContext& c) {
   Tensor indices = c.saved_input(1);
   Tensor flat = flatten(c.grad(), 2), at = flatten(indices, 2);
-  c.grad_in(0) = gather(flat, 2, at).reshape(indices.sizes());
+  Tensor nowhere = at < 0;  // windows without any input, between the taps of a dilated kernel
+  Tensor g = masked_fill(gather(flat, 2, masked_fill(at, nowhere, 0)), nowhere, 0);
+  c.grad_in(0) = g.reshape(indices.sizes());
 }
 
 // --- average ---------------------------------------------------------------------------------------------------

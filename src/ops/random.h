@@ -19,6 +19,7 @@ struct UniformFill {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext&) {}  // the old value has no influence
   static void cpu(KernelCall& c);
+  static OpSamples samples();
 };
 struct NormalFill {
   struct Params {
@@ -30,6 +31,7 @@ struct NormalFill {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext&) {}
   static void cpu(KernelCall& c);
+  static OpSamples samples();
 };
 
 // Whole numbers in [low, high).
@@ -43,6 +45,7 @@ struct RandintFill {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext&) {}
   static void cpu(KernelCall& c);
+  static OpSamples samples();
 };
 
 // 1 with probability p (per element), else 0, in the type of p.
@@ -55,6 +58,7 @@ struct Bernoulli {
   static Meta infer(const Meta& p, const Params&);
   static void vjp(VjpContext&) {}  // piecewise constant
   static void cpu(KernelCall& c);
+  static OpSamples samples();
 };
 
 // Zeroes elements with probability p and scales the rest by 1 / (1 - p). Nothing is saved: the mask is drawn again from

@@ -85,8 +85,44 @@ Tensor mean_kept(const Tensor& x, uint32_t bits) { return bits ? x.mean(dim_list
 // --- sum and mean ----------------------------------------------------------------------------------------------
 
 Meta Sum::infer(const Meta& x, const Params& p) { return reduced(x, p, sum_type(x.dtype)); }
-void Sum::cpu(KernelCall& c) { run(cpu::ReduceOp::sum, c.in(), c.out(), c.params<Sum>().dims); }
-void Sum::vjp(VjpContext& c) { c.grad_in(0) = grad_with_dims<Sum>(c).expand(c.input_sizes(0)); }
+namespace {
+
+// A few values in a row: setting up the general walk would cost more than the sum.
+constexpr int64_t kFew = 64;
+template <class T>
+void sum_few(const Tensor& x, const Tensor& out) {
+  const T* v = static_cast<const T*>(x.data_ptr());
+  double sum = 0;
+  for (int64_t i = 0; i < x.numel(); ++i) sum += v[i];
+  *static_cast<T*>(out.data_ptr()) = static_cast<T>(sum);
+}
+
+}  // namespace
+
+void Sum::cpu(KernelCall& c) {
+  const Tensor& x = c.in();
+  if (x.numel() <= kFew && c.out().numel() == 1 && x.meta().contiguous) {
+    if (x.dtype() == DType::f32) return sum_few<float>(x, c.out());
+    if (x.dtype() == DType::f64) return sum_few<double>(x, c.out());
+  }
+  run(cpu::ReduceOp::sum, x, c.out(), c.params<Sum>().dims);
+}
+void Sum::vjp(VjpContext& c) {
+  const Shape& sizes = c.input_sizes(0);
+  if (c.grad().dim() == 0 && !c.create_graph) {
+    // The usual end of a loss: the one number, seen at every place. No graph is made here, so no view op is needed.
+    Meta m = c.grad().meta();
+    m.sizes = m.strides = sizes;
+    for (int i = 0; i < sizes.size(); ++i) {
+      m.numel *= sizes[i];
+      m.strides[i] = 0;
+    }
+    m.contiguous = m.numel <= 1;
+    c.grad_in(0) = Tensor(make_alias(*c.grad().impl(), m, 0));
+    return;
+  }
+  c.grad_in(0) = grad_with_dims<Sum>(c).expand(sizes);
+}
 
 Meta Mean::infer(const Meta& x, const Params& p) { return reduced(x, p, x.dtype); }
 void Mean::cpu(KernelCall& c) { run(cpu::ReduceOp::mean, c.in(), c.out(), c.params<Mean>().dims); }
@@ -342,16 +378,33 @@ Tensor count_nonzero(const Tensor& x, IntList dims, bool keepdim, Site site) {
   return call<CountNonzero>(site, {dim_bits(dims, x, "count_nonzero"), keepdim}, x);
 }
 
-#define DEFT_DEFINE(name)                                                                   \
-  Tensor name(const Tensor& x, Site site) { return deft::name(x, IntList(), false, site); } \
-  Tensor name(const Tensor& x, IntList dims, bool keepdim, DType dtype, Site site) {        \
-    SiteScope scope(site);                                                                  \
-    return deft::name(x.to(dtype, site), dims, keepdim, site);                              \
+#define DEFT_DEFINE(name)                                                            \
+  Tensor name(const Tensor& x, IntList dims, bool keepdim, DType dtype, Site site) { \
+    SiteScope scope(site);                                                           \
+    return deft::name(x.to(dtype, site), dims, keepdim, site);                       \
   }
 DEFT_DEFINE(sum)
 DEFT_DEFINE(mean)
 DEFT_DEFINE(prod)
 #undef DEFT_DEFINE
+Tensor mean(const Tensor& x, Site site) { return mean(x, IntList(), false, site); }
+Tensor prod(const Tensor& x, Site site) { return prod(x, IntList(), false, site); }
+Tensor sum(const Tensor& x, Site site) {
+  uint32_t bits = context().bits;
+  bool few = x.defined() && x.numel() <= kFew && x.meta().contiguous && x.device().is_cpu() && x.dtype() == DType::f32;
+  if (!few || (bits & (kSlowPath | kAnomaly))) return sum(x, IntList(), false, site);
+  Tensor out(make_tensor(Meta()));
+  sum_few<float>(x, out);
+  Sum::Params params{(1u << x.dim()) - 1, false};
+  const Tensor* in[] = {&x};
+  if (!(bits & (kGradOff | kInference))) {
+    record(op_def<Sum>, in, 1, &out, &params, site, false);
+  } else {  // as dispatch() does, so that "no graph" can name the guard
+    out.impl()->flags |= kMadeWithGradOff;
+    out.impl()->site = context().grad_site;
+  }
+  return out;
+}
 Tensor Tensor::sum(Site site) const { return deft::sum(*this, site); }
 Tensor Tensor::mean(Site site) const { return deft::mean(*this, site); }
 

@@ -64,6 +64,28 @@ inline Tensor map_rows(const Tensor& x, int64_t dim, const std::function<Row(con
   return y;
 }
 
+// Element `flat` of a row-major tensor has these coordinates.
+inline Shape coordinates(const Shape& sizes, int64_t flat) {
+  Shape at = sizes;
+  for (int d = sizes.size() - 1; d >= 0; --d) {
+    at[d] = flat % sizes[d];
+    flat /= sizes[d];
+  }
+  return at;
+}
+inline int64_t place_of(const Shape& sizes, const Shape& at) {
+  int64_t flat = 0;
+  for (int d = 0; d < sizes.size(); ++d) flat = flat * sizes[d] + at[d];
+  return flat;
+}
+inline double& element(const Tensor& x, const Shape& at) { return x.data<double>()[place_of(x.sizes(), at)]; }
+// A tensor made element by element from coordinates.
+inline Tensor build(const Shape& sizes, const std::function<double(const Shape&)>& f) {
+  Tensor y = zeros(sizes, DType::f64);
+  for (int64_t i = 0; i < y.numel(); ++i) y.data<double>()[i] = f(coordinates(sizes, i));
+  return y;
+}
+
 inline std::string python_list(const std::vector<int64_t>& v) {
   std::string s = "[";
   for (size_t i = 0; i < v.size(); ++i) s += (i ? ", " : "") + std::to_string(v[i]);

@@ -103,8 +103,10 @@ Tensor interpolate_scale(const Tensor& x, const std::vector<double>& scale, Inte
   for (size_t i = 0; i < 3 && static_cast<int>(i) < n; ++i) {
     double s = scale[scale.size() == 1 ? 0 : i];
     DEFT_CHECK(s > 0 && std::isfinite(s), ValueError, "interpolate: a factor must be positive, found {}", s);
+    double size = std::floor(static_cast<double>(x.sizes()[static_cast<int>(i) + 2]) * s);
+    DEFT_CHECK(size < 0x1p62, ShapeError, "interpolate: a factor of {} makes shape {} too large", s, to_string(x.sizes()));
     p.scale[i] = s;
-    p.out[i] = static_cast<int64_t>(std::floor(static_cast<double>(x.sizes()[static_cast<int>(i) + 2]) * s));
+    p.out[i] = static_cast<int64_t>(size);
   }
   return call<Interpolate>(site, p, x);
 }
@@ -151,6 +153,9 @@ Meta Pad::infer(const Meta& x, const Params& p) {
   Shape sizes = x.sizes;
   for (int i = 0; i < x.rank(); ++i) {
     int64_t n = x.sizes[i], a = p.before[i], b = p.after[i];
+    constexpr int64_t kMost = int64_t{1} << 60;
+    DEFT_CHECK(a >= -kMost && a <= kMost && b >= -kMost && b <= kMost, ShapeError,
+               "pad: amounts {} and {} at dimension {} are too large", a, b, i);
     sizes[i] = n + a + b;
     DEFT_CHECK(sizes[i] >= 0, ShapeError, "pad: amounts {} and {} leave a negative size at dimension {} of shape {}", a, b, i,
                to_string(x.sizes));
@@ -232,9 +237,11 @@ cpu::UnfoldCall unfold_call(const Unfold::Params& p, DType dtype, int64_t n, int
 
 void complete(const char* op, Unfold::Params& p) {
   for (size_t i = 0; i < 2; ++i) {
-    DEFT_CHECK(p.kernel[i] > 0 && p.stride[i] > 0 && p.dilation[i] > 0 && p.pad[i] >= 0, ValueError,
-               "{}: kernel {}, stride {} and dilation {} must be positive and padding {} not negative", op, p.kernel[i],
-               p.stride[i], p.dilation[i], p.pad[i]);
+    auto sane = [](int64_t v, int64_t least) { return v >= least && v <= INT32_MAX; };  // products of two still fit
+    DEFT_CHECK(sane(p.kernel[i], 1) && sane(p.stride[i], 1) && sane(p.dilation[i], 1) && sane(p.pad[i], 0), ValueError,
+               "{}: kernel {}, stride {} and dilation {} must be positive and padding {} not negative (all below 2^31)", op,
+               p.kernel[i], p.stride[i], p.dilation[i], p.pad[i]);
+    DEFT_CHECK(p.in[i] >= 0, ShapeError, "{}: a size must not be negative, found {}", op, p.in[i]);
     int64_t room = p.in[i] + 2 * p.pad[i] - p.dilation[i] * (p.kernel[i] - 1) - 1;
     DEFT_CHECK(room >= 0, ShapeError, "{}: kernel {} with dilation {} does not fit into size {} with padding {}", op, p.kernel[i],
                p.dilation[i], p.in[i], p.pad[i]);
@@ -250,7 +257,7 @@ std::array<int64_t, 2> pair_of(IntList l, const char* op) {
 }  // namespace
 
 Meta Unfold::infer(const Meta& x, Params& p) {
-  DEFT_CHECK(x.rank() == 4, ShapeError, "unfold: needs N, C, H, W, found shape {}", to_string(x.sizes));
+  DEFT_CHECK(x.rank() == 4, ShapeError, "unfold: needs N, C, H, W or C, H, W, found shape {}", to_string(x.sizes));
   p.in = {x.sizes[2], x.sizes[3]};
   complete("unfold", p);
   return Meta::dense(Shape{x.sizes[0], x.sizes[1] * p.kernel[0] * p.kernel[1], p.out[0] * p.out[1]}, x.dtype, x.device);
@@ -262,7 +269,7 @@ void Unfold::cpu(KernelCall& c) {
 void Unfold::vjp(VjpContext& c) { c.grad_in(0) = call<Fold>(c.node.site, c.params<Unfold>(), c.grad()); }
 
 Meta Fold::infer(const Meta& columns, Params& p) {
-  DEFT_CHECK(columns.rank() == 3, ShapeError, "fold: needs N, C kh kw, positions, found shape {}", to_string(columns.sizes));
+  DEFT_CHECK(columns.rank() == 3, ShapeError, "fold: needs N, C kh kw, positions (N may be left out), found shape {}", to_string(columns.sizes));
   complete("fold", p);
   int64_t taps = p.kernel[0] * p.kernel[1];
   DEFT_CHECK(columns.sizes[1] % taps == 0, ShapeError, "fold: {} rows are not a multiple of the {} kernel positions",
@@ -279,21 +286,27 @@ void Fold::cpu(KernelCall& c) {
 void Fold::vjp(VjpContext& c) { c.grad_in(0) = call<Unfold>(c.node.site, c.params<Fold>(), c.grad()); }
 
 Tensor unfold(const Tensor& x, IntList kernel, IntList dilation, IntList padding, IntList stride, Site site) {
+  detail::check_defined(x, "unfold");
   Unfold::Params p;
   p.kernel = pair_of(kernel, "unfold");
   p.dilation = pair_of(dilation, "unfold");
   p.pad = pair_of(padding, "unfold");
   p.stride = pair_of(stride, "unfold");
-  return call<Unfold>(site, p, x);
+  if (x.dim() != 3) return call<Unfold>(site, p, x);
+  SiteScope scope(site);
+  return squeeze(call<Unfold>(site, p, unsqueeze(x, 0)), 0);
 }
 Tensor fold(const Tensor& columns, IntList output, IntList kernel, IntList dilation, IntList padding, IntList stride, Site site) {
+  detail::check_defined(columns, "fold");
   Fold::Params p;
   p.in = pair_of(output, "fold");
   p.kernel = pair_of(kernel, "fold");
   p.dilation = pair_of(dilation, "fold");
   p.pad = pair_of(padding, "fold");
   p.stride = pair_of(stride, "fold");
-  return call<Fold>(site, p, columns);
+  if (columns.dim() != 2) return call<Fold>(site, p, columns);
+  SiteScope scope(site);
+  return squeeze(call<Fold>(site, p, unsqueeze(columns, 0)), 0);
 }
 
 }  // namespace deft

@@ -38,14 +38,15 @@ using Tensors = std::vector<Tensor>;
 using SampleFn = std::function<Tensors(const Tensors&)>;
 
 // One way of calling an op. `call` is what a user writes; `expect` computes the same by independent means (plain loops,
-// or a composition of simpler ops) from f64 inputs, and may return fewer outputs than call() to leave the rest unchecked.
+// or a composition of simpler ops) from f64 inputs, and may return fewer outputs than call() to leave the rest
+// unchecked.
 struct Sample {
   std::string note;  // "dim=1 keepdim": names the case
   std::vector<Arg> args;
   SampleFn call;
   SampleFn expect;
-  // The same call in Python over inputs a, b, c, d, for the run against PyTorch (tools/torch_diff): "torch.softmax(a, 1)".
-  // Empty: torch.<op>(a, b...) for elementwise ops, otherwise no counterpart.
+  // The same call in Python over inputs a, b, c, d, for the run against PyTorch (tools/torch_diff): "torch.softmax(a,
+  // 1)". Empty: torch.<op>(a, b...) for elementwise ops, otherwise no counterpart.
   std::string torch = {};
 };
 
@@ -64,8 +65,8 @@ struct OpSamples {
   // Error bound: eps(dtype) * growth * (|expected| + scale). `growth` grows with the length of sums inside the op.
   double growth = 8;
   double scale = 1;
-  bool grad = true;       // check gradients against differences in f64
-  bool gradgrad = true;   // and gradients of gradients
+  bool grad = true;        // check gradients against differences in f64
+  bool gradgrad = true;    // and gradients of gradients
   bool may_alias = false;  // a result may share memory with an input though the op is no view (contiguous, to)
   bool any_layout = true;  // run also with transposed, strided, expanded and channels_last inputs
   std::vector<Sample> good = {};

@@ -9,7 +9,9 @@ namespace deft {
 namespace {
 
 template <class Op>
-constexpr bool kHasFormula = requires { &Op::template fwd<double>; };
+constexpr bool kHasFormula = requires {
+  &Op::template fwd<double>;
+};
 
 // The samples of an op, or an empty list.
 template <class Op>

@@ -38,15 +38,16 @@ Meta Cat::infer(std::span<const Meta* const> inputs, Params& p) {
   for (const Meta* m : inputs) {
     if (is_nothing(*m) && first->rank() != 1) continue;
     Shape other = m->sizes;
-    DEFT_CHECK(other.size() == sizes.size(), ShapeError, "cat: shapes {} and {} have different ranks", to_string(first->sizes),
-               to_string(other));
+    DEFT_CHECK(other.size() == sizes.size(), ShapeError, "cat: shapes {} and {} have different ranks",
+               to_string(first->sizes), to_string(other));
     sizes[d] += other[d];
     other[d] = sizes[d];
     DEFT_CHECK(other == sizes, ShapeError, "cat: shapes {} and {} differ outside dimension {}", to_string(first->sizes),
                to_string(m->sizes), d);
   }
   Meta out = Meta::dense(sizes, type, first->device);
-  if (first->rank() >= 3 && !first->contiguous && first->is_channels_last()) out.set_strides(channels_last_strides(sizes));
+  if (first->rank() >= 3 && !first->contiguous && first->is_channels_last())
+    out.set_strides(channels_last_strides(sizes));
   return out;
 }
 
@@ -85,6 +86,8 @@ Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim, Site site) {
 Tensor stack(std::span<const Tensor> tensors, int64_t dim, Site site) {
   SiteScope scope(site);
   DEFT_CHECK(!tensors.empty(), ValueError, "stack: needs at least one tensor");
+  detail::check_defined(tensors[0], "stack");
+  dim = normalize_dim(dim, tensors[0].dim() + 1, "stack");
   std::vector<Tensor> rows;
   for (const Tensor& t : tensors) {
     detail::check_defined(t, "stack");
@@ -92,7 +95,7 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim, Site site) {
                to_string(tensors[0].sizes()), to_string(t.sizes()));
     rows.push_back(unsqueeze(t, dim));
   }
-  return cat(rows, dim < 0 ? dim + tensors[0].dim() + 1 : dim);
+  return cat(rows, dim);
 }
 Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim, Site site) {
   return stack(std::span<const Tensor>(tensors.begin(), tensors.size()), dim, site);
@@ -104,8 +107,8 @@ Tensor repeat(const Tensor& x, IntList counts, Site site) {
   SiteScope scope(site);
   detail::check_defined(x, "repeat");
   int rank = static_cast<int>(counts.size());
-  DEFT_CHECK(rank >= x.dim(), ShapeError, "repeat: {} counts given for a tensor of shape {}; give one per dimension", rank,
-             to_string(x.sizes()));
+  DEFT_CHECK(rank >= x.dim(), ShapeError, "repeat: {} counts given for a tensor of shape {}; give one per dimension",
+             rank, to_string(x.sizes()));
   DEFT_CHECK(2 * rank <= kMaxDims, ShapeError, "repeat: at most {} dimensions, found {}", kMaxDims / 2, rank);
   // [a, b] -> [1, a, 1, b] -> [n, a, m, b] -> [n a, m b]: one copy in the last step.
   Shape split, wide, out;
@@ -118,9 +121,11 @@ Tensor repeat(const Tensor& x, IntList counts, Site site) {
     split.push_back(size);
     wide.push_back(n);
     wide.push_back(size);
-    out.push_back(n * size);
+    out.push_back(n);
   }
-  return x.reshape(split).expand(wide).clone(MemoryFormat::contiguous).view(out);
+  Tensor copies = x.reshape(split).expand(wide).clone(MemoryFormat::contiguous);  // checks the element count
+  for (int i = 0; i < rank; ++i) out[i] *= split[2 * i + 1];
+  return copies.view(out);
 }
 
 Tensor repeat_interleave(const Tensor& x, int64_t count, int64_t dim, Site site) {
@@ -131,8 +136,9 @@ Tensor repeat_interleave(const Tensor& x, int64_t count, int64_t dim, Site site)
   int64_t d = normalize_dim(dim, x.dim(), "repeat_interleave");
   Shape wide = x.sizes(), out = x.sizes();
   wide.insert(static_cast<int>(d) + 1, count);
+  Tensor copies = unsqueeze(x, d + 1).expand(wide).clone(MemoryFormat::contiguous);  // checks the element count
   out[static_cast<int>(d)] *= count;
-  return unsqueeze(x, d + 1).expand(wide).clone(MemoryFormat::contiguous).view(out);
+  return copies.view(out);
 }
 
 Meta Flip::infer(const Meta& x, const Params&) { return Meta::dense(x.sizes, x.dtype, x.device); }
@@ -167,9 +173,10 @@ Tensor roll(const Tensor& x, int64_t shift, int64_t dim, Site site) {
   SiteScope scope(site);
   detail::check_defined(x, "roll");
   DEFT_CHECK(x.dim() > 0, ShapeError, "roll: a 0-d tensor has no dimension to roll");
-  int64_t n = x.size(dim);
+  dim = normalize_dim(dim, x.dim(), "roll");
+  int64_t n = x.sizes()[static_cast<int>(dim)];
   if (n == 0) return x.clone();
-  int64_t start = ((-shift % n) + n) % n;
+  int64_t start = (n - shift % n) % n;
   return cat({narrow(x, dim, start, n - start), narrow(x, dim, 0, start)}, dim);
 }
 
@@ -184,6 +191,7 @@ void Triangle::cpu(KernelCall& c) {
   const Params& p = c.params<Triangle>();
   Tensor x = as_dense(c.in());
   int64_t rows = x.size(-2), cols = x.size(-1);
+  int64_t diagonal = std::clamp(p.diagonal, -rows, cols);  // further away changes nothing
   if (x.numel() == 0) return;
   dispatch_bits(x.dtype(), [&]<class T>() {
     const T* from = static_cast<const T*>(x.data_ptr());
@@ -192,7 +200,7 @@ void Triangle::cpu(KernelCall& c) {
       for (int64_t r = begin; r < end; ++r) {
         // First column of the upper part: cut = row + diagonal, clipped.
         int64_t row = r % rows;
-        int64_t cut = std::clamp<int64_t>(p.upper ? row + p.diagonal : row + p.diagonal + 1, 0, cols);
+        int64_t cut = std::clamp<int64_t>(p.upper ? row + diagonal : row + diagonal + 1, 0, cols);
         const T* a = from + r * cols;
         T* b = to + r * cols;
         std::fill(b, b + cols, T{});
@@ -220,8 +228,8 @@ void OneHot::cpu(KernelCall& c) {
   Tensor index = as_dense(c.in());
   const int64_t* from = index.data<int64_t>();
   for (int64_t i = 0; i < index.numel(); ++i)
-    DEFT_CHECK(from[i] >= 0 && from[i] < classes, IndexError, "one_hot: class {} at element {} is outside 0 to {}", from[i], i,
-               classes - 1);
+    DEFT_CHECK(from[i] >= 0 && from[i] < classes, IndexError, "one_hot: class {} at element {} is outside 0 to {}",
+               from[i], i, classes - 1);
   int64_t* to = c.out().data<int64_t>();
   std::fill(to, to + c.out().numel(), 0);
   for (int64_t i = 0; i < index.numel(); ++i) to[i * classes + from[i]] = 1;
@@ -231,7 +239,8 @@ Tensor one_hot(const Tensor& index, int64_t classes, Site site) {
   detail::check_defined(index, "one_hot");
   if (classes == -1) {
     DEFT_CHECK(index.numel() > 0, ValueError, "one_hot: the number of classes of an empty tensor is unknown; pass it");
-    DEFT_CHECK(index.dtype() == DType::i64, DTypeError, "one_hot: class numbers are i64, found {}", name_of(index.dtype()));
+    DEFT_CHECK(index.dtype() == DType::i64, DTypeError, "one_hot: class numbers are i64, found {}",
+               name_of(index.dtype()));
     std::vector<int64_t> v = index.to_vector<int64_t>();
     classes = *std::max_element(v.begin(), v.end()) + 1;
     DEFT_CHECK(classes > 0, IndexError, "one_hot: class numbers must not be negative");

@@ -65,7 +65,8 @@ void Sort::vjp(VjpContext& c) { scatter_back(c, c.params<Sort>().dim); }
 std::array<Meta, 2> TopK::infer(const Meta& x, Params& p) {
   p.dim = normalize_dim(p.dim, x.rank(), "topk");
   int64_t n = x.rank() ? x.sizes[static_cast<int>(p.dim)] : 1;
-  DEFT_CHECK(p.k >= 0 && p.k <= n, ValueError, "topk: k = {} is outside 0 to {}, the size of dimension {}", p.k, n, p.dim);
+  DEFT_CHECK(p.k >= 0 && p.k <= n, ValueError, "topk: k = {} is outside 0 to {}, the size of dimension {}", p.k, n,
+             p.dim);
   Shape sizes = x.sizes;
   if (x.rank()) sizes[static_cast<int>(p.dim)] = p.k;
   DEFT_CHECK(x.rank() || p.k == 1, ValueError, "topk: a 0-d tensor has one value, k = {} was asked for", p.k);
@@ -84,9 +85,11 @@ void Unique::cpu(KernelCall& c) {
   auto make = [&](const Shape& sizes, DType t) { return Tensor(make_tensor(Meta::dense(sizes, t, x.device()))); };
   Tensor values = make(Shape{x.numel()}, x.dtype()), counts = make(Shape{x.numel()}, DType::i64);
   c.out(1) = make(x.sizes(), DType::i64);
-  int64_t n = cpu::unique(x.dtype(), x.data_ptr(), x.numel(), values.data_ptr(), c.out(1).data<int64_t>(), counts.data<int64_t>());
+  int64_t n = cpu::unique(x.dtype(), x.data_ptr(), x.numel(), values.data_ptr(), c.out(1).data<int64_t>(),
+                          counts.data<int64_t>());
   c.out(0) = make(Shape{n}, x.dtype());
   c.out(2) = make(Shape{n}, DType::i64);
+  if (n == 0) return;
   __builtin_memcpy(c.out(0).data_ptr(), values.data_ptr(), static_cast<size_t>(n) * x.element_size());
   __builtin_memcpy(c.out(2).data_ptr(), counts.data_ptr(), static_cast<size_t>(n) * sizeof(int64_t));
 }
@@ -94,7 +97,9 @@ void Unique::cpu(KernelCall& c) {
 std::array<Tensor, 2> sort(const Tensor& x, int64_t dim, bool descending, Site site) {
   return call<Sort>(site, {dim, descending}, x);
 }
-Tensor argsort(const Tensor& x, int64_t dim, bool descending, Site site) { return call<Sort>(site, {dim, descending}, x)[1]; }
+Tensor argsort(const Tensor& x, int64_t dim, bool descending, Site site) {
+  return call<Sort>(site, {dim, descending}, x)[1];
+}
 std::array<Tensor, 2> topk(const Tensor& x, int64_t k, int64_t dim, bool largest, Site site) {
   return call<TopK>(site, {k, dim, largest}, x);
 }

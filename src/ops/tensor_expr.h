@@ -15,6 +15,7 @@ class TensorExpr {
   bool is_number() const { return !tensor_.defined(); }
   double number() const { return number_; }
   const Tensor& tensor() const { return tensor_; }
+  Tensor take() && { return std::move(tensor_); }
 
  private:
   Tensor tensor_;

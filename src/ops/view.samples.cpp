@@ -1,6 +1,6 @@
+#include "ops/view.h"
 #include "ops/creation.h"
 #include "ops/sample.h"
-#include "ops/view.h"
 
 namespace deft {
 
@@ -37,15 +37,24 @@ Tensor relabelled(const Tensor& x, const Shape& sizes) {
 using ViewFn = std::function<Tensor(const Tensor&)>;
 
 Sample order_sample(std::string note, Shape in, Shape out, ViewFn call, std::string torch) {
-  return {std::move(note), {real(in)}, [call](const Tensors& a) { return Tensors{call(a[0])}; },
-          [out](const Tensors& a) { return Tensors{relabelled(a[0], out)}; }, std::move(torch)};
+  return {std::move(note),
+          {real(in)},
+          [call](const Tensors& a) { return Tensors{call(a[0])}; },
+          [out](const Tensors& a) { return Tensors{relabelled(a[0], out)}; },
+          std::move(torch)};
 }
 Sample index_sample(std::string note, Shape in, Shape out, ViewFn call, IndexFn from, std::string torch) {
-  return {std::move(note), {real(in)}, [call](const Tensors& a) { return Tensors{call(a[0])}; },
-          [out, from](const Tensors& a) { return Tensors{mapped(a[0], out, from)}; }, std::move(torch)};
+  return {std::move(note),
+          {real(in)},
+          [call](const Tensors& a) { return Tensors{call(a[0])}; },
+          [out, from](const Tensors& a) { return Tensors{mapped(a[0], out, from)}; },
+          std::move(torch)};
 }
 BadSample bad_sample(std::string note, Shape in, ViewFn call, std::string error, std::string text) {
-  return {std::move(note), {real(in)}, [call](const Tensors& a) { return Tensors{call(a[0])}; }, std::move(error),
+  return {std::move(note),
+          {real(in)},
+          [call](const Tensors& a) { return Tensors{call(a[0])}; },
+          std::move(error),
           std::move(text)};
 }
 
@@ -66,9 +75,12 @@ OpSamples View::samples() {
       order_sample("reshape", {3, 4, 5}, {5, 12}, reshape_to({5, 12}), "a.reshape(5, 12)"),
       order_sample("reshape flat", {7, 3}, {21}, reshape_to({-1}), "a.reshape(-1)"),
       order_sample("reshape rank 4", {2, 3, 2, 3}, {4, 9}, reshape_to({4, 9}), "a.reshape(4, 9)"),
-      order_sample("flatten", {2, 3, 4}, {24}, [](const Tensor& x) { return x.flatten(); }, "a.flatten()"),
-      order_sample("flatten from 1", {2, 3, 4}, {2, 12}, [](const Tensor& x) { return x.flatten(1); }, "a.flatten(1)"),
-      order_sample("flatten 0-d", {}, {1}, [](const Tensor& x) { return x.flatten(); }, "a.flatten()"),
+      order_sample(
+          "flatten", {2, 3, 4}, {24}, [](const Tensor& x) { return x.flatten(); }, "a.flatten()"),
+      order_sample(
+          "flatten from 1", {2, 3, 4}, {2, 12}, [](const Tensor& x) { return x.flatten(1); }, "a.flatten(1)"),
+      order_sample(
+          "flatten 0-d", {}, {1}, [](const Tensor& x) { return x.flatten(); }, "a.flatten()"),
   };
   s.bad = {
       bad_sample("count", {2, 3}, to({4, 2}), "ShapeError", "view: shape [4, 2] has 8 elements"),
@@ -77,10 +89,13 @@ OpSamples View::samples() {
       bad_sample("open size does not divide", {2, 3}, to({4, -1}), "ShapeError", "cannot be shown as"),
       bad_sample("open size of none", {0, 3}, to({0, -1}), "ShapeError", "cannot be shown as"),
       bad_sample("overflow", {2, 3}, to({INT64_MAX, 4}), "ShapeError", "too many elements"),
-      bad_sample("needs a copy", {3, 4}, [](const Tensor& x) { return x.t().view({12}); }, "ShapeError", "use reshape()"),
+      bad_sample(
+          "needs a copy", {3, 4}, [](const Tensor& x) { return x.t().view({12}); }, "ShapeError", "use reshape()"),
       bad_sample("reshape count", {2, 3}, reshape_to({7}), "ShapeError", "reshape: "),
-      bad_sample("flatten order", {2, 3}, [](const Tensor& x) { return x.flatten(1, 0); }, "ShapeError", "comes after"),
-      bad_sample("flatten dim", {2, 3}, [](const Tensor& x) { return x.flatten(0, 2); }, "IndexError", "flatten: "),
+      bad_sample(
+          "flatten order", {2, 3}, [](const Tensor& x) { return x.flatten(1, 0); }, "ShapeError", "comes after"),
+      bad_sample(
+          "flatten dim", {2, 3}, [](const Tensor& x) { return x.flatten(0, 2); }, "IndexError", "flatten: "),
   };
   return s;
 }
@@ -90,31 +105,80 @@ OpSamples Permute::samples() {
   auto swap = [](int64_t a, int64_t b) { return [=](const Tensor& x) { return x.transpose(a, b); }; };
   OpSamples s{.op = "permute", .dtypes = kAllTypes};
   s.good = {
-      index_sample("rank 3", {2, 3, 4}, {4, 2, 3}, by({2, 0, 1}), [](const Index& i) { return Index{i[1], i[2], i[0]}; },
-                   "a.permute(2, 0, 1)"),
-      index_sample("negative dims", {2, 3, 4}, {3, 4, 2}, by({-2, -1, 0}),
-                   [](const Index& i) { return Index{i[2], i[0], i[1]}; }, "a.permute(-2, -1, 0)"),
-      index_sample("identity", {3, 5}, {3, 5}, by({0, 1}), [](const Index& i) { return i; }, "a.permute(0, 1)"),
-      index_sample("0-d", {}, {}, by({}), [](const Index& i) { return i; }, "a.permute(())"),
-      index_sample("empty", {0, 3}, {3, 0}, by({1, 0}), [](const Index& i) { return Index{i[1], i[0]}; }, "a.permute(1, 0)"),
-      index_sample("rank 4", {2, 3, 4, 5}, {2, 4, 5, 3}, by({0, 2, 3, 1}),
-                   [](const Index& i) { return Index{i[0], i[3], i[1], i[2]}; }, "a.permute(0, 2, 3, 1)"),
-      index_sample("transpose", {3, 5}, {5, 3}, swap(0, 1), [](const Index& i) { return Index{i[1], i[0]}; },
-                   "a.transpose(0, 1)"),
-      index_sample("transpose negative", {2, 3, 5}, {2, 5, 3}, swap(-1, -2),
-                   [](const Index& i) { return Index{i[0], i[2], i[1]}; }, "a.transpose(-1, -2)"),
-      index_sample("transpose with itself", {2, 3}, {2, 3}, swap(1, 1), [](const Index& i) { return i; }, "a.transpose(1, 1)"),
-      index_sample("t", {7, 1}, {1, 7}, [](const Tensor& x) { return x.t(); },
-                   [](const Index& i) { return Index{i[1], i[0]}; }, "a.t()"),
-      index_sample("movedim", {2, 3, 4}, {3, 4, 2}, [](const Tensor& x) { return movedim(x, 0, 2); },
-                   [](const Index& i) { return Index{i[2], i[0], i[1]}; }, "a.movedim(0, 2)"),
+      index_sample(
+          "rank 3", {2, 3, 4}, {4, 2, 3}, by({2, 0, 1}),
+          [](const Index& i) {
+            return Index{i[1], i[2], i[0]};
+          },
+          "a.permute(2, 0, 1)"),
+      index_sample(
+          "negative dims", {2, 3, 4}, {3, 4, 2}, by({-2, -1, 0}),
+          [](const Index& i) {
+            return Index{i[2], i[0], i[1]};
+          },
+          "a.permute(-2, -1, 0)"),
+      index_sample(
+          "identity", {3, 5}, {3, 5}, by({0, 1}), [](const Index& i) { return i; }, "a.permute(0, 1)"),
+      index_sample(
+          "square", {3, 3}, {3, 3}, by({1, 0}),
+          [](const Index& i) {
+            return Index{i[1], i[0]};
+          },
+          "a.permute(1, 0)"),
+      index_sample(
+          "cube", {2, 2, 2}, {2, 2, 2}, by({1, 2, 0}),
+          [](const Index& i) {
+            return Index{i[2], i[0], i[1]};
+          },
+          "a.permute(1, 2, 0)"),
+      index_sample(
+          "0-d", {}, {}, by({}), [](const Index& i) { return i; }, "a.permute(())"),
+      index_sample(
+          "empty", {0, 3}, {3, 0}, by({1, 0}),
+          [](const Index& i) {
+            return Index{i[1], i[0]};
+          },
+          "a.permute(1, 0)"),
+      index_sample(
+          "rank 4", {2, 3, 4, 5}, {2, 4, 5, 3}, by({0, 2, 3, 1}),
+          [](const Index& i) {
+            return Index{i[0], i[3], i[1], i[2]};
+          },
+          "a.permute(0, 2, 3, 1)"),
+      index_sample(
+          "transpose", {3, 5}, {5, 3}, swap(0, 1),
+          [](const Index& i) {
+            return Index{i[1], i[0]};
+          },
+          "a.transpose(0, 1)"),
+      index_sample(
+          "transpose negative", {2, 3, 5}, {2, 5, 3}, swap(-1, -2),
+          [](const Index& i) {
+            return Index{i[0], i[2], i[1]};
+          },
+          "a.transpose(-1, -2)"),
+      index_sample(
+          "transpose with itself", {2, 3}, {2, 3}, swap(1, 1), [](const Index& i) { return i; }, "a.transpose(1, 1)"),
+      index_sample(
+          "t", {7, 1}, {1, 7}, [](const Tensor& x) { return x.t(); },
+          [](const Index& i) {
+            return Index{i[1], i[0]};
+          },
+          "a.t()"),
+      index_sample(
+          "movedim", {2, 3, 4}, {3, 4, 2}, [](const Tensor& x) { return movedim(x, 0, 2); },
+          [](const Index& i) {
+            return Index{i[2], i[0], i[1]};
+          },
+          "a.movedim(0, 2)"),
   };
   s.bad = {
       bad_sample("too few dims", {2, 3}, by({0}), "ShapeError", "1 dims given for a tensor of shape [2, 3]"),
       bad_sample("dim twice", {2, 3}, by({1, -1}), "ShapeError", "named twice"),
       bad_sample("dim out of range", {2, 3}, by({0, 2}), "IndexError", "permute: "),
       bad_sample("transpose out of range", {2, 3}, swap(0, 3), "IndexError", "transpose: "),
-      bad_sample("movedim out of range", {2, 3}, [](const Tensor& x) { return movedim(x, -3, 0); }, "IndexError", "movedim: "),
+      bad_sample(
+          "movedim out of range", {2, 3}, [](const Tensor& x) { return movedim(x, -3, 0); }, "IndexError", "movedim: "),
   };
   return s;
 }
@@ -123,15 +187,45 @@ OpSamples Expand::samples() {
   auto to = [](Shape sizes) { return [sizes](const Tensor& x) { return x.expand(sizes); }; };
   OpSamples s{.op = "expand", .dtypes = kAllTypes};
   s.good = {
-      index_sample("rows", {1, 4}, {3, 4}, to({3, 4}), [](const Index& i) { return Index{0, i[1]}; }, "a.expand(3, 4)"),
-      index_sample("columns", {3, 1}, {3, 5}, to({3, 5}), [](const Index& i) { return Index{i[0], 0}; }, "a.expand(3, 5)"),
-      index_sample("kept size", {3, 1}, {3, 2}, to({-1, 2}), [](const Index& i) { return Index{i[0], 0}; }, "a.expand(-1, 2)"),
-      index_sample("new dim", {4}, {2, 4}, to({2, 4}), [](const Index& i) { return Index{i[1]}; }, "a.expand(2, 4)"),
-      index_sample("0-d", {}, {2, 3}, to({2, 3}), [](const Index&) { return Index{}; }, "a.expand(2, 3)"),
-      index_sample("to nothing", {1, 3}, {0, 3}, to({0, 3}), [](const Index& i) { return Index{0, i[1]}; }, "a.expand(0, 3)"),
-      index_sample("no change", {2, 3}, {2, 3}, to({2, 3}), [](const Index& i) { return i; }, "a.expand(2, 3)"),
-      index_sample("broadcast_to", {2, 1, 3}, {2, 4, 3}, [](const Tensor& x) { return broadcast_to(x, {2, 4, 3}); },
-                   [](const Index& i) { return Index{i[0], 0, i[2]}; }, "torch.broadcast_to(a, (2, 4, 3))"),
+      index_sample(
+          "rows", {1, 4}, {3, 4}, to({3, 4}),
+          [](const Index& i) {
+            return Index{0, i[1]};
+          },
+          "a.expand(3, 4)"),
+      index_sample(
+          "columns", {3, 1}, {3, 5}, to({3, 5}),
+          [](const Index& i) {
+            return Index{i[0], 0};
+          },
+          "a.expand(3, 5)"),
+      index_sample(
+          "kept size", {3, 1}, {3, 2}, to({-1, 2}),
+          [](const Index& i) {
+            return Index{i[0], 0};
+          },
+          "a.expand(-1, 2)"),
+      index_sample(
+          "new dim", {4}, {2, 4}, to({2, 4}), [](const Index& i) { return Index{i[1]}; }, "a.expand(2, 4)"),
+      index_sample(
+          "0-d", {}, {2, 3}, to({2, 3}), [](const Index&) { return Index{}; }, "a.expand(2, 3)"),
+      index_sample(
+          "to nothing", {1, 3}, {0, 3}, to({0, 3}),
+          [](const Index& i) {
+            return Index{0, i[1]};
+          },
+          "a.expand(0, 3)"),
+      index_sample(
+          "no change", {2, 3}, {2, 3}, to({2, 3}), [](const Index& i) { return i; }, "a.expand(2, 3)"),
+      index_sample(
+          "broadcast_to", {2, 1, 3}, {2, 4, 3},
+          [](const Tensor& x) {
+            return broadcast_to(x, {2, 4, 3});
+          },
+          [](const Index& i) {
+            return Index{i[0], 0, i[2]};
+          },
+          "torch.broadcast_to(a, (2, 4, 3))"),
   };
   s.bad = {
       bad_sample("not 1", {2, 3}, to({4, 3}), "ShapeError", "expand: size 2 at dimension 0 cannot become 4"),
@@ -184,40 +278,79 @@ OpSamples SliceOp::samples() {
   auto cut = [](int64_t d, Slice r) { return [d, r](const Tensor& x) { return x.slice(d, r); }; };
   OpSamples s{.op = "slice", .dtypes = kAllTypes};
   s.good = {
-      index_sample("rows", {5, 3}, {2, 3}, cut(0, {1, 3}), [](const Index& i) { return Index{i[0] + 1, i[1]}; }, "a[1:3]"),
-      index_sample("step", {3, 7}, {3, 3}, cut(1, {1, 7, 2}), [](const Index& i) { return Index{i[0], 2 * i[1] + 1}; },
-                   "a[:, 1:7:2]"),
-      index_sample("open end", {6}, {4}, cut(0, {2, {}}), [](const Index& i) { return Index{i[0] + 2}; }, "a[2:]"),
-      index_sample("open start", {6}, {4}, cut(0, {{}, 4}), [](const Index& i) { return i; }, "a[:4]"),
-      index_sample("negative ends", {6, 2}, {3, 2}, cut(0, {-4, -1}), [](const Index& i) { return Index{i[0] + 2, i[1]}; },
-                   "a[-4:-1]"),
-      index_sample("negative dim", {2, 3, 4}, {2, 3, 2}, cut(-1, {2, 4}),
-                   [](const Index& i) { return Index{i[0], i[1], i[2] + 2}; }, "a[:, :, 2:4]"),
-      index_sample("nothing", {4, 2}, {0, 2}, cut(0, {3, 1}), [](const Index& i) { return i; }, "a[3:1]"),
-      index_sample("past the end", {4}, {2}, cut(0, {2, 100}), [](const Index& i) { return Index{i[0] + 2}; }, "a[2:100]"),
-      index_sample("step over the end", {7}, {3}, cut(0, {0, 7, 3}), [](const Index& i) { return Index{3 * i[0]}; }, "a[0:7:3]"),
-      index_sample("of nothing", {0, 3}, {0, 3}, cut(0, {}), [](const Index& i) { return i; }, "a[:]"),
-      index_sample("narrow", {2, 5}, {2, 3}, [](const Tensor& x) { return x.narrow(1, 2, 3); },
-                   [](const Index& i) { return Index{i[0], i[1] + 2}; }, "a.narrow(1, 2, 3)"),
-      index_sample("narrow negative", {5}, {2}, [](const Tensor& x) { return x.narrow(0, -3, 2); },
-                   [](const Index& i) { return Index{i[0] + 2}; }, "a.narrow(0, -3, 2)"),
+      index_sample(
+          "rows", {5, 3}, {2, 3}, cut(0, {1, 3}),
+          [](const Index& i) {
+            return Index{i[0] + 1, i[1]};
+          },
+          "a[1:3]"),
+      index_sample(
+          "step", {3, 7}, {3, 3}, cut(1, {1, 7, 2}),
+          [](const Index& i) {
+            return Index{i[0], 2 * i[1] + 1};
+          },
+          "a[:, 1:7:2]"),
+      index_sample(
+          "open end", {6}, {4}, cut(0, {2, {}}), [](const Index& i) { return Index{i[0] + 2}; }, "a[2:]"),
+      index_sample(
+          "open start", {6}, {4}, cut(0, {{}, 4}), [](const Index& i) { return i; }, "a[:4]"),
+      index_sample(
+          "negative ends", {6, 2}, {3, 2}, cut(0, {-4, -1}),
+          [](const Index& i) {
+            return Index{i[0] + 2, i[1]};
+          },
+          "a[-4:-1]"),
+      index_sample(
+          "negative dim", {2, 3, 4}, {2, 3, 2}, cut(-1, {2, 4}),
+          [](const Index& i) {
+            return Index{i[0], i[1], i[2] + 2};
+          },
+          "a[:, :, 2:4]"),
+      index_sample(
+          "nothing", {4, 2}, {0, 2}, cut(0, {3, 1}), [](const Index& i) { return i; }, "a[3:1]"),
+      index_sample(
+          "past the end", {4}, {2}, cut(0, {2, 100}), [](const Index& i) { return Index{i[0] + 2}; }, "a[2:100]"),
+      index_sample(
+          "step over the end", {7}, {3}, cut(0, {0, 7, 3}), [](const Index& i) { return Index{3 * i[0]}; }, "a[0:7:3]"),
+      index_sample(
+          "of nothing", {0, 3}, {0, 3}, cut(0, {}), [](const Index& i) { return i; }, "a[:]"),
+      index_sample(
+          "narrow", {2, 5}, {2, 3}, [](const Tensor& x) { return x.narrow(1, 2, 3); },
+          [](const Index& i) {
+            return Index{i[0], i[1] + 2};
+          },
+          "a.narrow(1, 2, 3)"),
+      index_sample(
+          "narrow negative", {5}, {2}, [](const Tensor& x) { return x.narrow(0, -3, 2); },
+          [](const Index& i) { return Index{i[0] + 2}; }, "a.narrow(0, -3, 2)"),
   };
-  s.good.push_back({"split", {real({5, 2})}, [](const Tensors& a) { return a[0].split(2); },
+  s.good.push_back({"split",
+                    {real({5, 2})},
+                    [](const Tensors& a) { return a[0].split(2); },
                     [](const Tensors& a) {
                       Tensors parts;
                       for (int64_t at : {0, 2, 4})
-                        parts.push_back(mapped(a[0], {std::min<int64_t>(2, 5 - at), 2},
-                                               [at](const Index& i) { return Index{i[0] + at, i[1]}; }));
+                        parts.push_back(mapped(a[0], {std::min<int64_t>(2, 5 - at), 2}, [at](const Index& i) {
+                          return Index{i[0] + at, i[1]};
+                        }));
                       return parts;
                     },
                     "a.split(2)"});
-  s.good.push_back({"split sizes", {real({2, 5})}, [](const Tensors& a) { return split(a[0], IntList{1, 0, 4}, 1); },
+  s.good.push_back({"split sizes",
+                    {real({2, 5})},
                     [](const Tensors& a) {
-                      return Tensors{mapped(a[0], {2, 1}, [](const Index& i) { return i; }), mapped(a[0], {2, 0}, nullptr),
-                                     mapped(a[0], {2, 4}, [](const Index& i) { return Index{i[0], i[1] + 1}; })};
+                      return split(a[0], IntList{1, 0, 4}, 1);
+                    },
+                    [](const Tensors& a) {
+                      return Tensors{mapped(a[0], {2, 1}, [](const Index& i) { return i; }),
+                                     mapped(a[0], {2, 0}, nullptr), mapped(a[0], {2, 4}, [](const Index& i) {
+                                       return Index{i[0], i[1] + 1};
+                                     })};
                     },
                     "a.split([1, 0, 4], 1)"});
-  s.good.push_back({"chunk", {real({5})}, [](const Tensors& a) { return a[0].chunk(3); },
+  s.good.push_back({"chunk",
+                    {real({5})},
+                    [](const Tensors& a) { return a[0].chunk(3); },
                     [](const Tensors& a) {
                       return Tensors{mapped(a[0], {2}, [](const Index& i) { return i; }),
                                      mapped(a[0], {2}, [](const Index& i) { return Index{i[0] + 2}; }),
@@ -229,13 +362,28 @@ OpSamples SliceOp::samples() {
       bad_sample("step 0", {4}, cut(0, {0, 4, 0}), "ValueError", "the step must be at least 1, found 0"),
       bad_sample("step -1", {4}, cut(0, {{}, {}, -1}), "ValueError", "use flip()"),
       bad_sample("dim out of range", {4}, cut(1, {0, 1}), "IndexError", "slice: "),
-      bad_sample("narrow too long", {4}, [](const Tensor& x) { return x.narrow(0, 2, 3); }, "IndexError", "do not fit"),
-      bad_sample("narrow huge", {4}, [](const Tensor& x) { return x.narrow(0, 2, INT64_MAX); }, "IndexError", "do not fit"),
-      bad_sample("split by 0", {4}, [](const Tensor& x) { return x.split(0)[0]; }, "ValueError", "split: "),
-      bad_sample("split 0-d", {}, [](const Tensor& x) { return x.split(1)[0]; }, "ShapeError", "split: "),
-      bad_sample("split sum", {4}, [](const Tensor& x) { return split(x, IntList{1, 2})[0]; }, "ShapeError", "add up to 3"),
-      bad_sample("split negative", {4}, [](const Tensor& x) { return split(x, IntList{-1, 5})[0]; }, "ValueError", "negative"),
-      bad_sample("chunk by 0", {4}, [](const Tensor& x) { return x.chunk(0)[0]; }, "ValueError", "chunk: "),
+      bad_sample(
+          "narrow too long", {4}, [](const Tensor& x) { return x.narrow(0, 2, 3); }, "IndexError", "do not fit"),
+      bad_sample(
+          "narrow huge", {4}, [](const Tensor& x) { return x.narrow(0, 2, INT64_MAX); }, "IndexError", "do not fit"),
+      bad_sample(
+          "split by 0", {4}, [](const Tensor& x) { return x.split(0)[0]; }, "ValueError", "split: "),
+      bad_sample(
+          "split 0-d", {}, [](const Tensor& x) { return x.split(1)[0]; }, "ShapeError", "split: "),
+      bad_sample(
+          "split sum", {4},
+          [](const Tensor& x) {
+            return split(x, IntList{1, 2})[0];
+          },
+          "ShapeError", "add up to 3"),
+      bad_sample(
+          "split negative", {4},
+          [](const Tensor& x) {
+            return split(x, IntList{-1, 5})[0];
+          },
+          "ValueError", "negative"),
+      bad_sample(
+          "chunk by 0", {4}, [](const Tensor& x) { return x.chunk(0)[0]; }, "ValueError", "chunk: "),
   };
   return s;
 }
@@ -244,18 +392,50 @@ OpSamples Select::samples() {
   auto pick = [](int64_t d, int64_t i) { return [d, i](const Tensor& x) { return x.select(d, i); }; };
   OpSamples s{.op = "select", .dtypes = kAllTypes};
   s.good = {
-      index_sample("row", {3, 4}, {4}, pick(0, 1), [](const Index& i) { return Index{1, i[0]}; }, "a.select(0, 1)"),
-      index_sample("column", {3, 4}, {3}, pick(1, 2), [](const Index& i) { return Index{i[0], 2}; }, "a.select(1, 2)"),
-      index_sample("last", {3, 4}, {3}, pick(-1, -1), [](const Index& i) { return Index{i[0], 3}; }, "a.select(-1, -1)"),
-      index_sample("to 0-d", {5}, {}, pick(0, 4), [](const Index&) { return Index{4}; }, "a.select(0, 4)"),
-      index_sample("first of negative", {5}, {}, pick(0, -5), [](const Index&) { return Index{0}; }, "a.select(0, -5)"),
-      index_sample("middle", {2, 3, 4}, {2, 4}, pick(1, 0), [](const Index& i) { return Index{i[0], 0, i[1]}; },
-                   "a.select(1, 0)"),
-      index_sample("operator[]", {2, 3}, {3}, [](const Tensor& x) { return x[-1]; },
-                   [](const Index& i) { return Index{1, i[0]}; }, "a[-1]"),
-      index_sample("of nothing", {2, 0}, {0}, pick(0, 1), [](const Index& i) { return Index{1, i[0]}; }, "a.select(0, 1)"),
+      index_sample(
+          "row", {3, 4}, {4}, pick(0, 1),
+          [](const Index& i) {
+            return Index{1, i[0]};
+          },
+          "a.select(0, 1)"),
+      index_sample(
+          "column", {3, 4}, {3}, pick(1, 2),
+          [](const Index& i) {
+            return Index{i[0], 2};
+          },
+          "a.select(1, 2)"),
+      index_sample(
+          "last", {3, 4}, {3}, pick(-1, -1),
+          [](const Index& i) {
+            return Index{i[0], 3};
+          },
+          "a.select(-1, -1)"),
+      index_sample(
+          "to 0-d", {5}, {}, pick(0, 4), [](const Index&) { return Index{4}; }, "a.select(0, 4)"),
+      index_sample(
+          "first of negative", {5}, {}, pick(0, -5), [](const Index&) { return Index{0}; }, "a.select(0, -5)"),
+      index_sample(
+          "middle", {2, 3, 4}, {2, 4}, pick(1, 0),
+          [](const Index& i) {
+            return Index{i[0], 0, i[1]};
+          },
+          "a.select(1, 0)"),
+      index_sample(
+          "operator[]", {2, 3}, {3}, [](const Tensor& x) { return x[-1]; },
+          [](const Index& i) {
+            return Index{1, i[0]};
+          },
+          "a[-1]"),
+      index_sample(
+          "of nothing", {2, 0}, {0}, pick(0, 1),
+          [](const Index& i) {
+            return Index{1, i[0]};
+          },
+          "a.select(0, 1)"),
   };
-  s.good.push_back({"unbind", {real({2, 3})}, [](const Tensors& a) { return a[0].unbind(1); },
+  s.good.push_back({"unbind",
+                    {real({2, 3})},
+                    [](const Tensors& a) { return a[0].unbind(1); },
                     [](const Tensors& a) {
                       Tensors parts;
                       for (int64_t c = 0; c < 3; ++c)
@@ -269,7 +449,8 @@ OpSamples Select::samples() {
       bad_sample("negative index", {3, 4}, pick(1, -5), "IndexError", "index -5 is out of range"),
       bad_sample("dim", {3, 4}, pick(2, 0), "IndexError", "select: "),
       bad_sample("of nothing", {0}, pick(0, 0), "IndexError", "select: "),
-      bad_sample("unbind 0-d", {}, [](const Tensor& x) { return x.unbind()[0]; }, "ShapeError", "unbind: "),
+      bad_sample(
+          "unbind 0-d", {}, [](const Tensor& x) { return x.unbind()[0]; }, "ShapeError", "unbind: "),
   };
   return s;
 }
@@ -281,20 +462,35 @@ OpSamples AsStrided::samples() {
   OpSamples s{.op = "as_strided", .dtypes = kAllTypes};
   s.any_layout = false;  // its result depends on the memory order
   s.good = {
-      index_sample("every other", {8}, {4}, show({4}, {2}), [](const Index& i) { return Index{2 * i[0]}; },
-                   "a.as_strided((4,), (2,))"),
-      index_sample("offset", {8}, {3}, show({3}, {1}, 5), [](const Index& i) { return Index{i[0] + 5}; },
-                   "a.as_strided((3,), (1,), 5)"),
-      index_sample("windows", {6}, {4, 3}, show({4, 3}, {1, 1}), [](const Index& i) { return Index{i[0] + i[1]}; },
-                   "a.as_strided((4, 3), (1, 1))"),
-      index_sample("repeated", {3}, {4, 3}, show({4, 3}, {0, 1}), [](const Index& i) { return Index{i[1]}; },
-                   "a.as_strided((4, 3), (0, 1))"),
-      index_sample("transposed", {3, 4}, {4, 3}, show({4, 3}, {1, 4}), [](const Index& i) { return Index{i[1], i[0]}; },
-                   "a.as_strided((4, 3), (1, 4))"),
-      index_sample("0-d", {5}, {}, show({}, {}, 2), [](const Index&) { return Index{2}; }, "a.as_strided((), (), 2)"),
-      index_sample("nothing", {5}, {0, 2}, show({0, 2}, {2, 1}), [](const Index& i) { return i; }, "a.as_strided((0, 2), (2, 1))"),
-      index_sample("block", {4, 5}, {2, 2}, show({2, 2}, {5, 1}, 6), [](const Index& i) { return Index{i[0] + 1, i[1] + 1}; },
-                   "a.as_strided((2, 2), (5, 1), 6)"),
+      index_sample(
+          "every other", {8}, {4}, show({4}, {2}), [](const Index& i) { return Index{2 * i[0]}; },
+          "a.as_strided((4,), (2,))"),
+      index_sample(
+          "offset", {8}, {3}, show({3}, {1}, 5), [](const Index& i) { return Index{i[0] + 5}; },
+          "a.as_strided((3,), (1,), 5)"),
+      index_sample(
+          "windows", {6}, {4, 3}, show({4, 3}, {1, 1}), [](const Index& i) { return Index{i[0] + i[1]}; },
+          "a.as_strided((4, 3), (1, 1))"),
+      index_sample(
+          "repeated", {3}, {4, 3}, show({4, 3}, {0, 1}), [](const Index& i) { return Index{i[1]}; },
+          "a.as_strided((4, 3), (0, 1))"),
+      index_sample(
+          "transposed", {3, 4}, {4, 3}, show({4, 3}, {1, 4}),
+          [](const Index& i) {
+            return Index{i[1], i[0]};
+          },
+          "a.as_strided((4, 3), (1, 4))"),
+      index_sample(
+          "0-d", {5}, {}, show({}, {}, 2), [](const Index&) { return Index{2}; }, "a.as_strided((), (), 2)"),
+      index_sample(
+          "nothing", {5}, {0, 2}, show({0, 2}, {2, 1}), [](const Index& i) { return i; },
+          "a.as_strided((0, 2), (2, 1))"),
+      index_sample(
+          "block", {4, 5}, {2, 2}, show({2, 2}, {5, 1}, 6),
+          [](const Index& i) {
+            return Index{i[0] + 1, i[1] + 1};
+          },
+          "a.as_strided((2, 2), (5, 1), 6)"),
   };
   s.bad = {
       bad_sample("too long", {8}, show({5}, {2}), "IndexError", "reach outside the 8 elements"),
@@ -313,18 +509,52 @@ OpSamples Diagonal::samples() {
   };
   OpSamples s{.op = "diagonal", .dtypes = kAllTypes};
   s.good = {
-      index_sample("main", {4, 4}, {4}, of(0), [](const Index& i) { return Index{i[0], i[0]}; }, "a.diagonal()"),
-      index_sample("wide above", {3, 5}, {3}, of(2), [](const Index& i) { return Index{i[0], i[0] + 2}; }, "a.diagonal(2)"),
-      index_sample("tall below", {5, 3}, {3}, of(-1), [](const Index& i) { return Index{i[0] + 1, i[0]}; }, "a.diagonal(-1)"),
-      index_sample("short", {3, 5}, {1}, of(-2), [](const Index& i) { return Index{i[0] + 2, i[0]}; }, "a.diagonal(-2)"),
-      index_sample("none", {3, 3}, {0}, of(4), [](const Index& i) { return i; }, "a.diagonal(4)"),
-      index_sample("batch", {2, 3, 4}, {2, 3}, of(0, 1, 2), [](const Index& i) { return Index{i[0], i[1], i[1]}; },
-                   "a.diagonal(0, 1, 2)"),
-      index_sample("negative dims", {2, 3, 4}, {3, 2}, of(1, -3, -1), [](const Index& i) { return Index{i[1], i[0], i[1] + 1}; },
-                   "a.diagonal(1, -3, -1)"),
-      index_sample("swapped dims", {3, 4}, {3}, of(0, 1, 0), [](const Index& i) { return Index{i[0], i[0]}; },
-                   "a.diagonal(0, 1, 0)"),
-      index_sample("empty", {0, 3}, {0}, of(0), [](const Index& i) { return i; }, "a.diagonal()"),
+      index_sample(
+          "main", {4, 4}, {4}, of(0),
+          [](const Index& i) {
+            return Index{i[0], i[0]};
+          },
+          "a.diagonal()"),
+      index_sample(
+          "wide above", {3, 5}, {3}, of(2),
+          [](const Index& i) {
+            return Index{i[0], i[0] + 2};
+          },
+          "a.diagonal(2)"),
+      index_sample(
+          "tall below", {5, 3}, {3}, of(-1),
+          [](const Index& i) {
+            return Index{i[0] + 1, i[0]};
+          },
+          "a.diagonal(-1)"),
+      index_sample(
+          "short", {3, 5}, {1}, of(-2),
+          [](const Index& i) {
+            return Index{i[0] + 2, i[0]};
+          },
+          "a.diagonal(-2)"),
+      index_sample(
+          "none", {3, 3}, {0}, of(4), [](const Index& i) { return i; }, "a.diagonal(4)"),
+      index_sample(
+          "batch", {2, 3, 4}, {2, 3}, of(0, 1, 2),
+          [](const Index& i) {
+            return Index{i[0], i[1], i[1]};
+          },
+          "a.diagonal(0, 1, 2)"),
+      index_sample(
+          "negative dims", {2, 3, 4}, {3, 2}, of(1, -3, -1),
+          [](const Index& i) {
+            return Index{i[1], i[0], i[1] + 1};
+          },
+          "a.diagonal(1, -3, -1)"),
+      index_sample(
+          "swapped dims", {3, 4}, {3}, of(0, 1, 0),
+          [](const Index& i) {
+            return Index{i[0], i[0]};
+          },
+          "a.diagonal(0, 1, 0)"),
+      index_sample(
+          "empty", {0, 3}, {0}, of(0), [](const Index& i) { return i; }, "a.diagonal()"),
   };
   s.bad = {
       bad_sample("rank 1", {3}, of(0), "ShapeError", "needs at least 2 dimensions, found shape [3]"),
@@ -351,7 +581,8 @@ OpSamples AsStridedScatter::samples() {
     };
     return Sample{std::move(note), {real(base), real(sizes)}, call, expect, std::move(torch)};
   };
-  auto bad = [](std::string note, Shape base, Shape source, Shape sizes, Shape strides, std::string error, std::string text) {
+  auto bad = [](std::string note, Shape base, Shape source, Shape sizes, Shape strides, std::string error,
+                std::string text) {
     auto call = [=](const Tensors& a) { return Tensors{as_strided_scatter(a[0], a[1], sizes, strides, 0)}; };
     return BadSample{std::move(note), {real(base), real(source)}, call, std::move(error), std::move(text)};
   };

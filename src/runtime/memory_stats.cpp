@@ -59,7 +59,7 @@ namespace {
 constinit std::mutex scopes_mutex;
 constinit MemoryScope::State* active_scopes = nullptr;
 
-[[maybe_unused]] const int fork_handlers = pthread_atfork(
+[[maybe_unused]] const int stats_fork_handlers = pthread_atfork(
     [] { scopes_mutex.lock(); }, [] { scopes_mutex.unlock(); }, [] { scopes_mutex.unlock(); });
 
 void fold_marks() {  // the lock is held

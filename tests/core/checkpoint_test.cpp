@@ -76,7 +76,7 @@ TEST(Checkpoint, Nested) {
   Net net;
   Tensor x = leaf({8, 64}, 3);
   auto pair = [&](const Tensors& in, bool on) {
-    auto two = [&](const Tensors& t) {
+    auto two = [&net, on](const Tensors& t) {  // runs again in backward: owns what it needs
       Tensors h = on ? checkpoint([&](const Tensors& u) { return net.block(u); }, t) : net.block(t);
       return on ? checkpoint([&](const Tensors& u) { return net.block(u); }, h) : net.block(h);
     };

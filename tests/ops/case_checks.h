@@ -24,10 +24,14 @@ inline std::string place(const Shape& sizes, int64_t flat) {
 
 inline double largest_of(DType t) {
   switch (t) {
-    case DType::f16: return 65504;
-    case DType::bf16: return 0x1.fep127;
-    case DType::f32: return 0x1.fffffep127;
-    default: return HUGE_VAL;
+    case DType::f16:
+      return 65504;
+    case DType::bf16:
+      return 0x1.fep127;
+    case DType::f32:
+      return 0x1.fffffep127;
+    default:
+      return HUGE_VAL;
   }
 }
 
@@ -47,8 +51,8 @@ struct Bound {
 };
 
 // Elements of floating type: |got - want| <= bound; NaN equals NaN and an infinity itself. Others: equal.
-inline std::string compare(const std::vector<double>& got, DType dtype, const Shape& sizes, const std::vector<double>& want,
-                           Bound bound) {
+inline std::string compare(const std::vector<double>& got, DType dtype, const Shape& sizes,
+                           const std::vector<double>& want, Bound bound) {
   if (got.size() != want.size()) return fmt::format("{} elements, want {}", got.size(), want.size());
   double eps = epsilon_of(dtype);
   for (size_t i = 0; i < got.size(); ++i) {
@@ -63,8 +67,8 @@ inline std::string compare(const std::vector<double>& got, DType dtype, const Sh
     }
     if (!(std::fabs(g - w) <= tol))
       return fmt::format("at {} of {} {}: got {}, want {}, error {}, allowed {} (eps {} * {} * (|want| + {}))",
-                         place(sizes, static_cast<int64_t>(i)), name_of(dtype), to_string(sizes), g, w, std::fabs(g - w), tol, eps,
-                         bound.growth, bound.scale);
+                         place(sizes, static_cast<int64_t>(i)), name_of(dtype), to_string(sizes), g, w,
+                         std::fabs(g - w), tol, eps, bound.growth, bound.scale);
   }
   return "";
 }

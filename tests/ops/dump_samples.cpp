@@ -15,25 +15,36 @@ namespace {
 
 const char* numpy_type(DType t) {
   switch (t) {
-    case DType::f32: return "<f4";
-    case DType::f64: return "<f8";
-    case DType::f16: return "<f2";
-    case DType::i8: return "|i1";
-    case DType::u8: return "|u1";
-    case DType::i32: return "<i4";
-    case DType::i64: return "<i8";
-    default: return "|b1";
+    case DType::f32:
+      return "<f4";
+    case DType::f64:
+      return "<f8";
+    case DType::f16:
+      return "<f2";
+    case DType::i8:
+      return "|i1";
+    case DType::u8:
+      return "|u1";
+    case DType::i32:
+      return "<i4";
+    case DType::i64:
+      return "<i8";
+    default:
+      return "|b1";
   }
 }
 
 class Dump {
  public:
-  explicit Dump(std::filesystem::path folder) : folder_(std::move(folder)) { std::filesystem::create_directories(folder_); }
+  explicit Dump(std::filesystem::path folder) : folder_(std::move(folder)) {
+    std::filesystem::create_directories(folder_);
+  }
 
   void add(const OpSamples& op, const Sample& s, DType dtype) {
     const OpInfo* info = find_op_info(op.op);
     std::string torch = s.torch;
-    bool derived = torch.empty() && info && info->fusion == Fusion::elementwise && static_cast<int>(s.args.size()) == info->inputs;
+    bool derived =
+        torch.empty() && info && info->fusion == Fusion::elementwise && static_cast<int>(s.args.size()) == info->inputs;
     if (torch.empty() && !derived) return;
     uint64_t seed = seed_of(std::string(op.op) + "/" + s.note);
     Tensors inputs = make_inputs(s.args, dtype, seed);
@@ -41,7 +52,7 @@ class Dump {
       if (op.grad && s.args[i].grad && s.args[i].kind == Arg::Kind::real) inputs[i].requires_grad_();
     RngScope rng({42, 0});
     Tensors outputs = s.call(inputs);
-    nlohmann::json item = {{"op", op.op},        {"note", s.note},     {"torch", torch},
+    nlohmann::json item = {{"op", op.op},         {"note", s.note},    {"torch", torch},
                            {"growth", op.growth}, {"scale", op.scale}, {"dtype", std::string(name_of(dtype))}};
     for (const Tensor& t : inputs) item["inputs"].push_back(save(t));
     for (const Arg& a : s.args) item["grad"].push_back(op.grad && a.grad && a.kind == Arg::Kind::real);
@@ -88,7 +99,8 @@ class Dump {
     if (t.dtype() == DType::bf16) t = t.to(DType::f32);
     std::string shape;
     for (int64_t n : t.sizes()) shape += std::to_string(n) + ",";
-    std::string header = std::string("{'descr': '") + numpy_type(t.dtype()) + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+    std::string header =
+        std::string("{'descr': '") + numpy_type(t.dtype()) + "', 'fortran_order': False, 'shape': (" + shape + "), }";
     header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
     header += '\n';
     std::string name = std::to_string(files_++) + ".npy";

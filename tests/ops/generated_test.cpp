@@ -32,8 +32,9 @@ class Registry {
     }
     uint64_t seed = seed_of(full);
     ++count_[op.op];
-    ::testing::RegisterTest(op.op, name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
-                            [body = std::move(body), seed]() -> SampleCase* { return new SampleCase([=] { body(seed); }); });
+    ::testing::RegisterTest(
+        op.op, name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
+        [body = std::move(body), seed]() -> SampleCase* { return new SampleCase([=] { body(seed); }); });
   }
   const std::map<std::string, int>& counts() const { return count_; }
 
@@ -141,8 +142,7 @@ void register_all() {
     add_gradients(r, op);
     add_threads(r, op);
     add_bad(r, op);
-    if (op.dtypes.contains(f32))
-      r.add(op, "comparison_is_sharp", [&op](uint64_t) { check_comparator(op); });
+    if (op.dtypes.contains(f32)) r.add(op, "comparison_is_sharp", [&op](uint64_t) { check_comparator(op); });
   }
   add_overview(r);
 }

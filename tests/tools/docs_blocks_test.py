@@ -79,6 +79,14 @@ class DocsBlocks(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("docs/page.md:2: printed\none", out)
 
+    def test_named_block(self):
+        block = "```cpp file=train.cpp\n\nprintf(\"%s:%d\", __FILE__, __LINE__);\n```\n"
+        code, out = self.check(block + "```text\ntrain.cpp:2\n```\n")
+        self.assertEqual(code, 0, out)
+        code, out = self.check(block + "```text\ntrain.cpp:3\n```\n")
+        self.assertEqual(code, 1)
+        self.assertIn("docs/page.md:2: printed\ntrain.cpp:2", out)
+
     def test_failing_block(self):
         code, out = self.check("```cpp\nint main() { return 3; }\n```\n")
         self.assertEqual(code, 1)

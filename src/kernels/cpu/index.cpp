@@ -273,4 +273,43 @@ void index_add(DType dtype, void* out, const Strided& out_s, int dim, const int6
   });
 }
 
+void index_copy(DType dtype, void* out, const Strided& out_s, int dim, const int64_t* index, int64_t index_step,
+                bool allow_negative, const void* src, const Strided& src_s) {
+  check_indices("index_copy", index, list_of(src_s, dim, index_step), out_s.ndim ? out_s.sizes[dim] : 1,
+                allow_negative);
+  if (src_s.numel() == 0) return;
+  dispatch_bits(dtype, [&]<class T>() {
+    scatter_typed(Scatter::assign, static_cast<T*>(out), out_s, dim, index, spread(src_s, dim, index_step),
+                  static_cast<const T*>(src), src_s);
+  });
+}
+
+void fold_index(int64_t* linear, const int64_t* index, const Strided& index_s, int64_t size) {
+  const StridedWalk<1> walk(index_s.ndim, index_s.sizes, {index_s.strides});
+  const int64_t step = walk.step(0);
+  parallel_for(0, walk.count(), kGrain, [&](int64_t begin, int64_t end) {
+    int64_t* to = linear + begin;
+    walk.runs(begin, end, [&](const int64_t* at, int64_t length) {
+      for (int64_t i = 0; i < length; ++i, ++to) {
+        const int64_t v = index[at[0] + i * step];
+        *to = *to * size + (v < 0 ? v + size : v);
+      }
+    });
+  });
+}
+
+void index_offsets(const int64_t* linear, int64_t count, int ndim, const int64_t* sizes, const int64_t* strides,
+                   int64_t* out) {
+  parallel_for(0, count, kGrain / 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t rest = linear[i], at = 0;
+      for (int d = ndim - 1; d >= 0; --d) {
+        at += rest % sizes[d] * strides[d];
+        rest /= sizes[d];
+      }
+      out[i] = at;
+    }
+  });
+}
+
 }  // namespace deft::cpu

@@ -30,6 +30,16 @@ void index_select(DType dtype, const void* src, const Strided& src_s, int dim, c
 // out[.., index[i], ..] += src[.., i, ..]
 void index_add(DType dtype, void* out, const Strided& out_s, int dim, const int64_t* index, int64_t index_step,
                bool allow_negative, const void* src, const Strided& src_s);
+// out[.., index[i], ..] = src[.., i, ..]; of repeated indices the last wins.
+void index_copy(DType dtype, void* out, const Strided& out_s, int dim, const int64_t* index, int64_t index_step,
+                bool allow_negative, const void* src, const Strided& src_s);
+
+// Several index lists as one: linear = linear * size + index, over the sizes of index_s; linear is contiguous. Indices
+// are checked already; negative ones count from the end.
+void fold_index(int64_t* linear, const int64_t* index, const Strided& index_s, int64_t size);
+// Positions in `ndim` dims seen as a single row-major one, as offsets in memory.
+void index_offsets(const int64_t* linear, int64_t count, int ndim, const int64_t* sizes, const int64_t* strides,
+                   int64_t* out);
 
 // Embedding: out[i] = table[index[i]], rows of `width` contiguous values, table rows `table_row` elements apart.
 void take_rows(DType dtype, const void* table, int64_t rows, int64_t table_row, int64_t width, const int64_t* index,

@@ -7,7 +7,7 @@
 #define DEFT_KERNELS_CPU_SIMD_MATH_INL_H_
 #endif
 
-#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
