@@ -9,11 +9,11 @@
 namespace deft {
 
 // Note [Deferred saving]
-// The ops inside f are recorded as always: same nodes, same edges, so hooks, grad() and the order in which gradients are
-// summed do not change. Only their saved tensors are replaced: slot number k of the call refers to entry k of the frame.
-// On first need f runs once more with the frame in `again` mode, and the k-th save of that run fills entry k; the nodes
-// of that run are dropped. Leaves that require grad are alive anyway and are kept as usual. A nested checkpoint saves
-// its inputs through the outer frame, so that they are computed again too.
+// The ops inside f are recorded as always: same nodes, same edges, so hooks, grad() and the order in which gradients
+// are summed do not change. Only their saved tensors are replaced: slot number k of the call refers to entry k of the
+// frame. On first need f runs once more with the frame in `again` mode, and the k-th save of that run fills entry k;
+// the nodes of that run are dropped. Leaves that require grad are alive anyway and are kept as usual. A nested
+// checkpoint saves its inputs through the outer frame, so that they are computed again too.
 struct CheckpointFrame {
   struct Entry {
     SavedTensor saved;
@@ -28,9 +28,9 @@ struct CheckpointFrame {
     bool leaf = false;  // kept as it is
   };
   uint32_t refs = 1;
-  bool again = false;      // the second run is going on
-  bool complete = false;   // entries are filled
-  uint32_t next = 0;       // entry that the next save takes
+  bool again = false;     // the second run is going on
+  bool complete = false;  // entries are filled
+  uint32_t next = 0;      // entry that the next save takes
   std::vector<Entry> entries;
   std::vector<Input> inputs;
   std::function<Tensors(const Tensors&)> f;
@@ -71,14 +71,16 @@ void hold(SavedTensor& s, TensorImpl& t) {
 }
 
 void fill_entry(CheckpointFrame& frame, TensorImpl& t) {
-  DEFT_CHECK(frame.next < frame.entries.size(), GradError,
-             "checkpoint: at {}, the function saved more tensors when it ran again in backward than the {} of the first run; "
-             "it must do the same both times",
-             to_string(frame.site), frame.entries.size());
+  DEFT_CHECK(
+      frame.next < frame.entries.size(), GradError,
+      "checkpoint: at {}, the function saved more tensors when it ran again in backward than the {} of the first run; "
+      "it must do the same both times",
+      to_string(frame.site), frame.entries.size());
   uint32_t number = frame.next++;
   CheckpointFrame::Entry& e = frame.entries[number];
   DEFT_CHECK(e.sizes == t.meta.sizes && e.dtype == t.meta.dtype, GradError,
-             "checkpoint: at {}, saved tensor {} was {} {} in the first run and is {} when run again in backward; the function "
+             "checkpoint: at {}, saved tensor {} was {} {} in the first run and is {} when run again in backward; the "
+             "function "
              "must do the same both times",
              to_string(frame.site), number, to_string(e.sizes), name_of(e.dtype), describe(t));
   if (!e.forgotten) hold(e.saved, t);
@@ -127,7 +129,8 @@ void CheckpointFrame::run_again() {
     SavedTensor& s = i.saved.resolve();
     const Storage& bytes = *s.impl->storage;
     DEFT_CHECK(s.version == bytes.current_version(), InplaceError,
-               "checkpoint: input {} {} of the call at {} was changed in place by {} at {} before backward could run the function "
+               "checkpoint: input {} {} of the call at {} was changed in place by {} at {} before backward could run "
+               "the function "
                "again; clone() it before the write",
                args.size(), describe(*s.impl), to_string(site), bytes.last_write_op.load(std::memory_order_relaxed),
                to_string(bytes.last_write_site.load(std::memory_order_relaxed)));
@@ -157,7 +160,8 @@ void CheckpointFrame::run_again() {
   RecordingScope recording(this);
   f(args);
   DEFT_CHECK(next == entries.size(), GradError,
-             "checkpoint: at {}, the function saved {} tensors when it ran again in backward and {} in the first run; it must do "
+             "checkpoint: at {}, the function saved {} tensors when it ran again in backward and {} in the first run; "
+             "it must do "
              "the same both times",
              to_string(site), next, entries.size());
   complete = true;

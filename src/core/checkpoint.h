@@ -15,7 +15,8 @@ using Tensors = std::vector<Tensor>;
 // Checkpoints nest; with gradients off this is a plain call.
 Tensors checkpoint(std::function<Tensors(const Tensors&)> f, const Tensors& inputs, Site site = Site::current());
 
-// One call of checkpoint(): shared by the slots of all nodes recorded in it. See Note [Deferred saving] in checkpoint.cpp.
+// One call of checkpoint(): shared by the slots of all nodes recorded in it. See Note [Deferred saving] in
+// checkpoint.cpp.
 struct CheckpointFrame;
 struct SavedTensor;
 namespace detail {

@@ -29,10 +29,11 @@ struct Exported {
 
 DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
   DEFT_CHECK(t.defined(), ValueError, "to_dlpack: the tensor is undefined");
-  DEFT_CHECK(!t.requires_grad(), GradError, "to_dlpack: the tensor {} requires grad, which other libraries cannot see (at {}); detach() it",
+  DEFT_CHECK(!t.requires_grad(), GradError,
+             "to_dlpack: the tensor {} requires grad, which other libraries cannot see (at {}); detach() it",
              describe(t.meta()), to_string(site));
-  DEFT_CHECK(t.device().is_cpu(), DeviceError, "to_dlpack: a tensor on {} cannot be exported; move it to the CPU with to()",
-             to_string(t.device()));
+  DEFT_CHECK(t.device().is_cpu(), DeviceError,
+             "to_dlpack: a tensor on {} cannot be exported; move it to the CPU with to()", to_string(t.device()));
   auto* e = new Exported;
   e->tensor = t;
   std::copy(t.sizes().begin(), t.sizes().end(), e->shape);
@@ -54,14 +55,16 @@ DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
 Tensor from_dlpack(DeftDLManagedTensor* managed, Site site) {
   DEFT_CHECK(managed, ValueError, "from_dlpack: the pointer is null (at {})", to_string(site));
   const DeftDLTensor& d = managed->dl_tensor;
-  DEFT_CHECK(d.device.device_type == 1, DeviceError, "from_dlpack: device type {} is not supported by this build; only the CPU (1) is",
-             d.device.device_type);
+  DEFT_CHECK(d.device.device_type == 1, DeviceError,
+             "from_dlpack: device type {} is not supported by this build; only the CPU (1) is", d.device.device_type);
   DEFT_CHECK(d.ndim >= 0 && d.ndim <= kMaxDims && (d.ndim == 0 || d.shape), ShapeError,
              "from_dlpack: {} dimensions are not supported; at most {} are", d.ndim, kMaxDims);
-  auto code = std::find_if(std::begin(kTypeCodes), std::end(kTypeCodes),
-                           [&](auto& c) { return c.code == d.dtype.code && c.bits == d.dtype.bits && d.dtype.lanes == 1; });
-  DEFT_CHECK(code != std::end(kTypeCodes), DTypeError, "from_dlpack: element type (code {}, {} bits, {} lanes) is not supported",
-             d.dtype.code, d.dtype.bits, d.dtype.lanes);
+  auto code = std::find_if(std::begin(kTypeCodes), std::end(kTypeCodes), [&](auto& c) {
+    return c.code == d.dtype.code && c.bits == d.dtype.bits && d.dtype.lanes == 1;
+  });
+  DEFT_CHECK(code != std::end(kTypeCodes), DTypeError,
+             "from_dlpack: element type (code {}, {} bits, {} lanes) is not supported", d.dtype.code, d.dtype.bits,
+             d.dtype.lanes);
   auto rank = static_cast<size_t>(d.ndim);
   Meta m = Meta::dense(Shape(IntList(d.shape, rank)), code->dtype, kCPU);
   if (d.strides && d.ndim) {

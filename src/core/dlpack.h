@@ -36,9 +36,11 @@ struct DeftDLManagedTensor {
 
 namespace deft {
 
-// Shares the bytes; they live until the consumer calls the deleter. A tensor that requires grad is an error: detach() it.
+// Shares the bytes; they live until the consumer calls the deleter. A tensor that requires grad is an error: detach()
+// it.
 DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site = Site::current());
-// Takes over `managed`: its deleter is called when the last tensor that uses the bytes is gone. On error it stays the caller's.
+// Takes over `managed`: its deleter is called when the last tensor that uses the bytes is gone. On error it stays the
+// caller's.
 Tensor from_dlpack(DeftDLManagedTensor* managed, Site site = Site::current());
 
 }  // namespace deft

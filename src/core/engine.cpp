@@ -20,7 +20,7 @@ thread_local int backward_depth = 0;
 
 // A node waiting for its turn, with the gradients of its outputs summed so far.
 struct Task {
-  Node* node = nullptr;  // owned
+  Node* node = nullptr;  // kept alive by the roots: edges do not change while a pass runs
   Tensor first;          // gradient of output 0
   std::unique_ptr<std::vector<Tensor>> rest;
   Tensor& grad(uint32_t i) {
@@ -57,7 +57,6 @@ struct Run {
     uint32_t index = free_tasks.back();
     queue.insert(at, {n->seq, index});
     free_tasks.pop_back();
-    n->retain();
     tasks[index].node = n;
     return tasks[index];
   }
@@ -71,10 +70,7 @@ struct Run {
   }
   // A pass that threw leaves tasks behind.
   void clear() {
-    while (!queue.empty()) {
-      Task t = take_last();
-      t.node->release();
-    }
+    while (!queue.empty()) take_last();
   }
 };
 
@@ -106,7 +102,7 @@ struct RunLease {
 // True if nobody else can see the tensor's bytes, so that a sum may be made in place.
 bool exclusively_ours(const Tensor& t) {
   return t.impl()->unique() && !t.impl()->base && t.impl()->storage->refs.load(std::memory_order_acquire) == 1 &&
-         t.impl()->storage->place != StoragePlace::external && t.meta().is_dense();
+         t.impl()->storage->place != StoragePlace::external && (t.meta().contiguous || t.meta().is_dense());
 }
 
 void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site) {
@@ -185,8 +181,8 @@ struct Engine {
     return false;
   }
 
-  void push(const Edge& edge, Tensor&& g, const Site& site) {
-    accumulate(run.task_for(edge.node).grad(edge.output_nr), std::move(g), create_graph, site);
+  void push(Node* node, uint32_t output_nr, Tensor&& g, const Site& site) {
+    accumulate(run.task_for(node).grad(output_nr), std::move(g), create_graph, site);
   }
 
   void run_hooks(Node& n, Task& task) {
@@ -236,8 +232,7 @@ struct Engine {
   // The gradients collected for a node, handed on to its inputs.
   void step() {
     Task task = run.take_last();
-    NodePtr node = NodePtr::adopt(task.node);
-    Node& n = *node;
+    Node& n = *task.node;
     if (n.hooks) run_hooks(n, task);
     for (Capture& c : captures)
       if (c.node == &n && task.grad(c.output_nr).defined()) *c.result = task.grad(c.output_nr);
@@ -267,7 +262,7 @@ struct Engine {
       if (!edge.node || !g.defined() || !leads_on(edge.node)) continue;
       fit_gradient(g, edge, n, i);
       if (anomaly) [[unlikely]] check_anomaly(g, n, i);
-      push(edge, std::move(g), n.site);
+      push(edge.node, edge.output_nr, std::move(g), n.site);
     }
     if (!keep_graph) n.release_saved();
   }
@@ -304,18 +299,17 @@ struct Engine {
   }
 };
 
-// The root's edge, or an error that says why there is none.
-Edge root_edge(const Tensor& root, const char* who, const Site& site) {
+// Where the root's gradient goes in, or an error that says why there is no such place.
+GradSource root_source(const Tensor& root, const char* who, const Site& site) {
   DEFT_CHECK(root.defined(), ValueError, "{}: a root is an undefined tensor", who);
-  Edge e;
-  set_edge(e, *root.impl());
-  if (!e.node) {
+  GradSource source = grad_source(*root.impl());
+  if (!source.node) {
     DEFT_CHECK(is_floating(root.dtype()), GradError, "{}: the tensor {} has no graph: only floating tensors have gradients (called at {})",
                who, describe(root.meta()), to_string(site));
     DEFT_FAIL(GradError, "{}: the tensor {} has no graph: {} (called at {})", who, describe(root.meta()),
               describe_missing_graph(*root.impl()), to_string(site));
   }
-  return e;
+  return source;
 }
 
 Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size_t i, const char* who, const Site& site) {
@@ -339,7 +333,7 @@ Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size
 }
 
 // Nodes from which one of the captures can be reached.
-void find_wanted(Engine& engine, std::span<const Edge> roots) {
+void find_wanted(Engine& engine, std::span<const GradSource> roots) {
   std::unordered_set<Node*> targets, seen;
   for (auto& c : engine.captures) targets.insert(c.node);
   struct Frame {
@@ -349,8 +343,8 @@ void find_wanted(Engine& engine, std::span<const Edge> roots) {
   std::vector<Frame> stack;
   // Depth first, one root after the other, so that a node seen before is a node done; a node is wanted if it is a target
   // or one of its inputs is wanted.
-  for (const Edge& r : roots) {
-    if (seen.insert(r.node).second) stack.push_back({r.node, 0});
+  for (const GradSource& r : roots) {
+    if (seen.insert(r.node.get()).second) stack.push_back({r.node.get(), 0});
     while (!stack.empty()) {
       Frame& f = stack.back();
       Node* n = f.node;
@@ -378,22 +372,15 @@ void run_engine(std::span<const Tensor> roots, std::span<const Tensor> gradients
     ctx.bits |= kGradOff;
     ctx.grad_site = site;
   }
-  Edge one;  // the usual case
-  std::vector<Edge> many(roots.size() == 1 ? 0 : roots.size());
-  struct HeldEdges {
-    std::span<Edge> edges;
-    ~HeldEdges() {
-      for (Edge& e : edges)
-        if (e.node) e.node->release();
-    }
-  } held{roots.size() == 1 ? std::span<Edge>(&one, 1) : std::span<Edge>(many)};
-  std::span<Edge> edges = held.edges;
-  for (size_t i = 0; i < roots.size(); ++i) edges[i] = root_edge(roots[i], who, site);
-  if (!engine.captures.empty()) find_wanted(engine, edges);
+  GradSource one;  // the usual case
+  std::vector<GradSource> many(roots.size() == 1 ? 0 : roots.size());
+  std::span<GradSource> sources = roots.size() == 1 ? std::span<GradSource>(&one, 1) : std::span<GradSource>(many);
+  for (size_t i = 0; i < roots.size(); ++i) sources[i] = root_source(roots[i], who, site);
+  if (!engine.captures.empty()) find_wanted(engine, sources);
   ContextGuard guard(ctx);
   for (size_t i = 0; i < roots.size(); ++i) {
     Tensor g = root_gradient(roots[i], gradients, i, who, site);
-    engine.push(edges[i], std::move(g), site);
+    engine.push(sources[i].node.get(), sources[i].output_nr, std::move(g), site);
   }
   struct Depth {
     Depth() { ++backward_depth; }
@@ -421,21 +408,14 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   RunLease lease;
   Engine engine{*lease.run, options.create_graph, options.retain_graph || options.create_graph,
                 (context().bits & kAnomaly) != 0, {}, {}};
-  std::vector<Edge> held;
-  struct ReleaseEdges {
-    std::vector<Edge>& edges;
-    ~ReleaseEdges() {
-      for (Edge& e : edges) e.node->release();
-    }
-  } release{held};
+  std::vector<GradSource> sources;  // keeps the nodes alive
   for (size_t i = 0; i < inputs.size(); ++i) {
     DEFT_CHECK(inputs[i].defined(), ValueError, "grad: input {} is an undefined tensor", i);
-    Edge e;
-    set_edge(e, *inputs[i].impl());
-    DEFT_CHECK(e.node, GradError, "grad: input {} {} does not require grad; call requires_grad_() on it before the forward pass", i,
+    sources.push_back(grad_source(*inputs[i].impl()));
+    const GradSource& s = sources.back();
+    DEFT_CHECK(s.node, GradError, "grad: input {} {} does not require grad; call requires_grad_() on it before the forward pass", i,
                describe(inputs[i].meta()));
-    held.push_back(e);
-    engine.captures.push_back({e.node, e.output_nr, &results[i]});
+    engine.captures.push_back({s.node.get(), s.output_nr, &results[i]});
   }
   run_engine(outputs, gradients, engine, "grad", site);
   for (size_t i = 0; i < results.size(); ++i)

@@ -21,7 +21,8 @@ struct Payload {
 void once_vjp(VjpContext& c) {
   const auto* type = c.node.payload_as<const detail::FunctionType*>();
   DEFT_FAIL(GradError,
-            "{}: is once_differentiable, so there is no gradient of its gradient (forward at {}); write backward() in ops and drop "
+            "{}: is once_differentiable, so there is no gradient of its gradient (forward at {}); write backward() in "
+            "ops and drop "
             "once_differentiable",
             type->name, to_string(c.node.site));
 }
@@ -52,34 +53,39 @@ struct FunctionBuilder {
   const char* name() const { return type.name; }
 
   void check_counts() const {
-    DEFT_CHECK(!outputs.empty() && outputs.size() <= 255, ValueError, "{}: forward() returned {} tensors; 1 to 255 are possible",
-               name(), outputs.size());
-    DEFT_CHECK(inputs.size() <= 65535, ValueError, "{}: {} tensor arguments are more than the 65535 possible", name(), inputs.size());
-    DEFT_CHECK(ctx.to_save_.size() <= 255, ValueError, "{}: save_for_backward() got {} tensors; at most 255 are possible", name(),
-               ctx.to_save_.size());
+    DEFT_CHECK(!outputs.empty() && outputs.size() <= 255, ValueError,
+               "{}: forward() returned {} tensors; 1 to 255 are possible", name(), outputs.size());
+    DEFT_CHECK(inputs.size() <= 65535, ValueError, "{}: {} tensor arguments are more than the 65535 possible", name(),
+               inputs.size());
+    DEFT_CHECK(ctx.to_save_.size() <= 255, ValueError,
+               "{}: save_for_backward() got {} tensors; at most 255 are possible", name(), ctx.to_save_.size());
   }
 
   void count_writes(bool recorded) const {
     for (const Tensor& t : ctx.dirty_) {
       DEFT_CHECK(index_of(inputs, t) >= 0, GradError, "{}: mark_dirty() got a tensor that is not an input", name());
-      DEFT_CHECK(index_of(outputs, t) >= 0, GradError, "{}: an input marked dirty must be returned by forward()", name());
+      DEFT_CHECK(index_of(outputs, t) >= 0, GradError, "{}: an input marked dirty must be returned by forward()",
+                 name());
       check_inplace(*t.impl(), recorded, name(), site);
       if (!t.is_inference()) t.impl()->storage->bump_version(name(), site);
     }
   }
 
   bool shares_with_input(const Tensor& t) const {
-    return std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& i) { return i.defined() && i.shares_storage_with(t); });
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [&](const Tensor& i) { return i.defined() && i.shares_storage_with(t); });
   }
   bool is_dirty(const Tensor& t) const { return index_of(ctx.dirty_, t) >= 0; }
 
-  // Outputs must be headers of their own: giving an input (or a tensor that has a history) a new grad_fn would change it.
+  // Outputs must be headers of their own: giving an input (or a tensor that has a history) a new grad_fn would change
+  // it.
   void separate_outputs() const {
     for (size_t i = 0; i < outputs.size(); ++i) {
       Tensor& out = outputs[i];
       if (!out.defined() || is_dirty(out)) continue;
       DEFT_CHECK(!out.is_inference(), InferenceError,
-                 "{}: forward() returned a tensor {} made inside inference_mode, which cannot have a gradient (at {}); clone() it "
+                 "{}: forward() returned a tensor {} made inside inference_mode, which cannot have a gradient (at {}); "
+                 "clone() it "
                  "outside",
                  name(), describe(out.meta()), to_string(site));
       bool seen = std::any_of(outputs.begin(), outputs.begin() + static_cast<int64_t>(i),
@@ -97,7 +103,8 @@ struct FunctionBuilder {
       alias->site = site;
       for (Tensor& t : ctx.to_save_)
         if (t.defined() && t.is_same(out) && index_of(inputs, t) < 0) t = Tensor(alias);
-      if (int n = index_of(ctx.non_differentiable_, out); n >= 0) ctx.non_differentiable_[static_cast<size_t>(n)] = Tensor(alias);
+      if (int n = index_of(ctx.non_differentiable_, out); n >= 0)
+        ctx.non_differentiable_[static_cast<size_t>(n)] = Tensor(alias);
       out = Tensor(alias);
     }
   }
@@ -134,7 +141,8 @@ struct FunctionBuilder {
       if (is_dirty(out)) {
         bool simple = index_of(inputs, out) == 0 && outputs.size() == 1;
         DEFT_CHECK(!out.is_view() || simple, GradError,
-                   "{}: a view can be marked dirty only if it is the first argument and the only output; clone() it", name());
+                   "{}: a view can be marked dirty only if it is the first argument and the only output; clone() it",
+                   name());
         rebase_history(*out.impl(), node, number);
       } else {
         set_history(*out.impl(), node, number);
@@ -157,7 +165,8 @@ std::string type_name_in(const char* signature) {
 }
 
 void throw_no_such_value(const std::string& name) {
-  DEFT_FAIL(ValueError, "FunctionContext: there is no value \"{}\" of the type asked for; call ctx.set() in forward()", name);
+  DEFT_FAIL(ValueError, "FunctionContext: there is no value \"{}\" of the type asked for; call ctx.set() in forward()",
+            name);
 }
 
 void destroy_function(Node& n) noexcept { delete std::exchange(n.payload_as<Payload>().ctx, nullptr); }
@@ -221,7 +230,8 @@ void function_vjp(VjpContext& c) {
     results = type.backward(ctx, grads);
   }
   DEFT_CHECK(results.size() == c.node.inputs, GradError,
-             "{}: backward() returned {} gradients for {} tensor arguments (forward at {}); return one for each, undefined ones "
+             "{}: backward() returned {} gradients for {} tensor arguments (forward at {}); return one for each, "
+             "undefined ones "
              "for zero",
              type.name, results.size(), int{c.node.inputs}, to_string(c.node.site));
   for (int i = 0; i < c.node.inputs; ++i) {

@@ -5,13 +5,14 @@
 //       ctx.set("factor", factor);
 //       return x * factor;
 //     }
-//     static Tensors backward(FunctionContext& ctx, const Tensors& grads) { return {grads[0] * ctx.get<double>("factor")}; }
+//     static Tensors backward(FunctionContext& ctx, const Tensors& grads) { return {grads[0] *
+//     ctx.get<double>("factor")}; }
 //   };
 //   Tensor y = Scale::apply(x, 2.0);
 //
-// forward() runs with gradients off and returns a Tensor or Tensors. backward() gets one gradient per output and returns
-// one per Tensor argument of forward(), in order; a list of tensors counts as that many. An undefined gradient means zero.
-// If backward() is written in ops, gradients of gradients work; otherwise say
+// forward() runs with gradients off and returns a Tensor or Tensors. backward() gets one gradient per output and
+// returns one per Tensor argument of forward(), in order; a list of tensors counts as that many. An undefined gradient
+// means zero. If backward() is written in ops, gradients of gradients work; otherwise say
 //   static constexpr bool once_differentiable = true;
 #pragma once
 
@@ -120,8 +121,7 @@ struct Function {
   }
   // The same for functions whose first argument is something else; errors then name no line.
   template <class First, class... Args>
-    requires(!std::is_convertible_v<const First&, const Tensor&>)
-  static auto apply(const First& first, Args&&... rest) {
+  requires(!std::is_convertible_v<const First&, const Tensor&>) static auto apply(const First& first, Args&&... rest) {
     return run(Site{}, first, rest...);
   }
 

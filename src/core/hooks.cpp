@@ -29,8 +29,8 @@ Node* find_node(TensorImpl& t) {
 Node& node_for(const Tensor& t, const char* who, const Site& site) {
   DEFT_CHECK(t.defined(), ValueError, "{}: the tensor is undefined", who);
   Node* n = find_node(*t.impl());
-  DEFT_CHECK(n, GradError, "{}: the tensor {} does not require grad, so no gradient will come (at {})", who, describe(t.meta()),
-             to_string(site));
+  DEFT_CHECK(n, GradError, "{}: the tensor {} does not require grad, so no gradient will come (at {})", who,
+             describe(t.meta()), to_string(site));
   return *n;
 }
 

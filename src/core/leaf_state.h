@@ -16,6 +16,13 @@ struct LeafState {
   std::function<void()> on_death;  // tells retain_grad's hook that the tensor is gone
 };
 
+// Where the gradient of a tensor comes in: its grad_fn, or its accumulator if it is a leaf; no node if it needs none.
+struct GradSource {
+  NodePtr node;
+  uint32_t output_nr = 0;
+};
+GradSource grad_source(TensorImpl& t);
+
 LeafState& leaf_state(TensorImpl& t);  // made on first use
 void delete_leaf_state(LeafState* state) noexcept;
 extern const NodeType kAccumulateGrad;

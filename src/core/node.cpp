@@ -94,19 +94,19 @@ void Node::destroy() noexcept {
   draining = false;
 }
 
+GradSource grad_source(TensorImpl& t) {
+  if (!is_floating(t.meta.dtype) || !needs_grad(t)) return {};
+  if (t.grad_fn) return {NodePtr::share(t.grad_fn), t.output_nr};
+  return {NodePtr::share(&leaf_state(t).accumulator), 0};
+}
+
 void set_edge(Edge& edge, TensorImpl& t) {
   edge.dtype = t.meta.dtype;
   edge.device = t.meta.device;
   edge.sizes = t.meta.sizes;
-  if (!is_floating(t.meta.dtype) || !needs_grad(t)) return;
-  if (t.grad_fn) {
-    t.grad_fn->retain();
-    edge.node = t.grad_fn;
-    edge.output_nr = t.output_nr;
-  } else {
-    edge.node = &leaf_state(t).accumulator;
-    t.retain();
-  }
+  GradSource source = grad_source(t);
+  edge.node = source.node.detach();
+  edge.output_nr = source.output_nr;
 }
 
 void set_history(TensorImpl& t, const NodePtr& node, uint32_t output_nr) {

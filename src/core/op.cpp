@@ -226,8 +226,8 @@ void record(const OpDef& def, const Tensor* const* inputs, int count, const Tens
   Site user = effective_site(site);
   for (unsigned left = uses & 0xff; left; left &= left - 1) {
     int i = std::countr_zero(left);
-    if (inputs[i]->defined())
-      check_savable(*inputs[i]->impl(), info.name, user);
+    if (TensorImpl* t = inputs[i]->impl())
+      check_savable(*t, info.name, user);
     else
       uses &= static_cast<uint16_t>(~input(i));
   }

@@ -32,7 +32,7 @@ void for_shown(int64_t size, bool summarize, F&& f) {
 struct Printer {
   const Tensor& t;
   bool summarize = t.numel() > kSummarizeAbove;
-  bool whole = true;        // all shown values are whole numbers
+  bool whole = true;  // all shown values are whole numbers
   bool scientific = false;
   size_t width = 0;
 
@@ -94,7 +94,8 @@ struct Printer {
 
   void block(std::string& out, int dim, int64_t at) const {
     if (dim == t.dim() - 1) return row(out, at, dim);
-    std::string gap = "," + std::string(static_cast<size_t>(t.dim() - dim - 1), '\n') + std::string(static_cast<size_t>(dim) + 1, ' ');
+    std::string gap = "," + std::string(static_cast<size_t>(t.dim() - dim - 1), '\n') +
+                      std::string(static_cast<size_t>(dim) + 1, ' ');
     bool first = true;
     out += '[';
     for_shown(t.sizes()[dim], summarize, [&](int64_t i) {

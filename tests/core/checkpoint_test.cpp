@@ -27,7 +27,8 @@ struct Net {
   }
   Tensor stack(const Tensor& x, int depth, bool checkpointed) const {
     Tensors h = {x};
-    for (int i = 0; i < depth; ++i) h = checkpointed ? checkpoint([this](const Tensors& in) { return block(in); }, h) : block(h);
+    for (int i = 0; i < depth; ++i)
+      h = checkpointed ? checkpoint([this](const Tensors& in) { return block(in); }, h) : block(h);
     return h[0];
   }
   std::vector<std::vector<double>> gradients(const Tensor& loss, const Tensor& x) const {
@@ -211,7 +212,8 @@ TEST(Checkpoint, DifferentSecondRunIsAnError) {
     return Tensors{++calls == 1 ? h.exp() : h};
   };
   Tensor z = checkpoint(fewer, {x})[0].sum();
-  expect_error<GradError>([&] { z.backward(); }, "saved 1 tensors when it ran again in backward and 2 in the first run");
+  expect_error<GradError>([&] { z.backward(); },
+                          "saved 1 tensors when it ran again in backward and 2 in the first run");
   calls = 0;
   auto shorter = [&](const Tensors& in) { return Tensors{(++calls == 1 ? in[0] + 0 : in[0].narrow(0, 0, 2)).exp()}; };
   Tensor w = checkpoint(shorter, {x})[0].sum();

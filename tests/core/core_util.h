@@ -22,7 +22,9 @@
 
 namespace deft {
 
-inline std::vector<double> values(const Tensor& t) { return t.defined() ? t.to_vector<double>() : std::vector<double>{NAN}; }
+inline std::vector<double> values(const Tensor& t) {
+  return t.defined() ? t.to_vector<double>() : std::vector<double>{NAN};
+}
 #define EXPECT_VALUES(tensor, ...) EXPECT_EQ(values(tensor), (std::vector<double>{__VA_ARGS__}))
 
 // Distinct values of both signs, the same in every run.
@@ -40,14 +42,16 @@ inline Tensor sample(IntList sizes, uint64_t seed = 1, TensorOptions options = {
 inline Tensor leaf(IntList sizes, uint64_t seed = 1) { return sample(sizes, seed, with_grad(DType::f64)); }
 
 // Equal up to the rounding of a few operations.
-inline void expect_close(const Tensor& a, const Tensor& b, const std::string& what = "", double tolerance = 64 * 0x1p-52) {
+inline void expect_close(const Tensor& a, const Tensor& b, const std::string& what = "",
+                         double tolerance = 64 * 0x1p-52) {
   ASSERT_EQ(a.defined(), b.defined()) << what;
   if (!a.defined()) return;
   ASSERT_EQ(a.sizes(), b.sizes()) << what;
   std::vector<double> x = values(a), y = values(b);
   for (size_t i = 0; i < x.size(); ++i) {
     double error = std::abs(x[i] - y[i]);
-    if (!(error <= tolerance * (1 + std::abs(y[i])))) ADD_FAILURE() << what << " at " << i << ": " << x[i] << " and " << y[i];
+    if (!(error <= tolerance * (1 + std::abs(y[i]))))
+      ADD_FAILURE() << what << " at " << i << ": " << x[i] << " and " << y[i];
   }
 }
 

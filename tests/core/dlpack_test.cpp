@@ -47,7 +47,8 @@ TEST(DLPack, DeleterIsCalledOnceAfterTheLastUse) {
   float data[6] = {0, 1, 2, 3, 4, 5};
   int64_t shape[2] = {2, 2};
   int64_t strides[2] = {2, 1};
-  DeftDLManagedTensor m{{data, {1, 0}, 2, {2, 32, 1}, shape, strides, 8}, nullptr, [](DeftDLManagedTensor*) { ++deleted; }};
+  DeftDLManagedTensor m{
+      {data, {1, 0}, 2, {2, 32, 1}, shape, strides, 8}, nullptr, [](DeftDLManagedTensor*) { ++deleted; }};
   {
     Tensor t = from_dlpack(&m), view;
     EXPECT_VALUES(t, 2, 3, 4, 5);

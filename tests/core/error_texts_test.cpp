@@ -6,9 +6,10 @@
 namespace deft {
 namespace {
 
+// clang-format off: sites are compared by line
 std::string at(int line) { return "error_texts_test.cpp:" + std::to_string(line); }
 #define LINE at(__LINE__)
-// Runs a statement on one line and checks the text; HERE inside the text is that line.
+// Runs a statement and checks the whole text of its error.
 #define EXPECT_TEXT(E, statement, ...) EXPECT_EQ(message_of<E>([&] { statement; }), __VA_ARGS__)
 
 TEST(ErrorText, WriteToASavedInput) {

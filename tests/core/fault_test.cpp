@@ -1,4 +1,5 @@
-// Running out of memory at every single allocation of a training step: a clean error, nothing leaked, the next call works.
+// Running out of memory at every single allocation of a training step: a clean error, nothing leaked, the next call
+// works.
 #include "core/checkpoint.h"
 #include "core/function.h"
 #include "core/hooks.h"
@@ -13,7 +14,7 @@ int fail_everywhere(F&& f) {
   f();  // caches and working memory are there
   Alive before;
   int failures = 0;
-  for (bool through = false; !through && failures < 10000; ) {
+  for (bool through = false; !through && failures < 10000;) {
     fail_allocation_after(failures);
     try {
       f();

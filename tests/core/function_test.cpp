@@ -70,7 +70,8 @@ TEST(CustomFunction, SavedInputIsCheckedForWrites) {
   Tensor a = leaf({3}), b = sample({3}, 2);
   Tensor y = Product::apply(a, b).sum();
   b.add_(1);
-  expect_error<InplaceError>([&] { y.backward(); }, "Product: input 1 [3] f64, saved for backward at function_test.cpp:");
+  expect_error<InplaceError>([&] { y.backward(); },
+                             "Product: input 1 [3] f64, saved for backward at function_test.cpp:");
   Tensor z = ScaledExp::apply(a, 1.0);
   no_grad([&] { z.add_(1); });
   expect_error<InplaceError>([&] { z.sum().backward(); }, "ScaledExp: output 0 [3] f64");
@@ -228,8 +229,10 @@ struct WrongShape : Function<WrongShape> {
 };
 TEST(CustomFunction, WrongGradientsNameTheFunction) {
   Tensor x = leaf({3});
-  expect_error<GradError>([&] { WrongCount::apply(x, x).sum().backward(); }, "WrongCount: backward() returned 1 gradients for 2");
-  expect_error<GradError>([&] { WrongShape::apply(x).sum().backward(); }, "WrongShape: its gradient for input 0 has shape [2], expected [3]");
+  expect_error<GradError>([&] { WrongCount::apply(x, x).sum().backward(); },
+                          "WrongCount: backward() returned 1 gradients for 2");
+  expect_error<GradError>([&] { WrongShape::apply(x).sum().backward(); },
+                          "WrongShape: its gradient for input 0 has shape [2], expected [3]");
 }
 
 struct Once : Function<Once> {

@@ -1,4 +1,5 @@
-// Hooks of tensors, leaves and nodes: when they run, in which order, what they may change, and that they keep nothing alive.
+// Hooks of tensors, leaves and nodes: when they run, in which order, what they may change, and that they keep nothing
+// alive.
 #include "core/hooks.h"
 
 #include "core_util.h"
@@ -57,8 +58,9 @@ TEST(TensorHook, OrderIsThatOfRegistrationAndRetainGradIsLast) {
     order += 'b';
     return g + 1;
   });
-  register_node_hook(h, [&](std::vector<Tensor>&) { order += 'c'; },
-                     [&](std::vector<Tensor>&, const std::vector<Tensor>&) { order += 'd'; });
+  register_node_hook(
+      h, [&](std::vector<Tensor>&) { order += 'c'; },
+      [&](std::vector<Tensor>&, const std::vector<Tensor>&) { order += 'd'; });
   h.sum().backward();
   EXPECT_EQ(order, "abcd");
   EXPECT_VALUES(h.grad(), 3);

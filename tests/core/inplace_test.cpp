@@ -148,23 +148,65 @@ Tensor with_rows(const Tensor& x, const Tensor& rows, int64_t from) {
 // Inputs: x [3, 4], w [4], s [].
 const std::vector<Pair>& pairs() {
   static const std::vector<Pair> all = {
-      {"mul_", [](const Inputs& i) { Tensor y = i[0].clone(); return y.mul_(i[1]); },
+      {"mul_",
+       [](const Inputs& i) {
+         Tensor y = i[0].clone();
+         return y.mul_(i[1]);
+       },
        [](const Inputs& i) { return i[0] * i[1]; }},
-      {"mul_ with itself", [](const Inputs& i) { Tensor y = i[0] * 2; return y.mul_(y); },
+      {"mul_ with itself",
+       [](const Inputs& i) {
+         Tensor y = i[0] * 2;
+         return y.mul_(y);
+       },
        [](const Inputs& i) { return (i[0] * 2) * (i[0] * 2); }},
-      {"div_ by itself plus w", [](const Inputs& i) { Tensor y = i[0].exp() * 1; return y.div_(y + i[1].exp()); },
+      {"div_ by itself plus w",
+       [](const Inputs& i) {
+         Tensor y = i[0].exp() * 1;
+         return y.div_(y + i[1].exp());
+       },
        [](const Inputs& i) { return i[0].exp() / (i[0].exp() + i[1].exp()); }},
-      {"add_ into a constant", [](const Inputs& i) { Tensor y = sample({3, 4}, 9); return y.add_(i[0]).mul_(i[1]); },
-       [](const Inputs& i) { return (sample({3, 4}, 9) + i[0]) * i[1]; }},
-      {"relu_", [](const Inputs& i) { Tensor y = i[0] * i[1]; return y.relu_(); },
+      {"add_ into a constant",
+       [](const Inputs& i) {
+         Tensor y = sample({3, 4}, 9);
+         return y.add_(i[0]).mul_(i[1]);
+       },
+       [](const Inputs& i) {
+         return (sample({3, 4}, 9) + i[0]) * i[1];
+       }},
+      {"relu_",
+       [](const Inputs& i) {
+         Tensor y = i[0] * i[1];
+         return y.relu_();
+       },
        [](const Inputs& i) { return (i[0] * i[1]).relu(); }},
-      {"add_ then tanh_", [](const Inputs& i) { Tensor y = i[0] * 1; return y.add_(i[1]).tanh_(); },
+      {"add_ then tanh_",
+       [](const Inputs& i) {
+         Tensor y = i[0] * 1;
+         return y.add_(i[1]).tanh_();
+       },
        [](const Inputs& i) { return (i[0] + i[1]).tanh(); }},
-      {"row mul_", [](const Inputs& i) { Tensor y = i[0].clone(); y[0].mul_(i[1]); return y; },
-       [](const Inputs& i) { return with_rows(i[0], (i[0][0] * i[1]).view({1, 4}), 0); }},
-      {"row copy_", [](const Inputs& i) { Tensor y = i[0].clone(); y[1].copy_(i[1]); return y * y; },
-       [](const Inputs& i) { Tensor y = with_rows(i[0], i[1].view({1, 4}), 1); return y * y; }},
-      {"rows into a constant", [](const Inputs& i) {
+      {"row mul_",
+       [](const Inputs& i) {
+         Tensor y = i[0].clone();
+         y[0].mul_(i[1]);
+         return y;
+       },
+       [](const Inputs& i) {
+         return with_rows(i[0], (i[0][0] * i[1]).view({1, 4}), 0);
+       }},
+      {"row copy_",
+       [](const Inputs& i) {
+         Tensor y = i[0].clone();
+         y[1].copy_(i[1]);
+         return y * y;
+       },
+       [](const Inputs& i) {
+         Tensor y = with_rows(i[0], i[1].view({1, 4}), 1);
+         return y * y;
+       }},
+      {"rows into a constant",
+       [](const Inputs& i) {
          Tensor y = zeros({3, 4}, DType::f64);
          y[0].copy_(i[1]);
          y[2].copy_(i[0][1] * i[1]);
@@ -174,7 +216,8 @@ const std::vector<Pair>& pairs() {
          Tensor y = with_rows(zeros({3, 4}, DType::f64), i[1].view({1, 4}), 0);
          return with_rows(y, (i[0][1] * i[1]).view({1, 4}), 2).exp();
        }},
-      {"old view after a write to it", [](const Inputs& i) {
+      {"old view after a write to it",
+       [](const Inputs& i) {
          Tensor y = i[0].clone(), v = y[1];
          v.add_(i[1]);
          return y * v;
@@ -183,7 +226,8 @@ const std::vector<Pair>& pairs() {
          Tensor y = with_rows(i[0], (i[0][1] + i[1]).view({1, 4}), 1);
          return y * y[1];
        }},
-      {"old view after a write to the base", [](const Inputs& i) {
+      {"old view after a write to the base",
+       [](const Inputs& i) {
          Tensor y = i[0].clone(), v = y.view({12}).narrow(0, 2, 5);
          y.mul_(i[1]);
          return v * v;
@@ -192,13 +236,17 @@ const std::vector<Pair>& pairs() {
          Tensor v = (i[0] * i[1]).view({12}).narrow(0, 2, 5);
          return v * v;
        }},
-      {"old view of a base that had no history", [](const Inputs& i) {
+      {"old view of a base that had no history",
+       [](const Inputs& i) {
          Tensor y = sample({3, 4}, 4), v = y[2];
          y.mul_(i[1]);
          return v.exp();
        },
-       [](const Inputs& i) { return (sample({3, 4}, 4) * i[1])[2].exp(); }},
-      {"two overlapping views, one after the other", [](const Inputs& i) {
+       [](const Inputs& i) {
+         return (sample({3, 4}, 4) * i[1])[2].exp();
+       }},
+      {"two overlapping views, one after the other",
+       [](const Inputs& i) {
          Tensor y = i[0].clone(), a = y.narrow(0, 0, 2), b = y.narrow(0, 1, 2);
          a.mul_(i[1]);
          b.add_(i[1]);
@@ -211,7 +259,8 @@ const std::vector<Pair>& pairs() {
          y = with_rows(y, y.narrow(0, 0, 2) * i[1], 0);
          return y * y[1];
        }},
-      {"a view added to an overlapping one", [](const Inputs& i) {
+      {"a view added to an overlapping one",
+       [](const Inputs& i) {
          Tensor y = i[0] * 1, a = y.narrow(0, 0, 2), b = y.narrow(0, 1, 2);
          b.mul_(a);
          return y.exp();
@@ -220,7 +269,8 @@ const std::vector<Pair>& pairs() {
          Tensor b = i[0].narrow(0, 1, 2) * i[0].narrow(0, 0, 2);
          return with_rows(i[0], b, 1).exp();
        }},
-      {"row copied from another row", [](const Inputs& i) {
+      {"row copied from another row",
+       [](const Inputs& i) {
          Tensor y = i[0] * i[1];
          y[0].copy_(y[2]);
          return y * y;
@@ -230,7 +280,8 @@ const std::vector<Pair>& pairs() {
          y = with_rows(y, y[2].view({1, 4}), 0);
          return y * y;
        }},
-      {"transposed view of a view", [](const Inputs& i) {
+      {"transposed view of a view",
+       [](const Inputs& i) {
          Tensor y = i[0] * 1;
          y.t().narrow(0, 1, 2).t().tanh_();
          return y * i[1];
@@ -239,7 +290,8 @@ const std::vector<Pair>& pairs() {
          Tensor y = as_strided_scatter(i[0], i[0].narrow(1, 1, 2).tanh(), {3, 2}, {4, 1}, 1);
          return y * i[1];
        }},
-      {"diagonal", [](const Inputs& i) {
+      {"diagonal",
+       [](const Inputs& i) {
          Tensor y = i[0] * i[1];
          y.diagonal().mul_(i[2]);
          return y.tanh();
@@ -248,7 +300,8 @@ const std::vector<Pair>& pairs() {
          Tensor y = i[0] * i[1];
          return as_strided_scatter(y, y.diagonal() * i[2], {3}, {5}, 0).tanh();
        }},
-      {"scalar broadcast into columns", [](const Inputs& i) {
+      {"scalar broadcast into columns",
+       [](const Inputs& i) {
          Tensor y = i[0] * i[1];
          y.narrow(1, 0, 2).mul_(i[2]);
          return y;
@@ -257,7 +310,8 @@ const std::vector<Pair>& pairs() {
          Tensor y = i[0] * i[1];
          return as_strided_scatter(y, y.narrow(1, 0, 2) * i[2], {3, 2}, {4, 1}, 0);
        }},
-      {"fill_ of a row", [](const Inputs& i) {
+      {"fill_ of a row",
+       [](const Inputs& i) {
          Tensor y = i[0] * i[1];
          y[1].fill_(2);
          return y * i[0];
@@ -266,26 +320,33 @@ const std::vector<Pair>& pairs() {
          Tensor y = with_rows(i[0] * i[1], full({1, 4}, 2, DType::f64), 1);
          return y * i[0];
        }},
-      {"zero_ and start again", [](const Inputs& i) {
+      {"zero_ and start again",
+       [](const Inputs& i) {
          Tensor y = i[0] * i[1];
          y.zero_();
          return y.add_(i[1]).mul_(i[2]);
        },
-       [](const Inputs& i) { return (zeros({3, 4}, DType::f64) + i[1]) * i[2]; }},
-      {"write through an expanded read", [](const Inputs& i) {
+       [](const Inputs& i) {
+         return (zeros({3, 4}, DType::f64) + i[1]) * i[2];
+       }},
+      {"write through an expanded read",
+       [](const Inputs& i) {
          Tensor y = i[0] * 1;
          y.add_(y[0].expand({3, 4}));
          return y.exp();
        },
        [](const Inputs& i) { return (i[0] + i[0][0]).exp(); }},
-      {"the same view written twice", [](const Inputs& i) {
+      {"the same view written twice",
+       [](const Inputs& i) {
          Tensor y = i[0] * 1, v = y[0];
          v.mul_(i[1]);
          v.mul_(i[1]);
          v.add_(v);
          return y;
        },
-       [](const Inputs& i) { return with_rows(i[0], (i[0][0] * i[1] * i[1] * 2).view({1, 4}), 0); }},
+       [](const Inputs& i) {
+         return with_rows(i[0], (i[0][0] * i[1] * i[1] * 2).view({1, 4}), 0);
+       }},
   };
   return all;
 }
@@ -319,7 +380,9 @@ TEST(Gradients, EqualToOutOfPlace) {
     expect_close(a.value, b.value, "value");
     for (size_t i = 0; i < 3; ++i) {
       // A gradient that is zero may be missing on one side.
-      auto or_zero = [&](const Tensor& g) { return g.defined() ? g : zeros(i == 0 ? Shape{3, 4} : i == 1 ? Shape{4} : Shape{}, DType::f64); };
+      auto or_zero = [&](const Tensor& g) {
+        return g.defined() ? g : zeros(i == 0 ? Shape{3, 4} : i == 1 ? Shape{4} : Shape{}, DType::f64);
+      };
       expect_close(or_zero(a.first[i]), or_zero(b.first[i]), "gradient " + std::to_string(i));
       if (a.second.empty() || b.second.empty()) continue;
       expect_close(or_zero(a.second[i]), or_zero(b.second[i]), "second gradient " + std::to_string(i));

@@ -1,4 +1,5 @@
-// Every cell of the table of switches: records, versions and views, usable later. The fourth row (module.eval()) is nn's.
+// Every cell of the table of switches: records, versions and views, usable later. The fourth row (module.eval()) is
+// nn's.
 #include "core_util.h"
 
 namespace deft {
