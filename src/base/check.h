@@ -16,18 +16,18 @@ template <class E, class... Args>
 
 }  // namespace deft::detail
 
-#define DEFT_CHECK(condition, ErrorType, ...)                            \
-  do {                                                                   \
-    if (!(condition)) [[unlikely]]                                       \
-      ::deft::detail::fail<::deft::ErrorType>(__VA_ARGS__);              \
+#define DEFT_CHECK(condition, ErrorType, ...)               \
+  do {                                                      \
+    if (!(condition)) [[unlikely]]                          \
+      ::deft::detail::fail<::deft::ErrorType>(__VA_ARGS__); \
   } while (0)
 
 #define DEFT_FAIL(ErrorType, ...) ::deft::detail::fail<::deft::ErrorType>(__VA_ARGS__)
 
-#define DEFT_ASSERT(condition)                                           \
-  do {                                                                   \
-    if (!(condition)) [[unlikely]]                                       \
-      ::deft::detail::fail_internal(#condition, __FILE__, __LINE__);     \
+#define DEFT_ASSERT(condition)                                       \
+  do {                                                               \
+    if (!(condition)) [[unlikely]]                                   \
+      ::deft::detail::fail_internal(#condition, __FILE__, __LINE__); \
   } while (0)
 
 #ifdef NDEBUG

@@ -19,11 +19,11 @@
 
 namespace deft::math {
 
-#define DEFT_MATH_STD1(name)                              \
-  DEFT_HD float name(float x) { return std::name(x); }    \
+#define DEFT_MATH_STD1(name)                           \
+  DEFT_HD float name(float x) { return std::name(x); } \
   DEFT_HD double name(double x) { return std::name(x); }
-#define DEFT_MATH_STD2(name)                                               \
-  DEFT_HD float name(float x, float y) { return std::name(x, y); }         \
+#define DEFT_MATH_STD2(name)                                       \
+  DEFT_HD float name(float x, float y) { return std::name(x, y); } \
   DEFT_HD double name(double x, double y) { return std::name(x, y); }
 
 DEFT_MATH_STD1(exp)
@@ -114,10 +114,7 @@ DEFT_HD bool isfinite(T x) {
 }
 
 template <class T>
-  requires std::is_arithmetic_v<T>
-DEFT_HD T select(bool condition, T a, T b) {
-  return condition ? a : b;
-}
+requires std::is_arithmetic_v<T> DEFT_HD T select(bool condition, T a, T b) { return condition ? a : b; }
 
 // ---- Integers and bool. Overflow wraps; division by zero gives zero instead of a trap.
 template <std::integral T>

@@ -11,7 +11,8 @@ Tensor ones_like(const Tensor& x, Site site);
 Tensor sum_to_size(const Tensor& x, IntList sizes, Site site);
 Tensor as_strided(const Tensor& x, IntList sizes, IntList strides, int64_t offset, Site site);
 // `base` with the elements of the strided region replaced by `source`.
-Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList sizes, IntList strides, int64_t offset, Site site);
+Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList sizes, IntList strides, int64_t offset,
+                          Site site);
 bool has_nan(const Tensor& x);
 
 }  // namespace deft

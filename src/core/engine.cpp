@@ -24,7 +24,8 @@ struct Task {
   Tensor first;          // gradient of output 0
   std::unique_ptr<std::vector<Tensor>> rest;
   Tensor& grad(uint32_t i) {
-    if (i == 0) [[likely]] return first;
+    if (i == 0) [[likely]]
+      return first;
     if (!rest) rest = std::make_unique<std::vector<Tensor>>();
     if (rest->size() < i) rest->resize(i);
     return (*rest)[i - 1];
@@ -137,9 +138,11 @@ void accumulate_into_leaf(TensorImpl& leaf, Tensor&& g, bool create_graph, const
 
 // Brings a formula's result to the input's shape and type, or explains what is wrong with it.
 void fit_gradient(Tensor& g, const Edge& edge, const Node& node, int index) {
-  if (g.sizes() == edge.sizes && g.dtype() == edge.dtype) [[likely]] return;
-  DEFT_CHECK(is_floating(g.dtype()), GradError, "{}: its gradient for input {} is {}, expected a floating type like the input's {}",
-             node.type->name, index, name_of(g.dtype()), name_of(edge.dtype));
+  if (g.sizes() == edge.sizes && g.dtype() == edge.dtype) [[likely]]
+    return;
+  DEFT_CHECK(is_floating(g.dtype()), GradError,
+             "{}: its gradient for input {} is {}, expected a floating type like the input's {}", node.type->name,
+             index, name_of(g.dtype()), name_of(edge.dtype));
   if (!(g.sizes() == edge.sizes)) {
     const Shape& have = g.sizes();
     const Shape& want = edge.sizes;
@@ -148,16 +151,16 @@ void fit_gradient(Tensor& g, const Edge& edge, const Node& node, int index) {
       int64_t h = have[have.size() - i], w = want[want.size() - i];
       fits = h == w || w == 1;
     }
-    DEFT_CHECK(fits, GradError, "{}: its gradient for input {} has shape {}, expected {} (forward at {})", node.type->name, index,
-               to_string(have), to_string(want), to_string(node.site));
+    DEFT_CHECK(fits, GradError, "{}: its gradient for input {} has shape {}, expected {} (forward at {})",
+               node.type->name, index, to_string(have), to_string(want), to_string(node.site));
     g = sum_to_size(g, edge.sizes, node.site);
   }
   if (g.dtype() != edge.dtype) g = g.to(edge.dtype, node.site);
 }
 
 void check_anomaly(const Tensor& g, const Node& node, int index) {
-  DEFT_CHECK(!has_nan(g), GradError, "{}: its gradient for input {} holds NaN; its forward pass was at {}", node.type->name, index,
-             to_string(node.site));
+  DEFT_CHECK(!has_nan(g), GradError, "{}: its gradient for input {} holds NaN; its forward pass was at {}",
+             node.type->name, index, to_string(node.site));
 }
 
 struct Engine {
@@ -199,7 +202,8 @@ struct Engine {
 
   static void check_hook_result(const Tensor& changed, const Tensor& g, const Node& n) {
     Site where = n.has(kNodeIsLeaf) ? Site{} : n.site;
-    DEFT_CHECK(changed.defined() && changed.sizes() == g.sizes() && changed.dtype() == g.dtype() && changed.device() == g.device(),
+    DEFT_CHECK(changed.defined() && changed.sizes() == g.sizes() && changed.dtype() == g.dtype() &&
+                   changed.device() == g.device(),
                GradError, "{}: a hook returned a gradient {}, expected {}{}", n.type->name,
                changed.defined() ? describe(changed.meta()) : "(undefined)", describe(g.meta()),
                n.has(kNodeIsLeaf) ? std::string(" like the leaf's") : " (forward at " + to_string(where) + ")");
@@ -261,7 +265,8 @@ struct Engine {
       Tensor g = std::move(grad_inputs[i]);
       if (!edge.node || !g.defined() || !leads_on(edge.node)) continue;
       fit_gradient(g, edge, n, i);
-      if (anomaly) [[unlikely]] check_anomaly(g, n, i);
+      if (anomaly) [[unlikely]]
+        check_anomaly(g, n, i);
       push(edge.node, edge.output_nr, std::move(g), n.site);
     }
     if (!keep_graph) n.release_saved();
@@ -270,7 +275,8 @@ struct Engine {
   void call_formula(Node& n, Tensor* grad_inputs, const Tensor* grad_outputs) {
     // Nodes that had nothing to free may run again, as in PyTorch.
     DEFT_CHECK(!n.has(kNodeReleased) || (n.saved == 0 && !n.type->destroy_payload), GradError,
-               "{}: its saved tensors were freed by an earlier backward (forward at {}); pass retain_graph = true to that one, "
+               "{}: its saved tensors were freed by an earlier backward (forward at {}); pass retain_graph = true to "
+               "that one, "
                "or run the forward pass again",
                n.type->name, to_string(n.site));
     if (n.outputs == 1 && !grad_outputs[0].defined()) return;
@@ -289,8 +295,8 @@ struct Engine {
     std::vector<Tensor> ins(grad_inputs, grad_inputs + n.inputs);
     for (auto& h : hooks)
       if (h.post) h.post(ins, outs);
-    DEFT_CHECK(ins.size() == n.inputs, GradError, "{}: a node hook changed the number of gradients from {} to {}", n.type->name,
-               int{n.inputs}, ins.size());
+    DEFT_CHECK(ins.size() == n.inputs, GradError, "{}: a node hook changed the number of gradients from {} to {}",
+               n.type->name, int{n.inputs}, ins.size());
     std::copy(ins.begin(), ins.end(), grad_inputs);
   }
 
@@ -304,15 +310,17 @@ GradSource root_source(const Tensor& root, const char* who, const Site& site) {
   DEFT_CHECK(root.defined(), ValueError, "{}: a root is an undefined tensor", who);
   GradSource source = grad_source(*root.impl());
   if (!source.node) {
-    DEFT_CHECK(is_floating(root.dtype()), GradError, "{}: the tensor {} has no graph: only floating tensors have gradients (called at {})",
-               who, describe(root.meta()), to_string(site));
+    DEFT_CHECK(is_floating(root.dtype()), GradError,
+               "{}: the tensor {} has no graph: only floating tensors have gradients (called at {})", who,
+               describe(root.meta()), to_string(site));
     DEFT_FAIL(GradError, "{}: the tensor {} has no graph: {} (called at {})", who, describe(root.meta()),
               describe_missing_graph(*root.impl()), to_string(site));
   }
   return source;
 }
 
-Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size_t i, const char* who, const Site& site) {
+Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size_t i, const char* who,
+                     const Site& site) {
   if (i < gradients.size() && gradients[i].defined()) {
     const Tensor& g = gradients[i];
     DEFT_CHECK(g.sizes() == root.sizes(), ShapeError, "{}: the gradient given has shape {}, the tensor has {}", who,
@@ -341,8 +349,8 @@ void find_wanted(Engine& engine, std::span<const GradSource> roots) {
     int next;
   };
   std::vector<Frame> stack;
-  // Depth first, one root after the other, so that a node seen before is a node done; a node is wanted if it is a target
-  // or one of its inputs is wanted.
+  // Depth first, one root after the other, so that a node seen before is a node done; a node is wanted if it is a
+  // target or one of its inputs is wanted.
   for (const GradSource& r : roots) {
     if (seen.insert(r.node.get()).second) stack.push_back({r.node.get(), 0});
     while (!stack.empty()) {
@@ -397,8 +405,12 @@ bool in_backward() { return backward_depth > 0; }
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, BackwardOptions options, Site site) {
   RunLease lease;
-  Engine engine{*lease.run, options.create_graph, options.retain_graph || options.create_graph,
-                (context().bits & kAnomaly) != 0, {}, {}};
+  Engine engine{*lease.run,
+                options.create_graph,
+                options.retain_graph || options.create_graph,
+                (context().bits & kAnomaly) != 0,
+                {},
+                {}};
   run_engine(roots, gradients, engine, "backward", site);
 }
 
@@ -406,14 +418,19 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                          const std::vector<Tensor>& gradients, GradOptions options, Site site) {
   std::vector<Tensor> results(inputs.size());
   RunLease lease;
-  Engine engine{*lease.run, options.create_graph, options.retain_graph || options.create_graph,
-                (context().bits & kAnomaly) != 0, {}, {}};
+  Engine engine{*lease.run,
+                options.create_graph,
+                options.retain_graph || options.create_graph,
+                (context().bits & kAnomaly) != 0,
+                {},
+                {}};
   std::vector<GradSource> sources;  // keeps the nodes alive
   for (size_t i = 0; i < inputs.size(); ++i) {
     DEFT_CHECK(inputs[i].defined(), ValueError, "grad: input {} is an undefined tensor", i);
     sources.push_back(grad_source(*inputs[i].impl()));
     const GradSource& s = sources.back();
-    DEFT_CHECK(s.node, GradError, "grad: input {} {} does not require grad; call requires_grad_() on it before the forward pass", i,
+    DEFT_CHECK(s.node, GradError,
+               "grad: input {} {} does not require grad; call requires_grad_() on it before the forward pass", i,
                describe(inputs[i].meta()));
     engine.captures.push_back({s.node.get(), s.output_nr, &results[i]});
   }

@@ -11,8 +11,8 @@ namespace deft {
 // Adds d(sum of roots . gradients)/d(leaf) to .grad of every leaf. Undefined gradients mean ones (scalar roots only).
 void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients = {}, BackwardOptions options = {},
               Site site = Site::current());
-inline void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {}, BackwardOptions options = {},
-                     Site site = Site::current()) {
+inline void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
+                     BackwardOptions options = {}, Site site = Site::current()) {
   backward(std::span<const Tensor>(roots), std::span<const Tensor>(gradients), options, site);
 }
 
@@ -24,7 +24,8 @@ struct GradOptions {
   bool allow_unused = false;
 };
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                         const std::vector<Tensor>& gradients = {}, GradOptions options = {}, Site site = Site::current());
+                         const std::vector<Tensor>& gradients = {}, GradOptions options = {},
+                         Site site = Site::current());
 
 // True while this thread runs a backward pass.
 bool in_backward();

@@ -23,7 +23,8 @@ std::atomic<uint32_t> current_step{0}, oldest_step{0};
 
 GraphStats graph_stats() {
   GraphStats s;
-  uint64_t freed = nodes_freed.load(std::memory_order_acquire);  // before `made`, so that the difference is never negative
+  uint64_t freed =
+      nodes_freed.load(std::memory_order_acquire);  // before `made`, so that the difference is never negative
   s.live_nodes = static_cast<int64_t>(nodes_made.load(std::memory_order_relaxed) - freed);
   s.saved_bytes = saved_bytes.load(std::memory_order_relaxed);
   uint32_t now = current_step.load(std::memory_order_relaxed);

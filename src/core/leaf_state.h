@@ -10,9 +10,9 @@
 namespace deft {
 
 struct LeafState {
-  Node accumulator;             // edges to the leaf point here
-  TensorImpl* grad = nullptr;   // owned
-  SpinLock mutex;               // accumulation from several backward passes
+  Node accumulator;                // edges to the leaf point here
+  TensorImpl* grad = nullptr;      // owned
+  SpinLock mutex;                  // accumulation from several backward passes
   std::function<void()> on_death;  // tells retain_grad's hook that the tensor is gone
 };
 

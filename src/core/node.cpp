@@ -19,8 +19,8 @@ namespace deft {
 constexpr uint64_t kFirstNode = uint64_t{1} << 62;
 
 NodePtr make_node(const NodeType* type, int inputs, int outputs, int saved, size_t payload_bytes, const Site& site) {
-  size_t bytes = sizeof(Node) + static_cast<size_t>(inputs) * sizeof(Edge) + static_cast<size_t>(saved) * sizeof(SavedTensor) +
-                 payload_bytes;
+  size_t bytes = sizeof(Node) + static_cast<size_t>(inputs) * sizeof(Edge) +
+                 static_cast<size_t>(saved) * sizeof(SavedTensor) + payload_bytes;
   auto* n = new (allocate_small(bytes)) Node;
   n->inputs = static_cast<uint16_t>(inputs);
   n->outputs = static_cast<uint8_t>(outputs);
@@ -178,7 +178,8 @@ void refresh_view(TensorImpl& t) {
   bool constant = t.view_origin == ViewOrigin::no_grad || t.view_origin == ViewOrigin::inference ||
                   t.view_origin == ViewOrigin::custom_function;
   bool recorded_since = static_cast<int32_t>(base.view_version.load(std::memory_order_relaxed) - made) > 0;
-  if (constant || !recorded_since || !base.has(kRequiresGrad) || !base.grad_fn) return publish();  // its own history holds
+  if (constant || !recorded_since || !base.has(kRequiresGrad) || !base.grad_fn)
+    return publish();  // its own history holds
   NodePtr node = make_node(&kRegionRead, 1, 1, 0, sizeof(Region), effective_site(t.site));
   set_edge(node->edges()[0], base);
   new (node->payload()) Region(region_of(t));
@@ -193,7 +194,8 @@ void rebase_history(TensorImpl& t, const NodePtr& node, uint32_t output_nr) {
     NodePtr before = NodePtr::share(t.grad_fn);
     uint32_t before_nr = t.output_nr;
     set_history(t, node, output_nr);
-    if (before && before->hooks) [[unlikely]] move_retain_hooks(*before, before_nr, t);
+    if (before && before->hooks) [[unlikely]]
+      move_retain_hooks(*before, before_nr, t);
     return;
   }
   TensorImpl& base = *t.base;
@@ -219,38 +221,45 @@ void rebase_history(TensorImpl& t, const NodePtr& node, uint32_t output_nr) {
 void check_inplace(TensorImpl& t, bool recorded, const char* op, const Site& site) {
   const ExecContext& ctx = context();
   if (t.has(kInferenceTensor)) {
-    DEFT_CHECK(ctx.bits & kInference, InferenceError,
-               "{}: a tensor {} made inside inference_mode cannot be written in place outside of it (at {}); clone() it first",
-               op, describe(t), to_string(site));
+    DEFT_CHECK(
+        ctx.bits & kInference, InferenceError,
+        "{}: a tensor {} made inside inference_mode cannot be written in place outside of it (at {}); clone() it first",
+        op, describe(t), to_string(site));
     return;
   }
-  DEFT_CHECK(!t.meta.overlaps_itself(), InplaceError,
-             "{}: a tensor {} whose elements share memory (an expanded view) cannot be written in place; clone() it first", op,
-             describe(t));
+  DEFT_CHECK(
+      !t.meta.overlaps_itself(), InplaceError,
+      "{}: a tensor {} whose elements share memory (an expanded view) cannot be written in place; clone() it first", op,
+      describe(t));
   if (ctx.bits & (kGradOff | kInference)) return;
   bool leaf_with_grad = t.has(kRequiresGrad) && !t.grad_fn;
   DEFT_CHECK(!leaf_with_grad, InplaceError,
-             "{}: a leaf {} that requires grad is written in place at {}; do it inside a NoGradGuard, or on a clone()", op,
-             describe(t), to_string(site));
+             "{}: a leaf {} that requires grad is written in place at {}; do it inside a NoGradGuard, or on a clone()",
+             op, describe(t), to_string(site));
   if (!t.base) return;
   bool tracks = recorded || t.base->has(kRequiresGrad);
   if (!tracks) return;
-  DEFT_CHECK(!(t.base->has(kRequiresGrad) && !t.base->grad_fn), InplaceError,
-             "{}: a view (made at {}) of a leaf that requires grad is written in place at {}; do it inside a NoGradGuard, or "
-             "on a clone()",
-             op, to_string(t.site), to_string(site));
-  DEFT_CHECK(t.view_origin != ViewOrigin::no_grad, InplaceError,
-             "{}: a view made at {} under no_grad is written at {} with gradients on; make the view and the write in the same "
-             "mode",
-             op, to_string(t.site), to_string(site));
-  DEFT_CHECK(t.view_origin != ViewOrigin::inference, InplaceError,
-             "{}: a view made at {} inside inference_mode is written at {} with gradients on; make the view outside of it", op,
-             to_string(t.site), to_string(site));
-  DEFT_CHECK(t.view_origin != ViewOrigin::custom_function, InplaceError,
-             "{}: a view returned by a custom function at {} is written in place at {} with gradients on; clone() it first", op,
-             to_string(t.site), to_string(site));
+  DEFT_CHECK(
+      !(t.base->has(kRequiresGrad) && !t.base->grad_fn), InplaceError,
+      "{}: a view (made at {}) of a leaf that requires grad is written in place at {}; do it inside a NoGradGuard, or "
+      "on a clone()",
+      op, to_string(t.site), to_string(site));
+  DEFT_CHECK(
+      t.view_origin != ViewOrigin::no_grad, InplaceError,
+      "{}: a view made at {} under no_grad is written at {} with gradients on; make the view and the write in the same "
+      "mode",
+      op, to_string(t.site), to_string(site));
+  DEFT_CHECK(
+      t.view_origin != ViewOrigin::inference, InplaceError,
+      "{}: a view made at {} inside inference_mode is written at {} with gradients on; make the view outside of it", op,
+      to_string(t.site), to_string(site));
+  DEFT_CHECK(
+      t.view_origin != ViewOrigin::custom_function, InplaceError,
+      "{}: a view returned by a custom function at {} is written in place at {} with gradients on; clone() it first",
+      op, to_string(t.site), to_string(site));
   DEFT_CHECK(t.view_origin != ViewOrigin::multi_output, InplaceError,
-             "{}: one of several views made together at {} (split, chunk or unbind) is written in place at {} with gradients on; "
+             "{}: one of several views made together at {} (split, chunk or unbind) is written in place at {} with "
+             "gradients on; "
              "use narrow() or select(), or write out of place",
              op, to_string(t.site), to_string(site));
 }

@@ -46,7 +46,6 @@ struct SavedTensor {
 inline constexpr int kSavedElse = 255;
 static_assert(sizeof(SavedTensor) == 16);
 
-
 struct NodeHooks {
   // Gradient of one output, before the node runs; an undefined result leaves it as it is.
   struct OutputHook {
@@ -102,11 +101,13 @@ struct Node {
 
   // A leaf's accumulator lives as long as the leaf: references to it are references to the leaf.
   void retain() noexcept {
-    if (has(kNodeIsLeaf)) [[unlikely]] return owner->retain();
+    if (has(kNodeIsLeaf)) [[unlikely]]
+      return owner->retain();
     refs.fetch_add(1, std::memory_order_relaxed);
   }
   void release() noexcept {
-    if (has(kNodeIsLeaf)) [[unlikely]] return owner->release();
+    if (has(kNodeIsLeaf)) [[unlikely]]
+      return owner->release();
     if (refs.load(std::memory_order_acquire) == 1 || refs.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
   }
   // Saves `t` in slot `slot`.
@@ -132,7 +133,8 @@ void set_edge(Edge& edge, TensorImpl& t);
 // Brings a view's grad_fn up to date after its base was written in place.
 void refresh_view(TensorImpl& t);
 inline bool needs_grad(TensorImpl& t) {
-  if (t.base && t.view_version.load(std::memory_order_acquire) != t.storage->current_version()) [[unlikely]] refresh_view(t);
+  if (t.base && t.view_version.load(std::memory_order_acquire) != t.storage->current_version()) [[unlikely]]
+    refresh_view(t);
   return t.has(kRequiresGrad);
 }
 

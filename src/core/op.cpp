@@ -57,8 +57,8 @@ void check_inputs(const OpDef& def, const Tensor* const* inputs, int count) {
   const Meta& first = inputs[0]->meta();
   // A number on the left takes the type of what is on the right.
   DEFT_CHECK(first.wrapped_number || def.info.dtypes.contains(first.dtype), DTypeError,
-             "{}: does not take {}; found an input {}, convert it with to()",
-             def.info.name, name_of(first.dtype), describe(first));
+             "{}: does not take {}; found an input {}, convert it with to()", def.info.name, name_of(first.dtype),
+             describe(first));
   for (int i = 1; i < count; ++i) {
     if (!inputs[i]->defined()) continue;
     const Meta& other = inputs[i]->meta();
@@ -75,20 +75,23 @@ KernelFn find_kernel(const OpDef& def, Device device) {
   return kernel;
 }
 
-void check_finite_results(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const Site& site) {
+void check_finite_results(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs,
+                          const Site& site) {
   if (in_backward()) return;  // the engine checks gradients and names the op they belong to
   for (int o = 0; o < def.info.outputs; ++o) {
     if (!outputs[o].defined() || !is_floating(outputs[o].dtype()) || !has_nan(outputs[o])) continue;
     for (int i = 0; i < count; ++i)
-      if (inputs[i]->defined() && is_floating(inputs[i]->dtype()) && has_nan(*inputs[i])) return;  // not this op's doing
-    DEFT_FAIL(GradError, "{}: made the first NaN in the forward pass at {} (result {}); check its inputs", def.info.name,
-              to_string(effective_site(site)), describe(outputs[o].meta()));
+      if (inputs[i]->defined() && is_floating(inputs[i]->dtype()) && has_nan(*inputs[i]))
+        return;  // not this op's doing
+    DEFT_FAIL(GradError, "{}: made the first NaN in the forward pass at {} (result {}); check its inputs",
+              def.info.name, to_string(effective_site(site)), describe(outputs[o].meta()));
   }
 }
 
 }  // namespace
 
-void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params, const Site& site) {
+void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
+              const Site& site) {
   Zone zone(def.info.name, site);
   check_inputs(def, inputs, count);
   Device device = count ? inputs[0]->device() : kCPU;
@@ -102,7 +105,8 @@ void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* 
   KernelCall call{def, inputs, count, outputs, params};
   find_kernel(def, device)(call);
   const ExecContext& ctx = context();
-  if (ctx.bits & kAnomaly) [[unlikely]] check_finite_results(def, inputs, count, outputs, site);
+  if (ctx.bits & kAnomaly) [[unlikely]]
+    check_finite_results(def, inputs, count, outputs, site);
   if (!(ctx.bits & (kGradOff | kInference))) return record(def, inputs, count, outputs, params, site, false);
   // Two stores, so that "no graph" can name the guard that is gone by then.
   for (int i = 0; i < def.info.outputs; ++i) {
@@ -139,8 +143,8 @@ void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, 
     OutputMetas out_metas;
     def.infer(metas.data, count, params, out_metas.data());
     DEFT_CHECK(out_metas[0].sizes == x.sizes(), ShapeError,
-               "{}: the result has shape {} and cannot be written in place into {}; use the out-of-place form", def.info.name,
-               to_string(out_metas[0].sizes), describe(x.meta()));
+               "{}: the result has shape {} and cannot be written in place into {}; use the out-of-place form",
+               def.info.name, to_string(out_metas[0].sizes), describe(x.meta()));
     auto kind = [](DType t) { return is_floating(t) ? 2 : is_integral(t) ? 1 : 0; };
     DEFT_CHECK(kind(out_metas[0].dtype) <= kind(x.dtype()), DTypeError,
                "{}: the result is {} and cannot be written in place into {}; use the out-of-place form", def.info.name,
@@ -155,11 +159,13 @@ void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, 
   uint16_t uses = 0;
   for (int i = 0; i < count; ++i) {
     kernel_inputs[i] = record_inputs[i] = inputs[i];
-    if (will_record && inputs[i]->defined() && needs_grad(*inputs[i]->impl())) uses |= def.info.uses[static_cast<size_t>(i)];
+    if (will_record && inputs[i]->defined() && needs_grad(*inputs[i]->impl()))
+      uses |= def.info.uses[static_cast<size_t>(i)];
   }
   for (int i = 0; i < count; ++i) {
     if (!inputs[i]->defined() || !inputs[i]->shares_storage_with(x)) continue;
-    bool same = inputs[i]->data_ptr() == x.data_ptr() && inputs[i]->sizes() == x.sizes() && inputs[i]->strides() == x.strides();
+    bool same =
+        inputs[i]->data_ptr() == x.data_ptr() && inputs[i]->sizes() == x.sizes() && inputs[i]->strides() == x.strides();
     bool saved = uses & input(i);
     if (same && !saved) continue;
     copies[i] = copy_with_history(*inputs[i], site);
@@ -200,10 +206,11 @@ Tensor dispatch_view(const OpDef& def, const Tensor& x, const ViewSpec& spec, co
 }
 
 void check_savable(const TensorImpl& t, const char* op, const Site& site) {
-  DEFT_CHECK(!t.has(kInferenceTensor), InferenceError,
-             "{}: a tensor {} made inside inference_mode cannot be saved for backward (forward at {}); clone() it outside "
-             "inference_mode, or make it under no_grad instead",
-             op, describe(t), to_string(site));
+  DEFT_CHECK(
+      !t.has(kInferenceTensor), InferenceError,
+      "{}: a tensor {} made inside inference_mode cannot be saved for backward (forward at {}); clone() it outside "
+      "inference_mode, or make it under no_grad instead",
+      op, describe(t), to_string(site));
 }
 
 void record(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const void* params,
@@ -259,7 +266,8 @@ std::string name_of_saved(const SavedTensor& slot, const SavedTensor& s) {
   Storage& bytes = *s.impl->storage;
   const char* writer = bytes.last_write_op.load(std::memory_order_relaxed);
   DEFT_FAIL(InplaceError,
-            "{}: {}, saved for backward at {}, was changed in place by {} at {} (saved version {}, now {}); clone() it before "
+            "{}: {}, saved for backward at {}, was changed in place by {} at {} (saved version {}, now {}); clone() it "
+            "before "
             "the write, or write out of place",
             node.type->name, name_of_saved(slot, s), to_string(node.site), writer ? writer : "a write",
             to_string(bytes.last_write_site.load(std::memory_order_relaxed)), s.version, bytes.current_version());
@@ -278,13 +286,15 @@ Tensor unpack(Node& node, bool is_output, int index) {
 
 Tensor unpack_saved(Node& node, int at) {
   DEFT_CHECK(!node.has(kNodeReleased), GradError,
-             "{}: its saved tensors were freed by an earlier backward (forward at {}); pass retain_graph = true to that one, or "
+             "{}: its saved tensors were freed by an earlier backward (forward at {}); pass retain_graph = true to "
+             "that one, or "
              "run the forward pass again",
              node.type->name, to_string(node.site));
   SavedTensor& slot = node.saved_tensors()[at];
   if (!slot.impl) return {};
   SavedTensor& s = slot.resolve();
-  if (s.version != s.impl->storage->current_version()) [[unlikely]] throw_saved_changed(node, slot, s);
+  if (s.version != s.impl->storage->current_version()) [[unlikely]]
+    throw_saved_changed(node, slot, s);
   bool connected = slot.is_output || slot.deferred;  // other inputs carry their history themselves
   if (!connected || (context().bits & kGradOff) || slot.index == kSavedElse || !is_floating(s.impl->meta.dtype))
     return Tensor(ImplPtr::share(s.impl));

@@ -13,7 +13,12 @@
 namespace deft {
 
 enum class Fusion : uint8_t { none, elementwise, row_reduce, contraction, view };
-enum class Autocast : uint8_t { none, low, fp32, promote };  // compute in low precision, in fp32, or in the widest input's type
+enum class Autocast : uint8_t {
+  none,
+  low,
+  fp32,
+  promote
+};  // compute in low precision, in fp32, or in the widest input's type
 enum class Cost : uint8_t { metadata, memory_bound, compute_bound };
 
 // Bits of OpInfo::uses.
@@ -111,7 +116,7 @@ struct ParamsOf {
   using type = NoParams;
 };
 template <class Op>
-  requires requires { typename Op::Params; }
+requires requires { typename Op::Params; }
 struct ParamsOf<Op> {
   using type = typename Op::Params;
 };
@@ -128,9 +133,8 @@ void infer_adapter(const Meta* const* in, int count, void* params, Meta* out) {
   if constexpr (Op::info.inputs == kListInput) {
     store_metas(out, Op::infer(std::span<const Meta* const>(in, static_cast<size_t>(count)), p));
   } else {
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      store_metas(out, Op::infer(*in[I]..., p));
-    }(std::make_index_sequence<static_cast<size_t>(Op::info.inputs)>());
+    [&]<size_t... I>(std::index_sequence<I...>) { store_metas(out, Op::infer(*in[I]..., p)); }
+    (std::make_index_sequence<static_cast<size_t>(Op::info.inputs)>());
   }
 }
 
@@ -150,7 +154,7 @@ constexpr OpDef make_op_def() {
   using Params = typename ParamsOf<Op>::type;
   static_assert(std::is_trivially_copyable_v<Params> && std::is_trivially_destructible_v<Params>,
                 "Params are copied as bytes into graph nodes and plans");
-  constexpr bool has_vjp = requires(VjpContext& c) { Op::vjp(c); };
+  constexpr bool has_vjp = requires(VjpContext & c) { Op::vjp(c); };
   constexpr bool has_no_grad = requires { Op::not_differentiable; };
   static_assert(has_vjp != has_no_grad, "an op has exactly one of vjp() and not_differentiable");
   OpDef def{.info = Op::info,
@@ -169,7 +173,8 @@ template <class Op>
 inline constexpr OpDef op_def = detail::make_op_def<Op>();
 
 // Runs an op: infer, allocate, kernel, record. `params` may be completed by infer().
-void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params, const Site& site);
+void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
+              const Site& site);
 // The same with output 0 written into inputs[0].
 void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, const Site& site);
 // A view of x: same storage, new sizes and strides, first element moved by `offset` elements.

@@ -12,8 +12,7 @@ class Scalar {
  public:
   Scalar(bool v) : kind_(DType::boolean), i_(v) {}
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  Scalar(T v) : kind_(DType::i64), i_(static_cast<int64_t>(v)) {}
+  requires(!std::same_as<T, bool>) Scalar(T v) : kind_(DType::i64), i_(static_cast<int64_t>(v)) {}
   template <std::floating_point T>
   Scalar(T v) : kind_(DType::f64), d_(static_cast<double>(v)) {}
   DType kind() const { return kind_; }  // boolean, i64 or f64

@@ -8,8 +8,8 @@
 namespace deft {
 
 Shape::Shape(IntList l) {
-  DEFT_CHECK(l.size() <= kMaxDims, ShapeError, "shape: a tensor has at most {} dimensions, found {}; merge some of them",
-             kMaxDims, l.size());
+  DEFT_CHECK(l.size() <= kMaxDims, ShapeError,
+             "shape: a tensor has at most {} dimensions, found {}; merge some of them", kMaxDims, l.size());
   n_ = static_cast<int32_t>(l.size());
   std::copy(l.begin(), l.end(), d_);
 }
@@ -50,7 +50,8 @@ int64_t checked_numel(const Shape& sizes, DType dtype) {
   }
   int64_t bytes;
   overflow |= __builtin_mul_overflow(nonzero, static_cast<int64_t>(size_of(dtype)), &bytes);
-  DEFT_CHECK(!overflow, ShapeError, "shape: a tensor of shape {} and type {} is larger than memory can be; use smaller sizes",
+  DEFT_CHECK(!overflow, ShapeError,
+             "shape: a tensor of shape {} and type {} is larger than memory can be; use smaller sizes",
              to_string(sizes), name_of(dtype));
   return n ? nonzero : 0;
 }
@@ -67,8 +68,8 @@ Shape contiguous_strides(const Shape& sizes) {
 
 Shape channels_last_strides(const Shape& sizes) {
   int rank = sizes.size();
-  DEFT_CHECK(rank >= 3 && rank <= 5, ShapeError, "channels_last: needs 3 to 5 dimensions (N, C, spatial...), found shape {}",
-             to_string(sizes));
+  DEFT_CHECK(rank >= 3 && rank <= 5, ShapeError,
+             "channels_last: needs 3 to 5 dimensions (N, C, spatial...), found shape {}", to_string(sizes));
   Shape s = sizes;
   s[1] = 1;
   int64_t step = std::max<int64_t>(sizes[1], 1);
@@ -95,8 +96,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
 
 int64_t normalize_dim(int64_t dim, int rank, const char* op) {
   int64_t n = std::max(rank, 1);
-  DEFT_CHECK(dim >= -n && dim < n, IndexError, "{}: dimension {} is out of range for a tensor of rank {}; use {} to {}", op,
-             dim, rank, -n, n - 1);
+  DEFT_CHECK(dim >= -n && dim < n, IndexError, "{}: dimension {} is out of range for a tensor of rank {}; use {} to {}",
+             op, dim, rank, -n, n - 1);
   return dim < 0 ? dim + n : dim;
 }
 
@@ -185,7 +186,8 @@ DType result_type(const Meta& a, const Meta& b) {
   const Meta& strong = wa > wb ? a : b;
   int ks = wa > wb ? ka : kb, kw = wa > wb ? kb : ka;
   if (ks >= kw) return strong.dtype;
-  // The weak one is of a higher kind: its kind's default type, as in PyTorch (f32 for a scalar, its own type for a 0-d tensor).
+  // The weak one is of a higher kind: its kind's default type, as in PyTorch (f32 for a scalar, its own type for a 0-d
+  // tensor).
   const Meta& weak = wa > wb ? b : a;
   if (!weak.wrapped_number) return weak.dtype;
   return kw == 2 ? DType::f32 : weak.dtype;

@@ -11,11 +11,16 @@
 
 namespace deft {
 
-int64_t Tensor::size(int64_t dim, Site) const { return sizes()[static_cast<int>(normalize_dim(dim, this->dim(), "size"))]; }
-int64_t Tensor::stride(int64_t dim) const { return strides()[static_cast<int>(normalize_dim(dim, this->dim(), "stride"))]; }
+int64_t Tensor::size(int64_t dim, Site) const {
+  return sizes()[static_cast<int>(normalize_dim(dim, this->dim(), "size"))];
+}
+int64_t Tensor::stride(int64_t dim) const {
+  return strides()[static_cast<int>(normalize_dim(dim, this->dim(), "stride"))];
+}
 
 int64_t Tensor::storage_offset() const {
-  return (static_cast<char*>(impl_->data) - static_cast<char*>(impl_->storage->data)) / static_cast<int64_t>(element_size());
+  return (static_cast<char*>(impl_->data) - static_cast<char*>(impl_->storage->data)) /
+         static_cast<int64_t>(element_size());
 }
 
 bool Tensor::is_contiguous(MemoryFormat format) const {
@@ -75,8 +80,8 @@ const Tensor& Tensor::requires_grad_(bool on, Site site) const {
     DEFT_CHECK(is_floating(dtype()), GradError, "requires_grad_: only floating tensors can require grad, found {}",
                describe(meta()));
     DEFT_CHECK(!is_inference(), InferenceError,
-               "requires_grad_: a tensor {} made inside inference_mode cannot require grad (at {}); clone() it outside", describe(meta()),
-               deft::to_string(site));
+               "requires_grad_: a tensor {} made inside inference_mode cannot require grad (at {}); clone() it outside",
+               describe(meta()), deft::to_string(site));
     impl_->flags |= kRequiresGrad;
     if (!impl_->grad_fn && memory_category() == MemoryCategory::other && !is_view())
       set_memory_category(MemoryCategory::parameter);
@@ -104,8 +109,8 @@ Tensor Tensor::grad() const {
 void Tensor::set_grad(const Tensor& g, Site site) const {
   if (g.defined()) {
     DEFT_CHECK(g.sizes() == sizes() && g.dtype() == dtype() && g.device() == device(), GradError,
-               "set_grad: the gradient is {}, the tensor is {} (at {}); they must match", describe(g.meta()), describe(meta()),
-               deft::to_string(site));
+               "set_grad: the gradient is {}, the tensor is {} (at {}); they must match", describe(g.meta()),
+               describe(meta()), deft::to_string(site));
     DEFT_CHECK(!g.is_inference() || is_inference(), InferenceError,
                "set_grad: a tensor made inside inference_mode cannot be a gradient; clone() it outside");
   }
@@ -138,7 +143,9 @@ void Tensor::zero_grad(bool set_to_none) const {
   set_grad(fresh);
 }
 
-void Tensor::backward(BackwardOptions options, Site site) const { deft::backward(std::span(this, 1), {}, options, site); }
+void Tensor::backward(BackwardOptions options, Site site) const {
+  deft::backward(std::span(this, 1), {}, options, site);
+}
 void Tensor::backward(const Tensor& gradient, BackwardOptions options, Site site) const {
   deft::backward(std::span(this, 1), std::span(&gradient, 1), options, site);
 }

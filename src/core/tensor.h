@@ -69,10 +69,11 @@ struct HookHandle {
 };
 
 // Elementwise ops of one tensor that also have a method and an in-place method. Their functions are in ops/unary.h.
-#define DEFT_UNARY_METHODS(X)                                                                                          \
-  X(abs) X(neg) X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sqrt) X(rsqrt) X(square) X(reciprocal)      \
-  X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc)       \
-  X(sigmoid) X(relu) X(silu) X(floor) X(ceil) X(trunc) X(round) X(frac) X(sign)
+#define DEFT_UNARY_METHODS(X)                                                                                     \
+  X(abs)                                                                                                          \
+  X(neg) X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sqrt) X(rsqrt) X(square) X(reciprocal) X(sin) \
+      X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc)     \
+          X(sigmoid) X(relu) X(silu) X(floor) X(ceil) X(trunc) X(round) X(frac) X(sign)
 // Elementwise ops of two tensors, or a tensor and a number. Their functions are in ops/binary.h.
 #define DEFT_BINARY_METHODS(X) \
   X(add) X(sub) X(mul) X(div) X(pow) X(fmod) X(remainder) X(floor_divide) X(maximum) X(minimum) X(atan2)
@@ -148,19 +149,19 @@ class Tensor {
   MemoryCategory memory_category() const { return impl_->storage->category.load(std::memory_order_relaxed); }
 
   // --- Elementwise methods
-#define DEFT_DECLARE(name)                       \
+#define DEFT_DECLARE(name)                        \
   Tensor name(Site site = Site::current()) const; \
   Tensor& name##_(Site site = Site::current());
   DEFT_UNARY_METHODS(DEFT_DECLARE)
 #undef DEFT_DECLARE
-#define DEFT_DECLARE(name)                                            \
+#define DEFT_DECLARE(name)                                             \
   Tensor name(const Tensor& other, Site site = Site::current()) const; \
   Tensor name(Scalar other, Site site = Site::current()) const;        \
   Tensor& name##_(const Tensor& other, Site site = Site::current());   \
   Tensor& name##_(Scalar other, Site site = Site::current());
   DEFT_BINARY_METHODS(DEFT_DECLARE)
 #undef DEFT_DECLARE
-#define DEFT_DECLARE(name)                                            \
+#define DEFT_DECLARE(name)                                             \
   Tensor name(const Tensor& other, Site site = Site::current()) const; \
   Tensor name(Scalar other, Site site = Site::current()) const;
   DEFT_COMPARE_METHODS(DEFT_DECLARE)
@@ -235,7 +236,8 @@ class Tensor {
   Tensor& scatter_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
   Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
   Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
-  // x[i, j, ...]: a view for numbers, slices, Ellipsis and NewAxis; a copy as soon as an i64 or bool tensor is among them.
+  // x[i, j, ...]: a view for numbers, slices, Ellipsis and NewAxis; a copy as soon as an i64 or bool tensor is among
+  // them.
   Tensor index(IndexList indices, Site site = Site::current()) const;
   // x[i, j, ...] = value, or += value with `accumulate`. Nothing is written if an index is out of range.
   Tensor& index_put_(IndexList indices, const Tensor& value, bool accumulate = false, Site site = Site::current());
@@ -252,8 +254,8 @@ class Tensor {
 // One index. A 0-d i64 tensor counts as a number; true and false add a dimension of size 1 or 0.
 struct TensorIndex {
   template <class T>
-    requires std::integral<T>
-  TensorIndex(T i) : value(static_cast<std::conditional_t<std::is_same_v<T, bool>, bool, int64_t>>(i)) {}
+  requires std::integral<T> TensorIndex(T i)
+      : value(static_cast<std::conditional_t<std::is_same_v<T, bool>, bool, int64_t>>(i)) {}
   TensorIndex(Slice range) : value(range) {}
   TensorIndex(Ellipsis e) : value(e) {}
   TensorIndex(NewAxis n) : value(n) {}
@@ -272,14 +274,13 @@ struct SitedTensor {
 };
 struct SitedScalar {
   template <class T>
-    requires std::integral<T> || std::floating_point<T>
-  SitedScalar(T v, Site s = Site::current()) : scalar(v), site(s) {}
+  requires std::integral<T> || std::floating_point<T> SitedScalar(T v, Site s = Site::current()) : scalar(v), site(s) {}
   Scalar scalar;
   Site site;
 };
-#define DEFT_DECLARE(op)                                   \
-  Tensor operator op(SitedTensor a, const Tensor& b);      \
-  Tensor operator op(SitedTensor a, Scalar b);             \
+#define DEFT_DECLARE(op)                              \
+  Tensor operator op(SitedTensor a, const Tensor& b); \
+  Tensor operator op(SitedTensor a, Scalar b);        \
   Tensor operator op(SitedScalar a, const Tensor& b);
 DEFT_DECLARE(+)
 DEFT_DECLARE(-)

@@ -23,7 +23,8 @@ struct HeaderAndStorage {
 };
 constexpr size_t kHeaderBytes = round_up(sizeof(HeaderAndStorage));
 
-TensorImpl* place_header(void* block, size_t block_bytes, StoragePlace place, void* data, size_t nbytes, const Meta& meta) {
+TensorImpl* place_header(void* block, size_t block_bytes, StoragePlace place, void* data, size_t nbytes,
+                         const Meta& meta) {
   auto* pair = static_cast<HeaderAndStorage*>(block);
   Storage& s = *new (&pair->storage) Storage;
   s.place = place;

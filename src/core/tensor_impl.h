@@ -14,11 +14,11 @@ struct Node;
 struct LeafState;  // gradient, accumulator and hooks of a leaf: core/leaf_state.h
 
 enum TensorFlags : uint8_t {
-  kRequiresGrad = 1 << 0,    // leaf that asked for it, or result of a recorded op
+  kRequiresGrad = 1 << 0,     // leaf that asked for it, or result of a recorded op
   kInferenceTensor = 1 << 1,  // made inside inference_mode: no versions, no view tracking
-  kOwnsBlock = 1 << 2,       // header lies in its storage's block and goes with it
+  kOwnsBlock = 1 << 2,        // header lies in its storage's block and goes with it
   kMadeWithGradOff = 1 << 3,  // result of an op under no_grad or inference_mode; `site` says who turned gradients off
-  kDetached = 1 << 4,        // by detach(), at `site`
+  kDetached = 1 << 4,         // by detach(), at `site`
 };
 
 // How a view came to be: decides whether it may be written in place with gradients on.
@@ -28,17 +28,17 @@ struct TensorImpl {
   std::atomic<uint32_t> refs{1};
   uint8_t flags = 0;
   ViewOrigin view_origin = ViewOrigin::tracked;
-  uint32_t output_nr = 0;     // which output of grad_fn
+  uint32_t output_nr = 0;  // which output of grad_fn
   // Views: storage version at which grad_fn was made. Others: version after the last recorded write through a view or
   // in place, so that views know whether they are older. Relaxed: threads may share a view whose base was updated.
   std::atomic<uint32_t> view_version{0};
-  uint32_t block_bytes = 0;   // of the header's own block, when it does not lie in the storage's
+  uint32_t block_bytes = 0;  // of the header's own block, when it does not lie in the storage's
   void* data = nullptr;
   Storage* storage = nullptr;
-  Node* grad_fn = nullptr;     // owned
-  TensorImpl* base = nullptr;  // owned; the tensor this one is a view of, never itself a view
+  Node* grad_fn = nullptr;                // owned
+  TensorImpl* base = nullptr;             // owned; the tensor this one is a view of, never itself a view
   std::atomic<LeafState*> leaf{nullptr};  // owned
-  Site site;                   // views: where they were made; others: see kMadeWithGradOff and kDetached
+  Site site;                              // views: where they were made; others: see kMadeWithGradOff and kDetached
   Meta meta;
 
   explicit TensorImpl(const Meta& m) : meta(m) {}

@@ -26,8 +26,7 @@ struct Cast {
     DType dtype = DType::f32;
     bool operator==(const Params&) const = default;
   };
-  static constexpr OpInfo info{
-      .name = "to", .dtypes = kAllTypes, .fusion = Fusion::elementwise, .onnx = {"Cast", 13}};
+  static constexpr OpInfo info{.name = "to", .dtypes = kAllTypes, .fusion = Fusion::elementwise, .onnx = {"Cast", 13}};
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext& c) { c.grad_in(0) = c.grad(); }  // the engine converts back
   static void cpu(KernelCall& c);

@@ -41,7 +41,9 @@ void fill_with(Tensor& t, F&& value) {
 
 }  // namespace
 
-Tensor empty(IntList sizes, TensorOptions options, Site site) { return finish(allocate(sizes, options), options, site); }
+Tensor empty(IntList sizes, TensorOptions options, Site site) {
+  return finish(allocate(sizes, options), options, site);
+}
 
 Tensor zeros(IntList sizes, TensorOptions options, Site site) {
   Tensor t = allocate(sizes, options);
@@ -134,12 +136,14 @@ template Tensor tensor(const std::vector<int8_t>&, TensorOptions, Site);
 template Tensor tensor(const std::vector<uint8_t>&, TensorOptions, Site);
 template Tensor tensor(const std::vector<bool>&, TensorOptions, Site);
 
-Tensor from_blob(void* data, IntList sizes, TensorOptions options, IntList strides, std::function<void()> on_free, Site site) {
+Tensor from_blob(void* data, IntList sizes, TensorOptions options, IntList strides, std::function<void()> on_free,
+                 Site site) {
   Meta m = Meta::dense(Shape(sizes), options.dtype, options.device);
   DEFT_CHECK(data || m.numel == 0, ValueError, "from_blob: the data pointer is null but shape {} has {} elements",
              to_string(m.sizes), m.numel);
   if (!strides.empty()) {
-    DEFT_CHECK(strides.size() == sizes.size(), ShapeError, "from_blob: {} sizes but {} strides", sizes.size(), strides.size());
+    DEFT_CHECK(strides.size() == sizes.size(), ShapeError, "from_blob: {} sizes but {} strides", sizes.size(),
+               strides.size());
     for (int64_t s : strides) DEFT_CHECK(s >= 0, ShapeError, "from_blob: a stride must not be negative, found {}", s);
     m.set_strides(Shape(strides));
   }

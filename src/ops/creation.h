@@ -32,7 +32,8 @@ template <class T>
 Tensor tensor(std::initializer_list<T> values, TensorOptions options = {dtype_of<T>}, Site site = Site::current()) {
   return tensor(std::vector<T>(values), options, site);
 }
-// Around memory of the caller's, which must stay valid until `on_free` is called. Strides in elements; empty = row-major.
+// Around memory of the caller's, which must stay valid until `on_free` is called. Strides in elements; empty =
+// row-major.
 Tensor from_blob(void* data, IntList sizes, TensorOptions options = {}, IntList strides = {},
                  std::function<void()> on_free = nullptr, Site site = Site::current());
 

@@ -201,11 +201,11 @@ Tensor with_value(const OpDef& def, const Tensor& x, const Tensor& s, bool value
     return static_cast<T>(s.item_scalar().to_double());
   };
   if (t == DType::f32)
-    run_with_value(fn, static_cast<const float*>(x.data_ptr()), value(0.0f), value_first, static_cast<float*>(out.data_ptr()),
-                   x.numel());
+    run_with_value(fn, static_cast<const float*>(x.data_ptr()), value(0.0f), value_first,
+                   static_cast<float*>(out.data_ptr()), x.numel());
   else
-    run_with_value(fn, static_cast<const double*>(x.data_ptr()), value(0.0), value_first, static_cast<double*>(out.data_ptr()),
-                   x.numel());
+    run_with_value(fn, static_cast<const double*>(x.data_ptr()), value(0.0), value_first,
+                   static_cast<double*>(out.data_ptr()), x.numel());
   return out;
 }
 
@@ -235,7 +235,9 @@ Tensor binary(const OpDef& def, const Tensor& a, const Tensor& b, const Site& si
   const Tensor* inputs[] = {&a, &b};
   Tensor out;
   if (!(bits & kNotFast) && a.defined() && b.defined()) {
-    out = is_one_value(b.meta()) ? with_value(def, a, b, false) : is_one_value(a.meta()) ? with_value(def, b, a, true) : Tensor();
+    out = is_one_value(b.meta())   ? with_value(def, a, b, false)
+          : is_one_value(a.meta()) ? with_value(def, b, a, true)
+                                   : Tensor();
     if (out.defined()) {
       finish(def, inputs, 2, out, nullptr, site);
       return out;

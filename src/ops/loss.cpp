@@ -18,9 +18,12 @@ namespace {
 
 Tensor reduced(const Tensor& loss, Reduction reduction) {
   switch (reduction) {
-    case Reduction::none: return loss;
-    case Reduction::sum: return sum(loss);
-    default: return mean(loss);
+    case Reduction::none:
+      return loss;
+    case Reduction::sum:
+      return sum(loss);
+    default:
+      return mean(loss);
   }
 }
 
@@ -86,22 +89,24 @@ Tensor widened(const Tensor& x) { return x.element_size() < 4 ? x.to(DType::f32)
 
 }  // namespace
 
-Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Tensor& weight, Reduction reduction, Site site) {
+Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Tensor& weight, Reduction reduction,
+                            Site site) {
   SiteScope scope(site);
   check_pair("binary_cross_entropy", input, target);
   Tensor x = widened(input);
   Tensor edge = x * (1.0 - x) <= kEdge;
   bool edges = any(edge).item<bool>();
-  DEFT_CHECK(!edges || !any((x < 0.0) | (x > 1.0)).item<bool>(), ValueError,
-             "binary_cross_entropy: inputs are probabilities in [0, 1]; use binary_cross_entropy_with_logits for raw scores");
+  DEFT_CHECK(
+      !edges || !any((x < 0.0) | (x > 1.0)).item<bool>(), ValueError,
+      "binary_cross_entropy: inputs are probabilities in [0, 1]; use binary_cross_entropy_with_logits for raw scores");
   Tensor loss = edges ? probability_loss_with_edges(x, target, edge) : probability_loss(x, target);
   if (weight.defined()) loss = loss * weight;
   loss = reduced(loss, reduction);
   return x.is_same(input) ? loss : loss.to(input.dtype());
 }
 
-Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight, const Tensor& pos_weight,
-                                        Reduction reduction, Site site) {
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight,
+                                        const Tensor& pos_weight, Reduction reduction, Site site) {
   SiteScope scope(site);
   check_pair("binary_cross_entropy_with_logits", x, target);
   // (1 - t) x + w softplus(-x), where w = 1 + (pos_weight - 1) t; softplus never overflows.
@@ -130,14 +135,14 @@ ClassShape check_classes(const char* op, const Tensor& x, const Tensor& target, 
   int64_t classes = x.sizes()[d];
   DEFT_CHECK(classes > 0, ShapeError, "{}: needs at least one class, found shape {}", op, to_string(x.sizes()));
   if (weight.defined())
-    DEFT_CHECK(weight.dim() == 1 && weight.numel() == classes, ShapeError, "{}: {} classes need as many weights, found shape {}",
-               op, classes, to_string(weight.sizes()));
+    DEFT_CHECK(weight.dim() == 1 && weight.numel() == classes, ShapeError,
+               "{}: {} classes need as many weights, found shape {}", op, classes, to_string(weight.sizes()));
   return {d, classes};
 }
 
 void check_targets(const char* op, const Tensor& x, const Tensor& target, ClassShape c, int64_t ignore_index) {
-  DEFT_CHECK(target.dtype() == DType::i64, DTypeError, "{}: class numbers are i64, found {}; convert them with to()", op,
-             describe(target.meta()));
+  DEFT_CHECK(target.dtype() == DType::i64, DTypeError, "{}: class numbers are i64, found {}; convert them with to()",
+             op, describe(target.meta()));
   Shape want = x.sizes();
   want.erase(c.class_dim);
   DEFT_CHECK(target.sizes() == want, ShapeError, "{}: an input of shape {} needs a target of shape {}, found {}", op,
@@ -146,8 +151,8 @@ void check_targets(const char* op, const Tensor& x, const Tensor& target, ClassS
   const int64_t* t = dense.data<int64_t>();
   for (int64_t i = 0; i < dense.numel(); ++i)
     DEFT_CHECK((t[i] >= 0 && t[i] < c.classes) || t[i] == ignore_index, IndexError,
-               "{}: target {} at element {} is not one of the {} classes (0 to {}) nor the ignored {}", op, t[i], i, c.classes,
-               c.classes - 1, ignore_index);
+               "{}: target {} at element {} is not one of the {} classes (0 to {}) nor the ignored {}", op, t[i], i,
+               c.classes, c.classes - 1, ignore_index);
 }
 
 // Weight of every element: that of its class, 0 where ignored.
@@ -157,7 +162,8 @@ Tensor element_weights(const Tensor& x, const Tensor& safe_target, const Tensor&
 }
 
 // -log_probs at the targets, times w.
-Tensor picked_loss(const Tensor& log_probs, const Tensor& safe_target, const Tensor& ignored, const Tensor& w, int class_dim) {
+Tensor picked_loss(const Tensor& log_probs, const Tensor& safe_target, const Tensor& ignored, const Tensor& w,
+                   int class_dim) {
   Tensor picked = squeeze(gather(log_probs, class_dim, unsqueeze(safe_target, class_dim)), class_dim);
   // Ignored elements must not let an infinity through: 0 * inf is NaN.
   return -masked_fill(picked, ignored, 0) * w;
@@ -181,7 +187,8 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const ClassLossOp
 
 namespace {
 
-Tensor cross_entropy_probabilities(const Tensor& logits, const Tensor& target, const ClassLossOptions& o, ClassShape c) {
+Tensor cross_entropy_probabilities(const Tensor& logits, const Tensor& target, const ClassLossOptions& o,
+                                   ClassShape c) {
   DEFT_CHECK(target.sizes() == logits.sizes(), ShapeError,
              "cross_entropy: probabilities of shape {} do not match logits of shape {}", to_string(target.sizes()),
              to_string(logits.sizes()));
@@ -231,12 +238,15 @@ Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction, bool
   check_pair("kl_div", x, target);
   Tensor loss = log_target ? exp(target) * (target - x) : xlogy(target, target) - target * x;
   switch (reduction) {
-    case KlReduction::none: return loss;
-    case KlReduction::sum: return sum(loss);
+    case KlReduction::none:
+      return loss;
+    case KlReduction::sum:
+      return sum(loss);
     case KlReduction::batchmean:
       DEFT_CHECK(x.dim() >= 1, ShapeError, "kl_div: batchmean needs a batch dimension, found a 0-d tensor");
       return sum(loss) / static_cast<double>(x.sizes()[0]);
-    default: return mean(loss);
+    default:
+      return mean(loss);
   }
 }
 
@@ -244,8 +254,8 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
   SiteScope scope(site);
   detail::check_defined(a, "cosine_similarity");
   detail::check_defined(b, "cosine_similarity");
-  DEFT_CHECK(is_floating(a.dtype()) && is_floating(b.dtype()), DTypeError, "cosine_similarity: needs floating inputs, found {} and {}",
-             describe(a.meta()), describe(b.meta()));
+  DEFT_CHECK(is_floating(a.dtype()) && is_floating(b.dtype()), DTypeError,
+             "cosine_similarity: needs floating inputs, found {} and {}", describe(a.meta()), describe(b.meta()));
   Shape both = broadcast_shapes(a.sizes(), b.sizes(), "cosine_similarity");
   int64_t d = normalize_dim(dim, both.size(), "cosine_similarity");
   Tensor x = widened(a.expand(both)), y = widened(b.expand(both));
@@ -254,23 +264,25 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
   return cosine.to(promote(a.dtype(), b.dtype()));
 }
 
-Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, double margin, Reduction reduction, Site site) {
+Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, double margin, Reduction reduction,
+                             Site site) {
   SiteScope scope(site);
   detail::check_defined(a, "cosine_embedding_loss");
   detail::check_defined(b, "cosine_embedding_loss");
   detail::check_defined(target, "cosine_embedding_loss");
   DEFT_CHECK(a.dim() == 1 || a.dim() == 2, ShapeError, "cosine_embedding_loss: needs [N, D] or [D], found shape {}",
              to_string(a.sizes()));
-  DEFT_CHECK(a.dim() == b.dim(), ShapeError, "cosine_embedding_loss: shapes {} and {} differ in rank", to_string(a.sizes()),
-             to_string(b.sizes()));
+  DEFT_CHECK(a.dim() == b.dim(), ShapeError, "cosine_embedding_loss: shapes {} and {} differ in rank",
+             to_string(a.sizes()), to_string(b.sizes()));
   DEFT_CHECK(is_floating(a.dtype()) && is_floating(b.dtype()), DTypeError,
              "cosine_embedding_loss: needs floating inputs, found {} and {}", describe(a.meta()), describe(b.meta()));
   constexpr double kEps = 1e-12;  // as in PyTorch, which adds it to the squared lengths
   Tensor x = widened(a), y = widened(b);
   Tensor lengths = (sum(x * x, {-1}) + kEps) * (sum(y * y, {-1}) + kEps);
   Tensor cosine = sum(x * y, {-1}) / sqrt(lengths);
-  DEFT_CHECK(target.sizes() == cosine.sizes(), ShapeError, "cosine_embedding_loss: {} pairs need a target of shape {}, found {}",
-             cosine.numel(), to_string(cosine.sizes()), to_string(target.sizes()));
+  DEFT_CHECK(target.sizes() == cosine.sizes(), ShapeError,
+             "cosine_embedding_loss: {} pairs need a target of shape {}, found {}", cosine.numel(),
+             to_string(cosine.sizes()), to_string(target.sizes()));
   Tensor same = 1.0 - cosine, different = (cosine - margin).clamp(0.0);
   Tensor loss = where(eq(target, 1), same, masked_fill(different, ne(target, -1), 0));
   return reduced(loss, reduction).to(promote(a.dtype(), b.dtype()));

@@ -11,10 +11,10 @@ struct OpSamples;
 
 enum class Reduction : uint8_t { none, mean, sum };
 
-#define DEFT_LOSS(Type, text)                       \
-  struct Type {                                     \
-    static constexpr OpInfo info{.name = text};     \
-    static OpSamples samples();                     \
+#define DEFT_LOSS(Type, text)                   \
+  struct Type {                                 \
+    static constexpr OpInfo info{.name = text}; \
+    static OpSamples samples();                 \
   };
 DEFT_LOSS(MseLoss, "mse_loss")
 DEFT_LOSS(L1Loss, "l1_loss")
@@ -29,8 +29,10 @@ DEFT_LOSS(CosineSimilarity, "cosine_similarity")
 DEFT_LOSS(CosineEmbeddingLoss, "cosine_embedding_loss")
 #undef DEFT_LOSS
 
-Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, Site site = Site::current());
-Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, Site site = Site::current());
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
+                Site site = Site::current());
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
+               Site site = Site::current());
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, double beta = 1,
                       Site site = Site::current());
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, double delta = 1,
@@ -59,7 +61,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLoss
 enum class KlReduction : uint8_t { none, mean, sum, batchmean };
 Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction = KlReduction::mean, bool log_target = false,
               Site site = Site::current());
-Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim = 1, double eps = 1e-8, Site site = Site::current());
+Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim = 1, double eps = 1e-8,
+                         Site site = Site::current());
 // target is 1 or -1 for each pair.
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, double margin = 0,
                              Reduction reduction = Reduction::mean, Site site = Site::current());

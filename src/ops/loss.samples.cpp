@@ -13,9 +13,11 @@ using PairCall = std::function<Tensor(const Tensor&, const Tensor&, Reduction)>;
 using Term = double (*)(double x, double t, double option);
 
 // `torch`: the call up to the closing bracket.
-void add_pairs(OpSamples& s, const std::string& note, PairCall call, Term term, double option, const std::string& torch) {
+void add_pairs(OpSamples& s, const std::string& note, PairCall call, Term term, double option,
+               const std::string& torch) {
   auto add = [&](std::string shape_note, Shape sizes, Reduction r) {
-    s.good.push_back({shape_note + note + " " + name_of(r), {real(sizes), real(sizes)},
+    s.good.push_back({shape_note + note + " " + name_of(r),
+                      {real(sizes), real(sizes)},
                       [=](const Tensors& t) { return Tensors{call(t[0], t[1], r)}; },
                       [=](const Tensors& t) {
                         Values v;
@@ -40,9 +42,11 @@ void add_bad_pairs(OpSamples& s, const std::string& op, PairCall call) {
     s.bad.push_back({note, std::move(args), std::move(f), error, text});
   };
   SampleFn plain = [=](const Tensors& t) { return Tensors{call(t[0], t[1], Reduction::mean)}; };
-  bad("shapes differ", {real({2, 3}), real({3, 2})}, plain, "ShapeError", op + ": the input has shape [2, 3], the target [3, 2]");
+  bad("shapes differ", {real({2, 3}), real({3, 2})}, plain, "ShapeError",
+      op + ": the input has shape [2, 3], the target [3, 2]");
   bad("no broadcasting", {real({2, 3}), real({3})}, plain, "ShapeError", "they must match");
-  bad("integers", {real({2, 3}), real({2, 3})},
+  bad(
+      "integers", {real({2, 3}), real({2, 3})},
       [=](const Tensors& t) { return Tensors{call(t[0].to(DType::i64), t[1], Reduction::mean)}; }, "DTypeError",
       op + ": needs a floating input");
   bad("no input", {missing_arg(), real({2})}, plain, "ValueError", "undefined");
@@ -54,7 +58,8 @@ void add_bad_pairs(OpSamples& s, const std::string& op, PairCall call) {
 OpSamples MseLoss::samples() {
   OpSamples s{.op = "mse_loss", .growth = 16};
   PairCall call = [](const Tensor& x, const Tensor& t, Reduction r) { return mse_loss(x, t, r); };
-  add_pairs(s, "", call, [](double x, double t, double) { return (x - t) * (x - t); }, 0, "F.mse_loss(a, b");
+  add_pairs(
+      s, "", call, [](double x, double t, double) { return (x - t) * (x - t); }, 0, "F.mse_loss(a, b");
   add_bad_pairs(s, "mse_loss", call);
   return s;
 }
@@ -62,7 +67,8 @@ OpSamples MseLoss::samples() {
 OpSamples L1Loss::samples() {
   OpSamples s{.op = "l1_loss", .growth = 16};
   PairCall call = [](const Tensor& x, const Tensor& t, Reduction r) { return l1_loss(x, t, r); };
-  add_pairs(s, "", call, [](double x, double t, double) { return std::fabs(x - t); }, 0, "F.l1_loss(a, b");
+  add_pairs(
+      s, "", call, [](double x, double t, double) { return std::fabs(x - t); }, 0, "F.l1_loss(a, b");
   add_bad_pairs(s, "l1_loss", call);
   return s;
 }
@@ -78,11 +84,14 @@ OpSamples SmoothL1Loss::samples() {
   };
   add_pairs(s, "", with(1), term, 1, "F.smooth_l1_loss(a, b");
   for (double beta : {0.0, 0.3, 2.5})
-    add_pairs(s, " beta=" + std::to_string(beta), with(beta), term, beta, "F.smooth_l1_loss(a, b, beta=" + std::to_string(beta));
+    add_pairs(s, " beta=" + std::to_string(beta), with(beta), term, beta,
+              "F.smooth_l1_loss(a, b, beta=" + std::to_string(beta));
   add_bad_pairs(s, "smooth_l1_loss", with(1));
   for (double beta : {-1.0, static_cast<double>(NAN)})
-    s.bad.push_back({"beta " + std::to_string(beta), {real({2}), real({2})},
-                     [=](const Tensors& t) { return Tensors{with(beta)(t[0], t[1], Reduction::mean)}; }, "ValueError",
+    s.bad.push_back({"beta " + std::to_string(beta),
+                     {real({2}), real({2})},
+                     [=](const Tensors& t) { return Tensors{with(beta)(t[0], t[1], Reduction::mean)}; },
+                     "ValueError",
                      "beta must not be negative"});
   return s;
 }
@@ -98,11 +107,14 @@ OpSamples HuberLoss::samples() {
   };
   add_pairs(s, "", with(1), term, 1, "F.huber_loss(a, b");
   for (double delta : {0.3, 2.5})
-    add_pairs(s, " delta=" + std::to_string(delta), with(delta), term, delta, "F.huber_loss(a, b, delta=" + std::to_string(delta));
+    add_pairs(s, " delta=" + std::to_string(delta), with(delta), term, delta,
+              "F.huber_loss(a, b, delta=" + std::to_string(delta));
   add_bad_pairs(s, "huber_loss", with(1));
   for (double delta : {0.0, -1.0})
-    s.bad.push_back({"delta " + std::to_string(delta), {real({2}), real({2})},
-                     [=](const Tensors& t) { return Tensors{with(delta)(t[0], t[1], Reduction::mean)}; }, "ValueError",
+    s.bad.push_back({"delta " + std::to_string(delta),
+                     {real({2}), real({2})},
+                     [=](const Tensors& t) { return Tensors{with(delta)(t[0], t[1], Reduction::mean)}; },
+                     "ValueError",
                      "delta must be positive"});
   return s;
 }
@@ -129,18 +141,20 @@ OpSamples BceLoss::samples() {
   auto add = [&](std::string note, Shape sizes, Arg weight, Reduction r, bool edges = false) {
     std::string x = edges ? "(a > 0.5).to(a) + a * 0" : "a";
     std::string torch = "F.binary_cross_entropy(" + x + ", b, c, " + python(r) + ")";
-    s.good.push_back({note + " " + name_of(r), {probability(sizes), probability(sizes), constant(weight)},
-                      [=](const Tensors& t) { return Tensors{binary_cross_entropy(edges ? saturated(t[0]) : t[0], t[1], t[2], r)}; },
-                      [=](const Tensors& t) {
-                        Values v;
-                        for (int64_t i = 0; i < t[0].numel(); ++i) {
-                          double p = at(t[0], i);
-                          if (edges) p = p > 0.5;
-                          v.push_back(bce_term(p, at(t[1], i)) * (t[2].defined() ? t[2].data<double>()[i % t[2].numel()] : 1));
-                        }
-                        return reduced_values(v, sizes, r);
-                      },
-                      torch});
+    s.good.push_back(
+        {note + " " + name_of(r),
+         {probability(sizes), probability(sizes), constant(weight)},
+         [=](const Tensors& t) { return Tensors{binary_cross_entropy(edges ? saturated(t[0]) : t[0], t[1], t[2], r)}; },
+         [=](const Tensors& t) {
+           Values v;
+           for (int64_t i = 0; i < t[0].numel(); ++i) {
+             double p = at(t[0], i);
+             if (edges) p = p > 0.5;
+             v.push_back(bce_term(p, at(t[1], i)) * (t[2].defined() ? t[2].data<double>()[i % t[2].numel()] : 1));
+           }
+           return reduced_values(v, sizes, r);
+         },
+         torch});
   };
   for (Reduction r : kReductions) {
     add("matrix", {4, 6}, missing_arg(), r);
@@ -154,10 +168,14 @@ OpSamples BceLoss::samples() {
   }
   add("image", {2, 1, 3, 4}, missing_arg(), Reduction::mean);
   add("long", {3, 700}, missing_arg(), Reduction::mean);
-  add_bad_pairs(s, "binary_cross_entropy", [](const Tensor& x, const Tensor& t, Reduction r) { return binary_cross_entropy(x, t, {}, r); });
+  add_bad_pairs(s, "binary_cross_entropy",
+                [](const Tensor& x, const Tensor& t, Reduction r) { return binary_cross_entropy(x, t, {}, r); });
   for (auto [low, high] : {std::pair{1.5, 2.0}, std::pair{-2.0, -0.1}})
-    s.bad.push_back({"outside", {real({2, 3}, low, high), probability({2, 3})},
-                     [](const Tensors& t) { return Tensors{binary_cross_entropy(t[0], t[1])}; }, "ValueError", "probabilities in [0, 1]"});
+    s.bad.push_back({"outside",
+                     {real({2, 3}, low, high), probability({2, 3})},
+                     [](const Tensors& t) { return Tensors{binary_cross_entropy(t[0], t[1])}; },
+                     "ValueError",
+                     "probabilities in [0, 1]"});
   return s;
 }
 
@@ -165,12 +183,14 @@ OpSamples BceLogitsLoss::samples() {
   OpSamples s{.op = "binary_cross_entropy_with_logits", .growth = 16};
   auto add = [&](std::string note, Shape sizes, Arg weight, Arg pos, Reduction r, double range = 3) {
     s.good.push_back(
-        {note + " " + name_of(r), {real(sizes, -range, range), probability(sizes), constant(weight), constant(pos)},
+        {note + " " + name_of(r),
+         {real(sizes, -range, range), probability(sizes), constant(weight), constant(pos)},
          [=](const Tensors& t) { return Tensors{binary_cross_entropy_with_logits(t[0], t[1], t[2], t[3], r)}; },
          [=](const Tensors& t) {
            auto cyclic = [](const Tensor& w, int64_t i) { return w.defined() ? w.data<double>()[i % w.numel()] : 1; };
            Values v;
-           for (int64_t i = 0; i < t[0].numel(); ++i) v.push_back(logits_term(at(t[0], i), at(t[1], i), cyclic(t[3], i)) * cyclic(t[2], i));
+           for (int64_t i = 0; i < t[0].numel(); ++i)
+             v.push_back(logits_term(at(t[0], i), at(t[1], i), cyclic(t[3], i)) * cyclic(t[2], i));
            return reduced_values(v, sizes, r);
          },
          "F.binary_cross_entropy_with_logits(a, b, c, pos_weight=d, " + python(r) + ")"});
@@ -189,8 +209,9 @@ OpSamples BceLogitsLoss::samples() {
   add("large logits", {4, 5}, none, none, Reduction::none, 300);
   s.good.back().args[0].grad = false;
   add("long", {3, 700}, none, none, Reduction::mean);
-  add_bad_pairs(s, "binary_cross_entropy_with_logits",
-                [](const Tensor& x, const Tensor& t, Reduction r) { return binary_cross_entropy_with_logits(x, t, {}, {}, r); });
+  add_bad_pairs(s, "binary_cross_entropy_with_logits", [](const Tensor& x, const Tensor& t, Reduction r) {
+    return binary_cross_entropy_with_logits(x, t, {}, {}, r);
+  });
   return s;
 }
 
@@ -202,7 +223,8 @@ OpSamples KlDiv::samples() {
     constexpr const char* names[] = {"none", "mean", "sum", "batchmean"};
     std::string name = names[static_cast<int>(r)], b = zeros_too ? "b.masked_fill(b < 0.5, 0)" : "b";
     s.good.push_back(
-        {note + (log_target ? " log_target " : " ") + name, {real(sizes, -3, 0), log_target ? real(sizes, -3, 0) : probability(sizes)},
+        {note + (log_target ? " log_target " : " ") + name,
+         {real(sizes, -3, 0), log_target ? real(sizes, -3, 0) : probability(sizes)},
          [=](const Tensors& t) {
            return Tensors{kl_div(t[0], zeros_too ? masked_fill(t[1], t[1] < 0.5, 0) : t[1], r, log_target)};
          },
@@ -213,7 +235,9 @@ OpSamples KlDiv::samples() {
              if (zeros_too && p < 0.5) p = 0;
              v.push_back(log_target ? std::exp(p) * (p - x) : p > 0 ? p * (std::log(p) - x) : 0);
            }
-           Reduction plain = r == KlReduction::none ? Reduction::none : r == KlReduction::sum ? Reduction::sum : Reduction::mean;
+           Reduction plain = r == KlReduction::none  ? Reduction::none
+                             : r == KlReduction::sum ? Reduction::sum
+                                                     : Reduction::mean;
            double count = static_cast<double>(r == KlReduction::batchmean ? sizes[0] : t[0].numel());
            return reduced_values(v, sizes, plain, count);
          },
@@ -233,8 +257,11 @@ OpSamples KlDiv::samples() {
   add("long", {3, 700}, KlReduction::mean, true);
   PairCall call = [](const Tensor& x, const Tensor& t, Reduction) { return kl_div(x, t); };
   add_bad_pairs(s, "kl_div", call);
-  s.bad.push_back({"batchmean of 0-d", {real({}), real({})}, [](const Tensors& t) { return Tensors{kl_div(t[0], t[1], KlReduction::batchmean)}; },
-                   "ShapeError", "kl_div: batchmean needs a batch dimension"});
+  s.bad.push_back({"batchmean of 0-d",
+                   {real({}), real({})},
+                   [](const Tensors& t) { return Tensors{kl_div(t[0], t[1], KlReduction::batchmean)}; },
+                   "ShapeError",
+                   "kl_div: batchmean needs a batch dimension"});
   return s;
 }
 
@@ -252,7 +279,8 @@ double broadcast_at(const Tensor& t, const Shape& sizes, int64_t flat) {
 }
 
 // f(sum a b, sum a a, sum b b) along dim d of the common shape.
-Tensor naive_angles(const Tensor& a, const Tensor& b, const Shape& sizes, int d, const std::function<double(double, double, double)>& f) {
+Tensor naive_angles(const Tensor& a, const Tensor& b, const Shape& sizes, int d,
+                    const std::function<double(double, double, double)>& f) {
   Shape out = sizes;
   out.erase(d);
   int64_t step = 1, rows = 1;
@@ -279,15 +307,18 @@ OpSamples CosineSimilarity::samples() {
     // PyTorch 1.13 differentiates as if eps were not reached; there only results are compared.
     bool exact = eps == 1e-8;
     std::string x = zero ? "a * 0" : exact ? "a" : "a.detach()", y = exact ? "b" : "b.detach()";
-    s.good.push_back({note, {real(a), real(b)},
-                      [=](const Tensors& t) { return Tensors{cosine_similarity(zero ? t[0] * 0.0 : t[0], t[1], dim, eps)}; },
-                      [=](const Tensors& t) {
-                        int d = static_cast<int>(dim < 0 ? dim + both.size() : dim);
-                        return Tensors{naive_angles(t[0], t[1], both, d, [=](double ab, double aa, double bb) {
-                          return zero ? 0 : ab / (std::max(std::sqrt(aa), eps) * std::max(std::sqrt(bb), eps));
-                        })};
-                      },
-                      "F.cosine_similarity(" + x + ", " + y + ", " + std::to_string(dim) + ", " + (exact ? "1e-8" : std::to_string(eps)) + ")"});
+    s.good.push_back(
+        {note,
+         {real(a), real(b)},
+         [=](const Tensors& t) { return Tensors{cosine_similarity(zero ? t[0] * 0.0 : t[0], t[1], dim, eps)}; },
+         [=](const Tensors& t) {
+           int d = static_cast<int>(dim < 0 ? dim + both.size() : dim);
+           return Tensors{naive_angles(t[0], t[1], both, d, [=](double ab, double aa, double bb) {
+             return zero ? 0 : ab / (std::max(std::sqrt(aa), eps) * std::max(std::sqrt(bb), eps));
+           })};
+         },
+         "F.cosine_similarity(" + x + ", " + y + ", " + std::to_string(dim) + ", " +
+             (exact ? "1e-8" : std::to_string(eps)) + ")"});
   };
   add("rows", {4, 5}, {4, 5}, {4, 5}, 1);
   add("columns", {4, 5}, {4, 5}, {4, 5}, 0);
@@ -305,13 +336,15 @@ OpSamples CosineSimilarity::samples() {
   s.good.back().args[1].grad = false;
   add("long", {3, 700}, {3, 700}, {3, 700}, 1);
   auto bad = [&](std::string note, Arg a, Arg b, int64_t dim, std::string error, std::string text) {
-    s.bad.push_back({note, {a, b}, [=](const Tensors& t) { return Tensors{cosine_similarity(t[0], t[1], dim)}; }, error, text});
+    s.bad.push_back(
+        {note, {a, b}, [=](const Tensors& t) { return Tensors{cosine_similarity(t[0], t[1], dim)}; }, error, text});
   };
   bad("shapes", real({2, 3}), real({2, 4}), 1, "ShapeError", "cosine_similarity: ");
   bad("dim", real({2, 3}), real({2, 3}), 2, "IndexError", "cosine_similarity: ");
   bad("dim too negative", real({2, 3}), real({2, 3}), -3, "IndexError", "cosine_similarity: ");
   bad("integers", index_arg({2, 3}, 5), real({2, 3}), 1, "DTypeError", "cosine_similarity: needs floating inputs");
-  bad("second integers", real({2, 3}), index_arg({2, 3}, 5), 1, "DTypeError", "cosine_similarity: needs floating inputs");
+  bad("second integers", real({2, 3}), index_arg({2, 3}, 5), 1, "DTypeError",
+      "cosine_similarity: needs floating inputs");
   bad("no first", missing_arg(), real({2, 3}), 1, "ValueError", "undefined");
   bad("no second", real({2, 3}), missing_arg(), 1, "ValueError", "undefined");
   return s;
@@ -324,22 +357,25 @@ OpSamples CosineEmbeddingLoss::samples() {
     pairs.erase(sizes.size() - 1);
     std::string x = zero ? "a * 0" : "a";
     // Targets -1, 0 (neither) and 1.
-    s.good.push_back({note + " margin=" + std::to_string(margin).substr(0, 4) + " " + name_of(r),
-                      {real(sizes), real(sizes), {.sizes = pairs, .kind = Arg::Kind::index, .low = -1, .high = 1, .grad = false}},
-                      [=](const Tensors& t) { return Tensors{cosine_embedding_loss(zero ? t[0] * 0.0 : t[0], t[1], t[2], margin, r)}; },
-                      [=](const Tensors& t) {
-                        Tensor cosine = naive_angles(t[0], t[1], sizes, sizes.size() - 1, [=](double ab, double aa, double bb) {
-                          return zero ? 0 : ab / std::sqrt((aa + 1e-12) * (bb + 1e-12));
-                        });
-                        Values v;
-                        for (int64_t i = 0; i < cosine.numel(); ++i) {
-                          double c = at(cosine, i);
-                          int64_t target = t[2].data<int64_t>()[i];
-                          v.push_back(target == 1 ? 1 - c : target == -1 ? std::max(0.0, c - margin) : 0);
-                        }
-                        return reduced_values(v, pairs, r);
-                      },
-                      "F.cosine_embedding_loss(" + x + ", b, c, " + std::to_string(margin) + ", " + python(r) + ")"});
+    s.good.push_back(
+        {note + " margin=" + std::to_string(margin).substr(0, 4) + " " + name_of(r),
+         {real(sizes), real(sizes), {.sizes = pairs, .kind = Arg::Kind::index, .low = -1, .high = 1, .grad = false}},
+         [=](const Tensors& t) {
+           return Tensors{cosine_embedding_loss(zero ? t[0] * 0.0 : t[0], t[1], t[2], margin, r)};
+         },
+         [=](const Tensors& t) {
+           Tensor cosine = naive_angles(t[0], t[1], sizes, sizes.size() - 1, [=](double ab, double aa, double bb) {
+             return zero ? 0 : ab / std::sqrt((aa + 1e-12) * (bb + 1e-12));
+           });
+           Values v;
+           for (int64_t i = 0; i < cosine.numel(); ++i) {
+             double c = at(cosine, i);
+             int64_t target = t[2].data<int64_t>()[i];
+             v.push_back(target == 1 ? 1 - c : target == -1 ? std::max(0.0, c - margin) : 0);
+           }
+           return reduced_values(v, pairs, r);
+         },
+         "F.cosine_embedding_loss(" + x + ", b, c, " + std::to_string(margin) + ", " + python(r) + ")"});
   };
   for (Reduction r : kReductions) {
     add("pairs", {9, 4}, 0, r);
@@ -352,14 +388,20 @@ OpSamples CosineEmbeddingLoss::samples() {
   }
   add("long", {7, 300}, 0, Reduction::mean);
   auto bad = [&](std::string note, Arg a, Arg b, Arg target, std::string error, std::string text) {
-    s.bad.push_back({note, {a, b, target}, [](const Tensors& t) { return Tensors{cosine_embedding_loss(t[0], t[1], t[2])}; }, error, text});
+    s.bad.push_back({note,
+                     {a, b, target},
+                     [](const Tensors& t) { return Tensors{cosine_embedding_loss(t[0], t[1], t[2])}; },
+                     error,
+                     text});
   };
-  bad("rank", real({2, 3, 4}), real({2, 3, 4}), real({2, 3}), "ShapeError", "cosine_embedding_loss: needs [N, D] or [D]");
+  bad("rank", real({2, 3, 4}), real({2, 3, 4}), real({2, 3}), "ShapeError",
+      "cosine_embedding_loss: needs [N, D] or [D]");
   bad("0-d", real({}), real({}), real({}), "ShapeError", "cosine_embedding_loss: needs [N, D] or [D]");
   bad("ranks differ", real({2, 3}), real({3}), real({2}), "ShapeError", "differ in rank");
   bad("target", real({2, 3}), real({2, 3}), real({3}), "ShapeError", "2 pairs need a target of shape [2], found [3]");
   bad("lengths", real({2, 3}), real({2, 4}), real({2}), "ShapeError", "");
-  bad("integers", real({2, 3}), index_arg({2, 3}, 4), real({2}), "DTypeError", "cosine_embedding_loss: needs floating inputs");
+  bad("integers", real({2, 3}), index_arg({2, 3}, 4), real({2}), "DTypeError",
+      "cosine_embedding_loss: needs floating inputs");
   bad("no first", missing_arg(), real({2, 3}), real({2}), "ValueError", "undefined");
   bad("no second", real({2, 3}), missing_arg(), real({2}), "ValueError", "undefined");
   bad("no target", real({2, 3}), real({2, 3}), missing_arg(), "ValueError", "undefined");

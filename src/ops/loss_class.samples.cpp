@@ -82,7 +82,8 @@ Tensors naive_probabilities(const Tensor& x, const Tensor& target, const Tensor&
 }
 
 Tensor call_classes(const Tensor& x, const Tensor& target, const Tensor& weight, const ClassSetting& o) {
-  ClassLossOptions options{.weight = weight, .ignore_index = o.ignore, .reduction = o.reduction, .label_smoothing = o.smoothing};
+  ClassLossOptions options{
+      .weight = weight, .ignore_index = o.ignore, .reduction = o.reduction, .label_smoothing = o.smoothing};
   return o.logits ? cross_entropy(x, target, options) : nll_loss(x, target, options);
 }
 
@@ -104,7 +105,8 @@ void add_classes(OpSamples& s, const std::string& note, Shape sizes, ClassSettin
                     {o.logits ? real(sizes) : real(sizes, -3, 0), index_arg(without_classes(sizes), classes),
                      weighted ? constant(real({classes}, 0.2, 2)) : missing_arg()},
                     [=](const Tensors& t) { return Tensors{call_classes(t[0], t[1], t[2], o)}; },
-                    [=](const Tensors& t) { return naive_classes(t[0], t[1], t[2], o); }, torch_classes("a", "b", o)});
+                    [=](const Tensors& t) { return naive_classes(t[0], t[1], t[2], o); },
+                    torch_classes("a", "b", o)});
 }
 
 // Rows of the ignored class 1 hold -inf everywhere.
@@ -116,7 +118,9 @@ void add_infinite_rows(OpSamples& s, Shape sizes, ClassSetting o, bool weighted)
   o.ignore = 1;
   std::string rows = "a.masked_fill((b == 1).unsqueeze(1), -math.inf)";
   add_classes(s, std::string("ignored rows of -inf") + (weighted ? " weighted" : ""), sizes, o, weighted);
-  s.good.back().call = [o](const Tensors& t) { return Tensors{call_classes(with_infinite_rows(t[0], t[1]), t[1], t[2], o)}; };
+  s.good.back().call = [o](const Tensors& t) {
+    return Tensors{call_classes(with_infinite_rows(t[0], t[1]), t[1], t[2], o)};
+  };
   s.good.back().torch = torch_classes(rows, "b", o);
 }
 
@@ -156,8 +160,10 @@ void add_class_cases(OpSamples& s, bool logits) {
 void add_bad_classes(OpSamples& s, const std::string& op, bool logits) {
   auto bad = [&](std::string note, std::vector<Arg> args, std::string error, std::string text) {
     args.resize(3, missing_arg());
-    s.bad.push_back({note, args,
-                     [=](const Tensors& t) { return Tensors{call_classes(t[0], t[1], t[2], {.ignore = 7, .logits = logits})}; }, error, text});
+    s.bad.push_back(
+        {note, args,
+         [=](const Tensors& t) { return Tensors{call_classes(t[0], t[1], t[2], {.ignore = 7, .logits = logits})}; },
+         error, text});
   };
   Arg beyond{.sizes = {4}, .kind = Arg::Kind::index, .low = 3, .high = 3, .grad = false};
   Arg below{.sizes = {4}, .kind = Arg::Kind::index, .low = -1, .high = -1, .grad = false};
@@ -182,8 +188,11 @@ OpSamples NllLoss::samples() {
   OpSamples s{.op = "nll_loss", .growth = 16};
   add_class_cases(s, false);
   add_bad_classes(s, "nll_loss", false);
-  s.bad.push_back({"probabilities", {real({3, 4}), real({3, 4})},
-                   [](const Tensors& t) { return Tensors{nll_loss(t[0], t[1])}; }, "DTypeError", "nll_loss: class numbers are i64"});
+  s.bad.push_back({"probabilities",
+                   {real({3, 4}), real({3, 4})},
+                   [](const Tensors& t) { return Tensors{nll_loss(t[0], t[1])}; },
+                   "DTypeError",
+                   "nll_loss: class numbers are i64"});
   return s;
 }
 
@@ -195,7 +204,8 @@ OpSamples CrossEntropy::samples() {
     s.good.push_back({"probabilities " + note + " " + name_of(o.reduction),
                       {real(sizes), probability(sizes), weighted ? constant(real({classes}, 0.2, 2)) : missing_arg()},
                       [=](const Tensors& t) { return Tensors{call_classes(t[0], t[1], t[2], o)}; },
-                      [=](const Tensors& t) { return naive_probabilities(t[0], t[1], t[2], o); }, torch_classes("a", "b", o)});
+                      [=](const Tensors& t) { return naive_probabilities(t[0], t[1], t[2], o); },
+                      torch_classes("a", "b", o)});
   };
   for (Reduction r : kReductions) {
     ClassSetting o{.reduction = r, .logits = true}, smooth{.reduction = r, .smoothing = 0.3, .logits = true};
@@ -215,11 +225,17 @@ OpSamples CrossEntropy::samples() {
   add_classes(s, "smoothed entirely", {4, 3}, {.smoothing = 1, .logits = true});
   add_bad_classes(s, "cross_entropy", true);
   for (double smoothing : {-0.1, 1.1})
-    s.bad.push_back({"smoothing " + std::to_string(smoothing), {real({3, 4}), index_arg({3}, 4)},
-                     [=](const Tensors& t) { return Tensors{cross_entropy(t[0], t[1], {.label_smoothing = smoothing})}; }, "ValueError",
-                     "label_smoothing lies in [0, 1]"});
-  s.bad.push_back({"probabilities of another shape", {real({3, 4}), real({3})},
-                   [](const Tensors& t) { return Tensors{cross_entropy(t[0], t[1])}; }, "ShapeError", "do not match logits of shape [3, 4]"});
+    s.bad.push_back(
+        {"smoothing " + std::to_string(smoothing),
+         {real({3, 4}), index_arg({3}, 4)},
+         [=](const Tensors& t) { return Tensors{cross_entropy(t[0], t[1], {.label_smoothing = smoothing})}; },
+         "ValueError",
+         "label_smoothing lies in [0, 1]"});
+  s.bad.push_back({"probabilities of another shape",
+                   {real({3, 4}), real({3})},
+                   [](const Tensors& t) { return Tensors{cross_entropy(t[0], t[1])}; },
+                   "ShapeError",
+                   "do not match logits of shape [3, 4]"});
   return s;
 }
 

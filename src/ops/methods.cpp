@@ -6,22 +6,22 @@
 
 namespace deft {
 
-#define DEFT_DEFINE(name)                                                        \
-  Tensor Tensor::name(Site site) const { return deft::name(*this, site); }       \
+#define DEFT_DEFINE(name)                                                  \
+  Tensor Tensor::name(Site site) const { return deft::name(*this, site); } \
   Tensor& Tensor::name##_(Site site) { return deft::name##_(*this, site); }
 DEFT_UNARY_METHODS(DEFT_DEFINE)
 #undef DEFT_DEFINE
 
-#define DEFT_DEFINE(name)                                                                                  \
-  Tensor Tensor::name(const Tensor& other, Site site) const { return deft::name(*this, other, site); }     \
-  Tensor Tensor::name(Scalar other, Site site) const { return deft::name(*this, other, site); }            \
-  Tensor& Tensor::name##_(const Tensor& other, Site site) { return deft::name##_(*this, other, site); }    \
+#define DEFT_DEFINE(name)                                                                               \
+  Tensor Tensor::name(const Tensor& other, Site site) const { return deft::name(*this, other, site); }  \
+  Tensor Tensor::name(Scalar other, Site site) const { return deft::name(*this, other, site); }         \
+  Tensor& Tensor::name##_(const Tensor& other, Site site) { return deft::name##_(*this, other, site); } \
   Tensor& Tensor::name##_(Scalar other, Site site) { return deft::name##_(*this, other, site); }
 DEFT_BINARY_METHODS(DEFT_DEFINE)
 #undef DEFT_DEFINE
 
-#define DEFT_DEFINE(name)                                                                                  \
-  Tensor Tensor::name(const Tensor& other, Site site) const { return deft::name(*this, other, site); }     \
+#define DEFT_DEFINE(name)                                                                              \
+  Tensor Tensor::name(const Tensor& other, Site site) const { return deft::name(*this, other, site); } \
   Tensor Tensor::name(Scalar other, Site site) const { return deft::name(*this, other, site); }
 DEFT_COMPARE_METHODS(DEFT_DEFINE)
 #undef DEFT_DEFINE
@@ -48,14 +48,18 @@ Tensor Tensor::as_strided(IntList sizes, IntList strides, int64_t offset, Site s
 Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2, Site site) const {
   return deft::diagonal(*this, offset, dim1, dim2, site);
 }
-std::vector<Tensor> Tensor::split(int64_t size, int64_t dim, Site site) const { return deft::split(*this, size, dim, site); }
-std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim, Site site) const { return deft::chunk(*this, chunks, dim, site); }
+std::vector<Tensor> Tensor::split(int64_t size, int64_t dim, Site site) const {
+  return deft::split(*this, size, dim, site);
+}
+std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim, Site site) const {
+  return deft::chunk(*this, chunks, dim, site);
+}
 std::vector<Tensor> Tensor::unbind(int64_t dim, Site site) const { return deft::unbind(*this, dim, site); }
 
 // --- Operators
-#define DEFT_DEFINE(op, function)                                                                               \
-  Tensor operator op(SitedTensor a, const Tensor& b) { return function(a.tensor, b, a.site); }                  \
-  Tensor operator op(SitedTensor a, Scalar b) { return function(a.tensor, b, a.site); }                         \
+#define DEFT_DEFINE(op, function)                                                              \
+  Tensor operator op(SitedTensor a, const Tensor& b) { return function(a.tensor, b, a.site); } \
+  Tensor operator op(SitedTensor a, Scalar b) { return function(a.tensor, b, a.site); }        \
   Tensor operator op(SitedScalar a, const Tensor& b) { return function(a.scalar, b, a.site); }
 DEFT_DEFINE(+, add)
 DEFT_DEFINE(-, sub)
@@ -76,8 +80,8 @@ Tensor operator!=(SitedTensor a, Scalar b) { return ne(a.tensor, b, a.site); }
 Tensor operator!=(Scalar a, SitedTensor b) { return ne(a, b.tensor, b.site); }
 Tensor operator-(SitedTensor a) { return neg(a.tensor, a.site); }
 Tensor operator!(SitedTensor a) { return logical_not(a.tensor, a.site); }
-#define DEFT_DEFINE(op, function)                                                                          \
-  Tensor& operator op(Tensor& a, SitedTensor b) { return function(a, b.tensor, b.site); }                  \
+#define DEFT_DEFINE(op, function)                                                         \
+  Tensor& operator op(Tensor& a, SitedTensor b) { return function(a, b.tensor, b.site); } \
   Tensor& operator op(Tensor& a, SitedScalar b) { return function(a, b.scalar, b.site); }
 DEFT_DEFINE(+=, add_)
 DEFT_DEFINE(-=, sub_)

@@ -25,26 +25,27 @@ Meta with_spatial(const Meta& x, const std::array<int64_t, 3>& spatial_sizes, DT
 // Fills p.in and p.out; x is N, C, spatial...
 void complete(const char* op, const Meta& x, PoolParams& p) {
   int n = static_cast<int>(p.spatial);
-  DEFT_CHECK(x.rank() == n + 2, ShapeError, "{}{}d: needs {} or {} dimensions (N, C, spatial...), found shape {}", op, n, n + 1, n + 2,
-             to_string(x.sizes));
+  DEFT_CHECK(x.rank() == n + 2, ShapeError, "{}{}d: needs {} or {} dimensions (N, C, spatial...), found shape {}", op,
+             n, n + 1, n + 2, to_string(x.sizes));
   for (int i = 0; i < n; ++i) {
     auto d = static_cast<size_t>(i);
     int64_t in = p.in[d] = x.sizes[i + 2];
     if (p.adaptive) {
-      DEFT_CHECK(p.out[d] >= 0, ValueError, "adaptive {}{}d: an output size must not be negative, found {}", op, n, p.out[d]);
-      DEFT_CHECK(in > 0 || p.out[d] == 0, ShapeError, "adaptive {}{}d: the spatial sizes of {} must not be empty", op, n,
-                 to_string(x.sizes));
+      DEFT_CHECK(p.out[d] >= 0, ValueError, "adaptive {}{}d: an output size must not be negative, found {}", op, n,
+                 p.out[d]);
+      DEFT_CHECK(in > 0 || p.out[d] == 0, ShapeError, "adaptive {}{}d: the spatial sizes of {} must not be empty", op,
+                 n, to_string(x.sizes));
       continue;
     }
     auto sane = [](int64_t v) { return v > 0 && v <= INT32_MAX; };  // products of two still fit
     DEFT_CHECK(sane(p.kernel[d]) && sane(p.stride[d]) && sane(p.dilation[d]), ValueError,
-               "{}{}d: kernel {}, stride {} and dilation {} must be positive (and below 2^31)", op, n, p.kernel[d], p.stride[d],
-               p.dilation[d]);
-    DEFT_CHECK(p.pad[d] >= 0 && p.pad[d] <= p.kernel[d] / 2, ValueError, "{}{}d: padding {} must be at most half the kernel {}", op,
-               n, p.pad[d], p.kernel[d]);
+               "{}{}d: kernel {}, stride {} and dilation {} must be positive (and below 2^31)", op, n, p.kernel[d],
+               p.stride[d], p.dilation[d]);
+    DEFT_CHECK(p.pad[d] >= 0 && p.pad[d] <= p.kernel[d] / 2, ValueError,
+               "{}{}d: padding {} must be at most half the kernel {}", op, n, p.pad[d], p.kernel[d]);
     p.out[d] = cpu::pool_output_size(in, p.kernel[d], p.stride[d], p.pad[d], p.dilation[d], p.ceil_mode);
-    DEFT_CHECK(p.out[d] > 0, ShapeError, "{}{}d: kernel {} does not fit into size {} of shape {}", op, n, p.kernel[d], in,
-               to_string(x.sizes));
+    DEFT_CHECK(p.out[d] > 0, ShapeError, "{}{}d: kernel {} does not fit into size {} of shape {}", op, n, p.kernel[d],
+               in, to_string(x.sizes));
   }
 }
 
@@ -131,7 +132,9 @@ void AvgPoolBackward::cpu(KernelCall& c) {
   if (c.out().numel() == 0) return;
   cpu::avg_pool_backward(pool_call(c.params<AvgPoolBackward>(), g.meta(), last), g.data_ptr(), c.out().data_ptr());
 }
-void AvgPoolBackward::vjp(VjpContext& c) { c.grad_in(0) = call<AvgPool>(c.node.site, c.params<AvgPoolBackward>(), c.grad()); }
+void AvgPoolBackward::vjp(VjpContext& c) {
+  c.grad_in(0) = call<AvgPool>(c.node.site, c.params<AvgPoolBackward>(), c.grad());
+}
 
 // --- functions -------------------------------------------------------------------------------------------------
 
@@ -139,8 +142,8 @@ namespace {
 
 std::array<int64_t, 3> per_dim(IntList list, int n, int64_t fallback, const char* what) {
   std::array<int64_t, 3> r{fallback, fallback, fallback};
-  DEFT_CHECK(list.size() == 1 || static_cast<int>(list.size()) == n, ValueError, "pooling: {} needs 1 or {} numbers, found {}", what, n,
-             list.size());
+  DEFT_CHECK(list.size() == 1 || static_cast<int>(list.size()) == n, ValueError,
+             "pooling: {} needs 1 or {} numbers, found {}", what, n, list.size());
   for (int i = 0; i < n; ++i) r[static_cast<size_t>(i)] = list[list.size() == 1 ? 0 : static_cast<size_t>(i)];
   return r;
 }
@@ -181,28 +184,30 @@ Tensor run_avg(const Tensor& x, const PoolParams& p, const Site& site) {
 
 }  // namespace
 
-#define DEFT_POOL(n)                                                                                                          \
-  Tensor max_pool##n##d(const Tensor& x, IntList kernel, IntList stride, IntList padding, IntList dilation, bool ceil_mode,   \
-                        Site site) {                                                                                          \
-    return run_max(x, window(n, kernel, stride, padding, dilation, ceil_mode), site)[0];                                      \
-  }                                                                                                                           \
-  std::array<Tensor, 2> max_pool##n##d_with_indices(const Tensor& x, IntList kernel, IntList stride, IntList padding,         \
-                                                    IntList dilation, bool ceil_mode, Site site) {                            \
-    return run_max(x, window(n, kernel, stride, padding, dilation, ceil_mode), site);                                         \
-  }                                                                                                                           \
-  Tensor avg_pool##n##d(const Tensor& x, IntList kernel, IntList stride, IntList padding, bool ceil_mode,                     \
-                        bool count_include_pad, int64_t divisor_override, Site site) {                                        \
-    PoolParams p = window(n, kernel, stride, padding, {1}, ceil_mode);                                                        \
-    p.count_include_pad = count_include_pad;                                                                                  \
-    p.divisor = divisor_override;                                                                                             \
-    return run_avg(x, p, site);                                                                                               \
-  }                                                                                                                           \
-  Tensor adaptive_avg_pool##n##d(const Tensor& x, IntList output, Site site) { return run_avg(x, adaptive(n, output), site); } \
-  Tensor adaptive_max_pool##n##d(const Tensor& x, IntList output, Site site) {                                                \
-    return run_max(x, adaptive(n, output), site)[0];                                                                          \
-  }                                                                                                                           \
-  std::array<Tensor, 2> adaptive_max_pool##n##d_with_indices(const Tensor& x, IntList output, Site site) {                    \
-    return run_max(x, adaptive(n, output), site);                                                                             \
+#define DEFT_POOL(n)                                                                                                  \
+  Tensor max_pool##n##d(const Tensor& x, IntList kernel, IntList stride, IntList padding, IntList dilation,           \
+                        bool ceil_mode, Site site) {                                                                  \
+    return run_max(x, window(n, kernel, stride, padding, dilation, ceil_mode), site)[0];                              \
+  }                                                                                                                   \
+  std::array<Tensor, 2> max_pool##n##d_with_indices(const Tensor& x, IntList kernel, IntList stride, IntList padding, \
+                                                    IntList dilation, bool ceil_mode, Site site) {                    \
+    return run_max(x, window(n, kernel, stride, padding, dilation, ceil_mode), site);                                 \
+  }                                                                                                                   \
+  Tensor avg_pool##n##d(const Tensor& x, IntList kernel, IntList stride, IntList padding, bool ceil_mode,             \
+                        bool count_include_pad, int64_t divisor_override, Site site) {                                \
+    PoolParams p = window(n, kernel, stride, padding, {1}, ceil_mode);                                                \
+    p.count_include_pad = count_include_pad;                                                                          \
+    p.divisor = divisor_override;                                                                                     \
+    return run_avg(x, p, site);                                                                                       \
+  }                                                                                                                   \
+  Tensor adaptive_avg_pool##n##d(const Tensor& x, IntList output, Site site) {                                        \
+    return run_avg(x, adaptive(n, output), site);                                                                     \
+  }                                                                                                                   \
+  Tensor adaptive_max_pool##n##d(const Tensor& x, IntList output, Site site) {                                        \
+    return run_max(x, adaptive(n, output), site)[0];                                                                  \
+  }                                                                                                                   \
+  std::array<Tensor, 2> adaptive_max_pool##n##d_with_indices(const Tensor& x, IntList output, Site site) {            \
+    return run_max(x, adaptive(n, output), site);                                                                     \
   }
 DEFT_POOL(1)
 DEFT_POOL(2)

@@ -54,18 +54,18 @@ struct AvgPoolBackward {
 };
 
 // One number in a list stands for all dimensions; an empty stride is the kernel.
-#define DEFT_POOL(n)                                                                                                  \
-  Tensor max_pool##n##d(const Tensor& x, IntList kernel, IntList stride = {}, IntList padding = {0},                  \
-                        IntList dilation = {1}, bool ceil_mode = false, Site site = Site::current());                 \
-  std::array<Tensor, 2> max_pool##n##d_with_indices(const Tensor& x, IntList kernel, IntList stride = {},             \
-                                                    IntList padding = {0}, IntList dilation = {1},                    \
-                                                    bool ceil_mode = false, Site site = Site::current());             \
-  Tensor avg_pool##n##d(const Tensor& x, IntList kernel, IntList stride = {}, IntList padding = {0},                  \
-                        bool ceil_mode = false, bool count_include_pad = true, int64_t divisor_override = 0,          \
-                        Site site = Site::current());                                                                 \
-  Tensor adaptive_avg_pool##n##d(const Tensor& x, IntList output, Site site = Site::current());                       \
-  Tensor adaptive_max_pool##n##d(const Tensor& x, IntList output, Site site = Site::current());                       \
-  std::array<Tensor, 2> adaptive_max_pool##n##d_with_indices(const Tensor& x, IntList output,                         \
+#define DEFT_POOL(n)                                                                                         \
+  Tensor max_pool##n##d(const Tensor& x, IntList kernel, IntList stride = {}, IntList padding = {0},         \
+                        IntList dilation = {1}, bool ceil_mode = false, Site site = Site::current());        \
+  std::array<Tensor, 2> max_pool##n##d_with_indices(const Tensor& x, IntList kernel, IntList stride = {},    \
+                                                    IntList padding = {0}, IntList dilation = {1},           \
+                                                    bool ceil_mode = false, Site site = Site::current());    \
+  Tensor avg_pool##n##d(const Tensor& x, IntList kernel, IntList stride = {}, IntList padding = {0},         \
+                        bool ceil_mode = false, bool count_include_pad = true, int64_t divisor_override = 0, \
+                        Site site = Site::current());                                                        \
+  Tensor adaptive_avg_pool##n##d(const Tensor& x, IntList output, Site site = Site::current());              \
+  Tensor adaptive_max_pool##n##d(const Tensor& x, IntList output, Site site = Site::current());              \
+  std::array<Tensor, 2> adaptive_max_pool##n##d_with_indices(const Tensor& x, IntList output,                \
                                                              Site site = Site::current());
 DEFT_POOL(1)
 DEFT_POOL(2)

@@ -131,9 +131,14 @@ Tensors pair(const std::array<Tensor, 2>& t) { return {t[0], t[1]}; }
 
 Tensors call_max(const Tensor& x, const Setting& s, int n) {
   if (!s.adaptive.empty()) {
-    if (n == 1) return s.indices ? pair(adaptive_max_pool1d_with_indices(x, s.adaptive)) : Tensors{adaptive_max_pool1d(x, s.adaptive)};
-    if (n == 2) return s.indices ? pair(adaptive_max_pool2d_with_indices(x, s.adaptive)) : Tensors{adaptive_max_pool2d(x, s.adaptive)};
-    return s.indices ? pair(adaptive_max_pool3d_with_indices(x, s.adaptive)) : Tensors{adaptive_max_pool3d(x, s.adaptive)};
+    if (n == 1)
+      return s.indices ? pair(adaptive_max_pool1d_with_indices(x, s.adaptive))
+                       : Tensors{adaptive_max_pool1d(x, s.adaptive)};
+    if (n == 2)
+      return s.indices ? pair(adaptive_max_pool2d_with_indices(x, s.adaptive))
+                       : Tensors{adaptive_max_pool2d(x, s.adaptive)};
+    return s.indices ? pair(adaptive_max_pool3d_with_indices(x, s.adaptive))
+                     : Tensors{adaptive_max_pool3d(x, s.adaptive)};
   }
   using Both = std::array<Tensor, 2> (*)(const Tensor&, IntList, IntList, IntList, IntList, bool, Site);
   using Values = Tensor (*)(const Tensor&, IntList, IntList, IntList, IntList, bool, Site);
@@ -145,7 +150,9 @@ Tensors call_max(const Tensor& x, const Setting& s, int n) {
 
 Tensors call_avg(const Tensor& x, const Setting& s, int n) {
   if (!s.adaptive.empty())
-    return {n == 1 ? adaptive_avg_pool1d(x, s.adaptive) : n == 2 ? adaptive_avg_pool2d(x, s.adaptive) : adaptive_avg_pool3d(x, s.adaptive)};
+    return {n == 1   ? adaptive_avg_pool1d(x, s.adaptive)
+            : n == 2 ? adaptive_avg_pool2d(x, s.adaptive)
+                     : adaptive_avg_pool3d(x, s.adaptive)};
   using Avg = Tensor (*)(const Tensor&, IntList, IntList, IntList, bool, bool, int64_t, Site);
   constexpr Avg avg[] = {avg_pool1d, avg_pool2d, avg_pool3d};
   return {avg[n - 1](x, s.kernel, s.stride, s.padding, s.ceil_mode, s.include_pad, s.divisor, Site::current())};
@@ -162,7 +169,8 @@ std::string torch_call(const Setting& s, int n, bool max) {
   std::string name = std::string(max ? "max" : "avg") + "_pool" + std::to_string(n) + "d(a, ";
   std::string with_indices = max && s.indices ? ", return_indices=True" : "";
   if (!s.adaptive.empty()) return "F.adaptive_" + name + python(s.adaptive) + with_indices + ")";
-  std::string call = "F." + name + python(s.kernel) + ", " + (s.stride.empty() ? "None" : python(s.stride)) + ", " + python(s.padding);
+  std::string call =
+      "F." + name + python(s.kernel) + ", " + (s.stride.empty() ? "None" : python(s.stride)) + ", " + python(s.padding);
   if (max) call += ", " + python(s.dilation);
   if (s.ceil_mode) call += ", ceil_mode=True";
   if (!s.include_pad) call += ", count_include_pad=False";
@@ -173,19 +181,26 @@ std::string torch_call(const Setting& s, int n, bool max) {
 Sample pool_sample(bool max, int n, std::string note, Shape sizes, Setting s) {
   Arg x = real(sizes);
   x.distinct = max;
-  return {std::to_string(n) + "d " + note, {x},
+  return {std::to_string(n) + "d " + note,
+          {x},
           [=](const Tensors& t) { return max ? call_max(t[0], s, n) : call_avg(t[0], s, n); },
-          [=](const Tensors& t) { return max ? naive_max(t[0], s, n) : naive_avg(t[0], s, n); }, torch_call(s, n, max)};
+          [=](const Tensors& t) { return max ? naive_max(t[0], s, n) : naive_avg(t[0], s, n); },
+          torch_call(s, n, max)};
 }
 
 BadSample bad_pool(bool max, int n, std::string note, Shape sizes, Setting s, std::string error, std::string text) {
-  return {note, {real(sizes)}, [=](const Tensors& t) { return max ? call_max(t[0], s, n) : call_avg(t[0], s, n); },
-          std::move(error), std::move(text)};
+  return {note,
+          {real(sizes)},
+          [=](const Tensors& t) { return max ? call_max(t[0], s, n) : call_avg(t[0], s, n); },
+          std::move(error),
+          std::move(text)};
 }
 
 // What both kinds have in common.
 void add_common(OpSamples& s, bool max) {
-  auto add = [&](int n, std::string note, Shape sizes, Setting p) { s.good.push_back(pool_sample(max, n, note, sizes, p)); };
+  auto add = [&](int n, std::string note, Shape sizes, Setting p) {
+    s.good.push_back(pool_sample(max, n, note, sizes, p));
+  };
   add(1, "plain", {2, 3, 8}, {.kernel = {2}});
   add(1, "stride and padding", {2, 2, 9}, {.kernel = {3}, .stride = {2}, .padding = {1}});
   add(1, "unbatched", {3, 7}, {.kernel = {3}, .stride = {1}, .indices = false});
@@ -199,7 +214,8 @@ void add_common(OpSamples& s, bool max) {
   add(2, "gaps between windows", {1, 2, 9, 8}, {.kernel = {2}, .stride = {4, 3}});
   add(2, "ceil", {1, 2, 6, 7}, {.kernel = {3, 2}, .stride = {2, 4}, .ceil_mode = true});
   add(2, "ceil with padding", {2, 1, 5, 6}, {.kernel = {3}, .stride = {3, 2}, .padding = {1}, .ceil_mode = true});
-  add(2, "ceil drops a window of padding", {1, 1, 4, 5}, {.kernel = {2}, .stride = {5, 3}, .padding = {1}, .ceil_mode = true});
+  add(2, "ceil drops a window of padding", {1, 1, 4, 5},
+      {.kernel = {2}, .stride = {5, 3}, .padding = {1}, .ceil_mode = true});
   add(2, "ceil larger than input", {1, 1, 3, 3}, {.kernel = {4}, .stride = {2}, .ceil_mode = true});
   add(2, "unbatched", {3, 4, 5}, {.kernel = {2}, .stride = {2, 1}});
   add(2, "no samples", {0, 2, 4, 4}, {.kernel = {2}, .indices = false});
@@ -227,24 +243,31 @@ void add_common(OpSamples& s, bool max) {
   bad(2, "too few dims", {4, 4}, {.kernel = {2}}, "ShapeError", name + "2d: needs 3 or 4 dimensions");
   bad(1, "too many dims", {1, 1, 4, 4}, {.kernel = {2}}, "ShapeError", name + "1d: needs 2 or 3 dimensions");
   bad(3, "0-d", {}, {.kernel = {2}}, "ShapeError", name + "3d: needs 4 or 5 dimensions");
-  bad(2, "kernel 0", {1, 1, 4, 4}, {.kernel = {2, 0}, .stride = {1}}, "ValueError", "kernel 0, stride 1 and dilation 1");
+  bad(2, "kernel 0", {1, 1, 4, 4}, {.kernel = {2, 0}, .stride = {1}}, "ValueError",
+      "kernel 0, stride 1 and dilation 1");
   bad(2, "kernel huge", {1, 1, 4, 4}, {.kernel = {INT64_MAX}, .stride = {1}}, "ValueError", "below 2^31");
   bad(2, "stride 0", {1, 1, 4, 4}, {.kernel = {2}, .stride = {0}}, "ValueError", "must be positive");
   bad(2, "stride negative", {1, 1, 4, 4}, {.kernel = {2}, .stride = {1, -1}}, "ValueError", "must be positive");
   bad(2, "padding negative", {1, 1, 4, 4}, {.kernel = {2}, .padding = {-1}}, "ValueError", "padding -1");
-  bad(2, "padding large", {1, 1, 4, 4}, {.kernel = {3}, .padding = {2}}, "ValueError", "padding 2 must be at most half the kernel 3");
-  bad(2, "does not fit", {1, 1, 4, 2}, {.kernel = {3}}, "ShapeError", "kernel 3 does not fit into size 2 of shape [1, 1, 4, 2]");
+  bad(2, "padding large", {1, 1, 4, 4}, {.kernel = {3}, .padding = {2}}, "ValueError",
+      "padding 2 must be at most half the kernel 3");
+  bad(2, "does not fit", {1, 1, 4, 2}, {.kernel = {3}}, "ShapeError",
+      "kernel 3 does not fit into size 2 of shape [1, 1, 4, 2]");
   bad(2, "empty image", {1, 1, 0, 2}, {.kernel = {2}}, "ShapeError", "does not fit into size 0");
   bad(2, "kernel list", {1, 1, 4, 4}, {.kernel = {2, 2, 2}}, "ValueError", "the kernel needs 1 or 2 numbers, found 3");
-  bad(3, "stride list", {1, 1, 4, 4, 4}, {.kernel = {2}, .stride = {1, 1}}, "ValueError", "the stride needs 1 or 3 numbers");
+  bad(3, "stride list", {1, 1, 4, 4, 4}, {.kernel = {2}, .stride = {1, 1}}, "ValueError",
+      "the stride needs 1 or 3 numbers");
   bad(2, "padding list", {1, 1, 4, 4}, {.kernel = {2}, .padding = {}}, "ValueError", "the padding needs");
   bad(2, "adaptive negative", {1, 1, 4, 4}, {.adaptive = {2, -1}}, "ValueError", "must not be negative, found -1");
   bad(2, "adaptive empty image", {1, 1, 0, 4}, {.adaptive = {2}}, "ShapeError", "must not be empty");
   bad(2, "adaptive list", {1, 1, 4, 4}, {.adaptive = {1, 2, 3}}, "ValueError", "the output size needs 1 or 2 numbers");
   bad(2, "adaptive too large", {1, 1, 4, 4}, {.adaptive = {INT64_MAX}}, "ShapeError", "");
-  s.bad.push_back({"undefined", {missing_arg()},
-                   [=](const Tensors& t) { return max ? call_max(t[0], {.kernel = {2}}, 2) : call_avg(t[0], {.kernel = {2}}, 2); },
-                   "ValueError", "undefined"});
+  s.bad.push_back(
+      {"undefined",
+       {missing_arg()},
+       [=](const Tensors& t) { return max ? call_max(t[0], {.kernel = {2}}, 2) : call_avg(t[0], {.kernel = {2}}, 2); },
+       "ValueError",
+       "undefined"});
 }
 
 }  // namespace
@@ -252,29 +275,39 @@ void add_common(OpSamples& s, bool max) {
 OpSamples MaxPool::samples() {
   OpSamples s{.op = "max_pool", .dtypes = kNumbers};
   add_common(s, true);
-  auto add = [&](int n, std::string note, Shape sizes, Setting p) { s.good.push_back(pool_sample(true, n, note, sizes, p)); };
+  auto add = [&](int n, std::string note, Shape sizes, Setting p) {
+    s.good.push_back(pool_sample(true, n, note, sizes, p));
+  };
   add(1, "dilation", {2, 2, 9}, {.kernel = {3}, .stride = {1}, .dilation = {2}});
   add(2, "dilation", {1, 2, 7, 8}, {.kernel = {2, 3}, .stride = {1, 2}, .dilation = {3, 2}});
   add(2, "dilation and padding", {2, 1, 6, 7}, {.kernel = {3}, .stride = {2}, .padding = {1}, .dilation = {2}});
   add(2, "dilation and ceil", {1, 1, 8, 7}, {.kernel = {2}, .stride = {3}, .dilation = {3}, .ceil_mode = true});
-  add(3, "dilation", {1, 1, 5, 4, 6}, {.kernel = {2}, .stride = {2, 1, 1}, .padding = {1, 0, 0}, .dilation = {2, 3, 1}});
-  s.bad.push_back(bad_pool(true, 2, "dilation 0", {1, 1, 4, 4}, {.kernel = {2}, .dilation = {0}}, "ValueError", "dilation 0"));
-  s.bad.push_back(bad_pool(true, 2, "dilation does not fit", {1, 1, 4, 4}, {.kernel = {2}, .dilation = {4}}, "ShapeError", "does not fit"));
-  s.bad.push_back(bad_pool(true, 2, "dilation list", {1, 1, 4, 4}, {.kernel = {2}, .dilation = {1, 1, 1}}, "ValueError", "the dilation needs"));
+  add(3, "dilation", {1, 1, 5, 4, 6},
+      {.kernel = {2}, .stride = {2, 1, 1}, .padding = {1, 0, 0}, .dilation = {2, 3, 1}});
+  s.bad.push_back(
+      bad_pool(true, 2, "dilation 0", {1, 1, 4, 4}, {.kernel = {2}, .dilation = {0}}, "ValueError", "dilation 0"));
+  s.bad.push_back(bad_pool(true, 2, "dilation does not fit", {1, 1, 4, 4}, {.kernel = {2}, .dilation = {4}},
+                           "ShapeError", "does not fit"));
+  s.bad.push_back(bad_pool(true, 2, "dilation list", {1, 1, 4, 4}, {.kernel = {2}, .dilation = {1, 1, 1}}, "ValueError",
+                           "the dilation needs"));
   return s;
 }
 
 OpSamples AvgPool::samples() {
   OpSamples s{.op = "avg_pool", .growth = 16};
   add_common(s, false);
-  auto add = [&](int n, std::string note, Shape sizes, Setting p) { s.good.push_back(pool_sample(false, n, note, sizes, p)); };
+  auto add = [&](int n, std::string note, Shape sizes, Setting p) {
+    s.good.push_back(pool_sample(false, n, note, sizes, p));
+  };
   add(1, "padding not counted", {2, 2, 7}, {.kernel = {3}, .stride = {2}, .padding = {1}, .include_pad = false});
   add(2, "padding not counted", {1, 2, 5, 6}, {.kernel = {3, 2}, .stride = {2}, .padding = {1}, .include_pad = false});
   add(2, "padding not counted, ceil", {1, 1, 6, 5},
       {.kernel = {3}, .stride = {2}, .padding = {1}, .ceil_mode = true, .include_pad = false});
-  add(3, "padding not counted", {1, 1, 4, 3, 5}, {.kernel = {2, 3, 2}, .stride = {2}, .padding = {1}, .include_pad = false});
+  add(3, "padding not counted", {1, 1, 4, 3, 5},
+      {.kernel = {2, 3, 2}, .stride = {2}, .padding = {1}, .include_pad = false});
   add(2, "divisor 3", {2, 1, 4, 6}, {.kernel = {2}, .divisor = 3});
-  add(2, "divisor 1 with padding", {1, 2, 5, 5}, {.kernel = {3}, .stride = {2}, .padding = {1}, .include_pad = false, .divisor = 1});
+  add(2, "divisor 1 with padding", {1, 2, 5, 5},
+      {.kernel = {3}, .stride = {2}, .padding = {1}, .include_pad = false, .divisor = 1});
   add(3, "divisor 5", {1, 2, 3, 4, 3}, {.kernel = {2}, .stride = {1}, .divisor = 5});
   s.bad.push_back(bad_pool(false, 2, "divisor negative", {1, 1, 4, 4}, {.kernel = {2}, .divisor = -1}, "ValueError",
                            "divisor_override must be positive, found -1"));

@@ -86,8 +86,8 @@ void UniformFill::cpu(KernelCall& c) {
 }
 
 Meta NormalFill::infer(const Meta& x, const Params& p) {
-  DEFT_CHECK(p.std >= 0 && std::isfinite(p.mean), ValueError, "normal_: needs a finite mean and std >= 0, found {} and {}",
-             p.mean, p.std);
+  DEFT_CHECK(p.std >= 0 && std::isfinite(p.mean), ValueError,
+             "normal_: needs a finite mean and std >= 0, found {} and {}", p.mean, p.std);
   return x;
 }
 void NormalFill::cpu(KernelCall& c) {
@@ -194,7 +194,8 @@ Tensor randn(IntList sizes, TensorOptions options, Site site) {
   return drawn<NormalFill>(blank(sizes, options, site), {0, 1, generator().next_draw()}, options.requires_grad, site);
 }
 Tensor randint(int64_t low, int64_t high, IntList sizes, TensorOptions options, Site site) {
-  return drawn<RandintFill>(blank(sizes, options, site), {low, high, generator().next_draw()}, options.requires_grad, site);
+  return drawn<RandintFill>(blank(sizes, options, site), {low, high, generator().next_draw()}, options.requires_grad,
+                            site);
 }
 Tensor rand_like(const Tensor& x, Site site) {
   return drawn<UniformFill>(empty_like(x, site), {0, 1, generator().next_draw()}, false, site);
@@ -234,7 +235,8 @@ Tensor dropout(const Tensor& x, double p, bool training, Site site) {
 
 Tensor feature_dropout(const Tensor& x, double p, bool training, Site site) {
   detail::check_defined(x, "feature_dropout");
-  DEFT_CHECK(x.dim() >= 2, ShapeError, "feature_dropout: needs N, C, spatial... dimensions, found {}", describe(x.meta()));
+  DEFT_CHECK(x.dim() >= 2, ShapeError, "feature_dropout: needs N, C, spatial... dimensions, found {}",
+             describe(x.meta()));
   if (!training || p == 0) return dropout(x, p, false, site);
   Shape mask_sizes = x.sizes();
   for (int i = 2; i < x.dim(); ++i) mask_sizes[i] = 1;

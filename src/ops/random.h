@@ -78,7 +78,8 @@ struct Dropout {
 
 Tensor rand(IntList sizes, TensorOptions options = {}, Site site = Site::current());
 Tensor randn(IntList sizes, TensorOptions options = {}, Site site = Site::current());
-Tensor randint(int64_t low, int64_t high, IntList sizes, TensorOptions options = {DType::i64}, Site site = Site::current());
+Tensor randint(int64_t low, int64_t high, IntList sizes, TensorOptions options = {DType::i64},
+               Site site = Site::current());
 Tensor randperm(int64_t n, Site site = Site::current());
 Tensor rand_like(const Tensor& x, Site site = Site::current());
 Tensor randn_like(const Tensor& x, Site site = Site::current());

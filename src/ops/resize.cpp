@@ -28,8 +28,8 @@ Meta resized(const Meta& x, const std::array<int64_t, 3>& spatial) {
 }
 
 cpu::InterpolateCall interpolate_call(const Interpolate::Params& p, const Meta& x, bool channels_last) {
-  constexpr cpu::Interpolate modes[] = {cpu::Interpolate::nearest, cpu::Interpolate::nearest_exact, cpu::Interpolate::linear,
-                                        cpu::Interpolate::cubic};
+  constexpr cpu::Interpolate modes[] = {cpu::Interpolate::nearest, cpu::Interpolate::nearest_exact,
+                                        cpu::Interpolate::linear, cpu::Interpolate::cubic};
   cpu::InterpolateCall c{};
   c.dtype = x.dtype;
   c.mode = modes[static_cast<int>(p.mode)];
@@ -49,10 +49,10 @@ cpu::InterpolateCall interpolate_call(const Interpolate::Params& p, const Meta& 
 }  // namespace
 
 Meta Interpolate::infer(const Meta& x, Params& p) {
-  DEFT_CHECK(x.rank() >= 3 && x.rank() <= 5, ShapeError, "interpolate: needs N, C and 1 to 3 spatial dimensions, found shape {}",
-             to_string(x.sizes));
-  DEFT_CHECK(p.mode != InterpolateMode::bicubic || x.rank() == 4, ShapeError, "interpolate: bicubic needs 4 dimensions, found shape {}",
-             to_string(x.sizes));
+  DEFT_CHECK(x.rank() >= 3 && x.rank() <= 5, ShapeError,
+             "interpolate: needs N, C and 1 to 3 spatial dimensions, found shape {}", to_string(x.sizes));
+  DEFT_CHECK(p.mode != InterpolateMode::bicubic || x.rank() == 4, ShapeError,
+             "interpolate: bicubic needs 4 dimensions, found shape {}", to_string(x.sizes));
   DEFT_CHECK(!p.align_corners || p.mode == InterpolateMode::linear || p.mode == InterpolateMode::bicubic, ValueError,
              "interpolate: align_corners has no meaning for nearest; leave it false");
   for (int i = 2; i < x.rank(); ++i) {
@@ -78,7 +78,8 @@ void InterpolateBackward::cpu(KernelCall& c) {
   bool last = keeps_channels_last(c.in().meta());
   Tensor g = as_dense(c.in(), last);
   if (g.numel() == 0) return;
-  cpu::interpolate_backward(interpolate_call(c.params<InterpolateBackward>(), g.meta(), last), g.data_ptr(), c.out().data_ptr());
+  cpu::interpolate_backward(interpolate_call(c.params<InterpolateBackward>(), g.meta(), last), g.data_ptr(),
+                            c.out().data_ptr());
 }
 void InterpolateBackward::vjp(VjpContext& c) {
   c.grad_in(0) = call<Interpolate>(c.node.site, c.params<InterpolateBackward>(), c.grad());
@@ -87,24 +88,26 @@ void InterpolateBackward::vjp(VjpContext& c) {
 Tensor interpolate(const Tensor& x, IntList size, InterpolateMode mode, bool align_corners, Site site) {
   detail::check_defined(x, "interpolate");
   int n = x.dim() - 2;
-  DEFT_CHECK(size.size() == 1 || static_cast<int>(size.size()) == n, ValueError, "interpolate: {} sizes given for shape {}",
-             size.size(), to_string(x.sizes()));
+  DEFT_CHECK(size.size() == 1 || static_cast<int>(size.size()) == n, ValueError,
+             "interpolate: {} sizes given for shape {}", size.size(), to_string(x.sizes()));
   Interpolate::Params p{.mode = mode, .align_corners = align_corners};
   for (size_t i = 0; i < 3 && static_cast<int>(i) < n; ++i) p.out[i] = size[size.size() == 1 ? 0 : i];
   return call<Interpolate>(site, p, x);
 }
 
-Tensor interpolate_scale(const Tensor& x, const std::vector<double>& scale, InterpolateMode mode, bool align_corners, Site site) {
+Tensor interpolate_scale(const Tensor& x, const std::vector<double>& scale, InterpolateMode mode, bool align_corners,
+                         Site site) {
   detail::check_defined(x, "interpolate");
   int n = x.dim() - 2;
-  DEFT_CHECK(scale.size() == 1 || static_cast<int>(scale.size()) == n, ValueError, "interpolate: {} factors given for shape {}",
-             scale.size(), to_string(x.sizes()));
+  DEFT_CHECK(scale.size() == 1 || static_cast<int>(scale.size()) == n, ValueError,
+             "interpolate: {} factors given for shape {}", scale.size(), to_string(x.sizes()));
   Interpolate::Params p{.mode = mode, .align_corners = align_corners};
   for (size_t i = 0; i < 3 && static_cast<int>(i) < n; ++i) {
     double s = scale[scale.size() == 1 ? 0 : i];
     DEFT_CHECK(s > 0 && std::isfinite(s), ValueError, "interpolate: a factor must be positive, found {}", s);
     double size = std::floor(static_cast<double>(x.sizes()[static_cast<int>(i) + 2]) * s);
-    DEFT_CHECK(size < 0x1p62, ShapeError, "interpolate: a factor of {} makes shape {} too large", s, to_string(x.sizes()));
+    DEFT_CHECK(size < 0x1p62, ShapeError, "interpolate: a factor of {} makes shape {} too large", s,
+               to_string(x.sizes()));
     p.scale[i] = s;
     p.out[i] = static_cast<int64_t>(size);
   }
@@ -157,8 +160,8 @@ Meta Pad::infer(const Meta& x, const Params& p) {
     DEFT_CHECK(a >= -kMost && a <= kMost && b >= -kMost && b <= kMost, ShapeError,
                "pad: amounts {} and {} at dimension {} are too large", a, b, i);
     sizes[i] = n + a + b;
-    DEFT_CHECK(sizes[i] >= 0, ShapeError, "pad: amounts {} and {} leave a negative size at dimension {} of shape {}", a, b, i,
-               to_string(x.sizes));
+    DEFT_CHECK(sizes[i] >= 0, ShapeError, "pad: amounts {} and {} leave a negative size at dimension {} of shape {}", a,
+               b, i, to_string(x.sizes));
     if (p.mode == PadMode::constant || (a == 0 && b == 0)) continue;
     int64_t most = p.mode == PadMode::reflect ? n - 1 : p.mode == PadMode::circular ? n : INT64_MAX;
     DEFT_CHECK(a >= 0 && b >= 0 && n > 0 && a <= most && b <= most, ShapeError,
@@ -192,15 +195,16 @@ void Pad::vjp(VjpContext& c) {
 Meta PadBackward::infer(const Meta& g, const Params& p) { return Meta::dense(unpadded(g.sizes, p), g.dtype, g.device); }
 void PadBackward::cpu(KernelCall& c) {
   Tensor g = as_dense(c.in());
-  cpu::pad_backward(pad_call(c.params<PadBackward>(), c.out().sizes(), g.dtype(), nullptr), g.data_ptr(), c.out().data_ptr());
+  cpu::pad_backward(pad_call(c.params<PadBackward>(), c.out().sizes(), g.dtype(), nullptr), g.data_ptr(),
+                    c.out().data_ptr());
 }
 void PadBackward::vjp(VjpContext& c) { c.grad_in(0) = call<Pad>(c.node.site, c.params<PadBackward>(), c.grad()); }
 
 Tensor pad(const Tensor& x, IntList amounts, PadMode mode, double value, Site site) {
   detail::check_defined(x, "pad");
   DEFT_CHECK(amounts.size() % 2 == 0 && static_cast<int>(amounts.size() / 2) <= x.dim(), ShapeError,
-             "pad: {} amounts do not fit a tensor of shape {}; give two per dimension, last dimension first", amounts.size(),
-             to_string(x.sizes()));
+             "pad: {} amounts do not fit a tensor of shape {}; give two per dimension, last dimension first",
+             amounts.size(), to_string(x.sizes()));
   DEFT_CHECK(mode == PadMode::constant || amounts.size() <= 6, ShapeError,
              "pad: reflect, replicate and circular take at most 3 dimensions, found {}", amounts.size() / 2);
   Pad::Params p{.mode = mode, .before = {}, .after = {}, .value = value};
@@ -239,12 +243,12 @@ void complete(const char* op, Unfold::Params& p) {
   for (size_t i = 0; i < 2; ++i) {
     auto sane = [](int64_t v, int64_t least) { return v >= least && v <= INT32_MAX; };  // products of two still fit
     DEFT_CHECK(sane(p.kernel[i], 1) && sane(p.stride[i], 1) && sane(p.dilation[i], 1) && sane(p.pad[i], 0), ValueError,
-               "{}: kernel {}, stride {} and dilation {} must be positive and padding {} not negative (all below 2^31)", op,
-               p.kernel[i], p.stride[i], p.dilation[i], p.pad[i]);
+               "{}: kernel {}, stride {} and dilation {} must be positive and padding {} not negative (all below 2^31)",
+               op, p.kernel[i], p.stride[i], p.dilation[i], p.pad[i]);
     DEFT_CHECK(p.in[i] >= 0, ShapeError, "{}: a size must not be negative, found {}", op, p.in[i]);
     int64_t room = p.in[i] + 2 * p.pad[i] - p.dilation[i] * (p.kernel[i] - 1) - 1;
-    DEFT_CHECK(room >= 0, ShapeError, "{}: kernel {} with dilation {} does not fit into size {} with padding {}", op, p.kernel[i],
-               p.dilation[i], p.in[i], p.pad[i]);
+    DEFT_CHECK(room >= 0, ShapeError, "{}: kernel {} with dilation {} does not fit into size {} with padding {}", op,
+               p.kernel[i], p.dilation[i], p.in[i], p.pad[i]);
     p.out[i] = room / p.stride[i] + 1;
   }
 }
@@ -269,13 +273,14 @@ void Unfold::cpu(KernelCall& c) {
 void Unfold::vjp(VjpContext& c) { c.grad_in(0) = call<Fold>(c.node.site, c.params<Unfold>(), c.grad()); }
 
 Meta Fold::infer(const Meta& columns, Params& p) {
-  DEFT_CHECK(columns.rank() == 3, ShapeError, "fold: needs N, C kh kw, positions (N may be left out), found shape {}", to_string(columns.sizes));
+  DEFT_CHECK(columns.rank() == 3, ShapeError, "fold: needs N, C kh kw, positions (N may be left out), found shape {}",
+             to_string(columns.sizes));
   complete("fold", p);
   int64_t taps = p.kernel[0] * p.kernel[1];
   DEFT_CHECK(columns.sizes[1] % taps == 0, ShapeError, "fold: {} rows are not a multiple of the {} kernel positions",
              columns.sizes[1], taps);
-  DEFT_CHECK(columns.sizes[2] == p.out[0] * p.out[1], ShapeError, "fold: found {} positions, expected {} x {}", columns.sizes[2],
-             p.out[0], p.out[1]);
+  DEFT_CHECK(columns.sizes[2] == p.out[0] * p.out[1], ShapeError, "fold: found {} positions, expected {} x {}",
+             columns.sizes[2], p.out[0], p.out[1]);
   return Meta::dense(Shape{columns.sizes[0], columns.sizes[1] / taps, p.in[0], p.in[1]}, columns.dtype, columns.device);
 }
 void Fold::cpu(KernelCall& c) {
@@ -296,7 +301,8 @@ Tensor unfold(const Tensor& x, IntList kernel, IntList dilation, IntList padding
   SiteScope scope(site);
   return squeeze(call<Unfold>(site, p, unsqueeze(x, 0)), 0);
 }
-Tensor fold(const Tensor& columns, IntList output, IntList kernel, IntList dilation, IntList padding, IntList stride, Site site) {
+Tensor fold(const Tensor& columns, IntList output, IntList kernel, IntList dilation, IntList padding, IntList stride,
+            Site site) {
   detail::check_defined(columns, "fold");
   Fold::Params p;
   p.in = pair_of(output, "fold");

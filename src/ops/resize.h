@@ -81,12 +81,14 @@ struct Fold {
 };
 
 // x is N, C and 1 to 3 spatial dimensions. Give the output size, or a factor (one number stands for all).
-Tensor interpolate(const Tensor& x, IntList size, InterpolateMode mode = InterpolateMode::nearest, bool align_corners = false,
-                   Site site = Site::current());
-Tensor interpolate_scale(const Tensor& x, const std::vector<double>& scale, InterpolateMode mode = InterpolateMode::nearest,
-                         bool align_corners = false, Site site = Site::current());
+Tensor interpolate(const Tensor& x, IntList size, InterpolateMode mode = InterpolateMode::nearest,
+                   bool align_corners = false, Site site = Site::current());
+Tensor interpolate_scale(const Tensor& x, const std::vector<double>& scale,
+                         InterpolateMode mode = InterpolateMode::nearest, bool align_corners = false,
+                         Site site = Site::current());
 // Amounts in PyTorch's order: last dimension first, {left, right, top, bottom, ...}.
-Tensor pad(const Tensor& x, IntList amounts, PadMode mode = PadMode::constant, double value = 0, Site site = Site::current());
+Tensor pad(const Tensor& x, IntList amounts, PadMode mode = PadMode::constant, double value = 0,
+           Site site = Site::current());
 Tensor unfold(const Tensor& x, IntList kernel, IntList dilation = {1}, IntList padding = {0}, IntList stride = {1},
               Site site = Site::current());
 Tensor fold(const Tensor& columns, IntList output, IntList kernel, IntList dilation = {1}, IntList padding = {0},

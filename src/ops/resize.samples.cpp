@@ -68,9 +68,12 @@ Tensor naive_interpolate(const Tensor& x, const Resize& r) {
     int k = 3 - n + d;
     in[k] = x.sizes()[d + 2];
     if (r.size.empty()) scale[k] = r.scale[r.scale.size() == 1 ? 0 : static_cast<size_t>(d)];
-    sizes[d + 2] = out[k] = r.size.empty() ? static_cast<int64_t>(static_cast<double>(in[k]) * scale[k]) : entry(r.size, d);
+    sizes[d + 2] = out[k] =
+        r.size.empty() ? static_cast<int64_t>(static_cast<double>(in[k]) * scale[k]) : entry(r.size, d);
   }
-  auto taps = [&](int k, int64_t o) { return k < 3 - n ? Taps{{0, 1}} : taps_of(r.mode, r.align, in[k], out[k], scale[k], o); };
+  auto taps = [&](int k, int64_t o) {
+    return k < 3 - n ? Taps{{0, 1}} : taps_of(r.mode, r.align, in[k], out[k], scale[k], o);
+  };
   Tensor y = zeros(sizes, DType::f64);
   double* to = y.data<double>();
   for (int64_t plane = 0; plane < x.sizes()[0] * x.sizes()[1]; ++plane)
@@ -80,7 +83,8 @@ Tensor naive_interpolate(const Tensor& x, const Resize& r) {
           for (Tap z : taps(0, a))
             for (Tap v : taps(1, b))
               for (Tap u : taps(2, c))
-                *to += z.weight * v.weight * u.weight * x.data<double>()[((plane * in[0] + z.at) * in[1] + v.at) * in[2] + u.at];
+                *to += z.weight * v.weight * u.weight *
+                       x.data<double>()[((plane * in[0] + z.at) * in[1] + v.at) * in[2] + u.at];
   return y;
 }
 
@@ -94,7 +98,8 @@ std::string torch_interpolate(const Resize& r, int n) {
   std::string list;
   for (int d = 0; d < n; ++d) {
     list += d ? ", " : "";
-    list += r.size.empty() ? std::to_string(r.scale[r.scale.size() == 1 ? 0 : static_cast<size_t>(d)]) : std::to_string(entry(r.size, d));
+    list += r.size.empty() ? std::to_string(r.scale[r.scale.size() == 1 ? 0 : static_cast<size_t>(d)])
+                           : std::to_string(entry(r.size, d));
   }
   constexpr const char* linear[] = {"linear", "bilinear", "trilinear"};
   bool near = r.mode == Mode::nearest || r.mode == Mode::nearest_exact;
@@ -113,8 +118,11 @@ OpSamples Interpolate::samples() {
   // Source positions are computed in f32 for f32: their error grows with the size.
   OpSamples s{.op = "interpolate", .growth = 96};
   auto add = [&](std::string note, Shape sizes, Resize r) {
-    s.good.push_back({note, {real(sizes)}, [r](const Tensors& t) { return call_interpolate(t, r); },
-                      [r](const Tensors& t) { return Tensors{naive_interpolate(t[0], r)}; }, torch_interpolate(r, sizes.size() - 2)});
+    s.good.push_back({note,
+                      {real(sizes)},
+                      [r](const Tensors& t) { return call_interpolate(t, r); },
+                      [r](const Tensors& t) { return Tensors{naive_interpolate(t[0], r)}; },
+                      torch_interpolate(r, sizes.size() - 2)});
   };
   for (Mode m : {Mode::nearest, Mode::nearest_exact, Mode::linear}) {
     std::string name = m == Mode::nearest ? "nearest" : m == Mode::nearest_exact ? "nearest_exact" : "linear";
@@ -162,7 +170,8 @@ OpSamples Interpolate::samples() {
   bad("bicubic 1d", {1, 1, 4}, {.mode = Mode::bicubic, .size = {2}}, "ShapeError", "bicubic needs 4 dimensions");
   bad("bicubic 3d", {1, 1, 4, 4, 4}, {.mode = Mode::bicubic, .size = {2}}, "ShapeError", "bicubic needs 4 dimensions");
   bad("nearest aligned", {1, 1, 4}, {.align = true, .size = {2}}, "ValueError", "align_corners has no meaning");
-  bad("nearest_exact aligned", {1, 1, 4}, {.mode = Mode::nearest_exact, .align = true, .size = {2}}, "ValueError", "align_corners");
+  bad("nearest_exact aligned", {1, 1, 4}, {.mode = Mode::nearest_exact, .align = true, .size = {2}}, "ValueError",
+      "align_corners");
   bad("size 0", {1, 1, 4, 4}, {.size = {2, 0}}, "ShapeError", "sizes must be positive");
   bad("size negative", {1, 1, 4, 4}, {.size = {-2}}, "ShapeError", "sizes must be positive");
   bad("empty image", {1, 1, 0, 4}, {.size = {2}}, "ShapeError", "sizes must be positive");
@@ -174,7 +183,10 @@ OpSamples Interpolate::samples() {
   bad("factor to nothing", {1, 1, 4}, {.scale = {0.2}}, "ShapeError", "sizes must be positive");
   bad("factor huge", {1, 1, 4}, {.scale = {1e300}}, "ShapeError", "too large");
   bad("size huge", {1, 1, 4, 4}, {.size = {INT64_MAX}}, "ShapeError", "");
-  s.bad.push_back({"undefined", {missing_arg()}, [](const Tensors& t) { return Tensors{interpolate(t[0], {2})}; }, "ValueError",
+  s.bad.push_back({"undefined",
+                   {missing_arg()},
+                   [](const Tensors& t) { return Tensors{interpolate(t[0], {2})}; },
+                   "ValueError",
                    "undefined"});
   return s;
 }
@@ -186,9 +198,12 @@ namespace {
 int64_t pad_source(PadMode mode, int64_t i, int64_t n) {
   int64_t period = mode == PadMode::reflect ? 2 * (n - 1) : n;
   switch (mode) {
-    case PadMode::constant: return i >= 0 && i < n ? i : -1;
-    case PadMode::replicate: return std::clamp<int64_t>(i, 0, n - 1);
-    default: break;
+    case PadMode::constant:
+      return i >= 0 && i < n ? i : -1;
+    case PadMode::replicate:
+      return std::clamp<int64_t>(i, 0, n - 1);
+    default:
+      break;
   }
   if (period == 0) return 0;
   int64_t m = (i % period + period) % period;
@@ -224,13 +239,17 @@ Tensor naive_pad(const Tensor& x, const List& amounts, PadMode mode, double valu
 
 OpSamples Pad::samples() {
   OpSamples s{.op = "pad", .dtypes = kAllTypes};
-  auto add = [&](std::string note, Shape sizes, List amounts, PadMode mode = PadMode::constant, double value = 0, bool in_torch = true) {
+  auto add = [&](std::string note, Shape sizes, List amounts, PadMode mode = PadMode::constant, double value = 0,
+                 bool in_torch = true) {
     constexpr const char* names[] = {"constant", "reflect", "replicate", "circular"};
     std::string name = names[static_cast<int>(mode)];
     std::string torch = "F.pad(a, " + python_list(amounts) + ", mode='" + name + "'" +
                         (mode == PadMode::constant ? ", value=" + std::to_string(value) : "") + ")";
-    s.good.push_back({name + " " + note, {real(sizes)}, [=](const Tensors& t) { return Tensors{pad(t[0], amounts, mode, value)}; },
-                      [=](const Tensors& t) { return Tensors{naive_pad(t[0], amounts, mode, value)}; }, in_torch ? torch : ""});
+    s.good.push_back({name + " " + note,
+                      {real(sizes)},
+                      [=](const Tensors& t) { return Tensors{pad(t[0], amounts, mode, value)}; },
+                      [=](const Tensors& t) { return Tensors{naive_pad(t[0], amounts, mode, value)}; },
+                      in_torch ? torch : ""});
   };
   add("vector", {5}, {2, 1});
   add("last dim", {3, 4}, {1, 2});
@@ -266,24 +285,35 @@ OpSamples Pad::samples() {
   add("whole turn", {1, 2, 4}, {4, 4}, PadMode::circular);
 
   auto bad = [&](std::string note, Shape sizes, List amounts, PadMode mode, std::string error, std::string text) {
-    s.bad.push_back({note, {real(sizes)}, [=](const Tensors& t) { return Tensors{pad(t[0], amounts, mode)}; }, error, text});
+    s.bad.push_back(
+        {note, {real(sizes)}, [=](const Tensors& t) { return Tensors{pad(t[0], amounts, mode)}; }, error, text});
   };
-  bad("odd count", {2, 3}, {1, 1, 1}, PadMode::constant, "ShapeError", "pad: 3 amounts do not fit a tensor of shape [2, 3]");
+  bad("odd count", {2, 3}, {1, 1, 1}, PadMode::constant, "ShapeError",
+      "pad: 3 amounts do not fit a tensor of shape [2, 3]");
   bad("too many", {3}, {1, 1, 1, 1}, PadMode::constant, "ShapeError", "pad: 4 amounts do not fit");
   bad("0-d", {}, {1, 1}, PadMode::constant, "ShapeError", "pad: 2 amounts do not fit");
   bad("crop too much", {2, 3}, {-2, -2}, PadMode::constant, "ShapeError", "leave a negative size at dimension 1");
   bad("huge", {2, 3}, {INT64_MAX, 1}, PadMode::constant, "ShapeError", "too large");
   bad("large", {2, 3}, {int64_t{1} << 59, 0, int64_t{1} << 59, 0}, PadMode::constant, "ShapeError", "");
-  bad("reflect too far", {1, 2, 3}, {3, 0}, PadMode::reflect, "ShapeError", "pad: amounts 3 and 0 do not work for size 3");
-  bad("circular too far", {1, 2, 3}, {0, 4}, PadMode::circular, "ShapeError", "pad: amounts 0 and 4 do not work for size 3");
+  bad("reflect too far", {1, 2, 3}, {3, 0}, PadMode::reflect, "ShapeError",
+      "pad: amounts 3 and 0 do not work for size 3");
+  bad("circular too far", {1, 2, 3}, {0, 4}, PadMode::circular, "ShapeError",
+      "pad: amounts 0 and 4 do not work for size 3");
   bad("reflect of nothing", {1, 2, 0}, {1, 0}, PadMode::reflect, "ShapeError", "do not work for size 0");
   bad("replicate of nothing", {1, 2, 0}, {1, 0}, PadMode::replicate, "ShapeError", "do not work for size 0");
   bad("circular of nothing", {1, 2, 0}, {0, 1}, PadMode::circular, "ShapeError", "do not work for size 0");
   bad("reflect crop", {1, 2, 4}, {-1, 0}, PadMode::reflect, "ShapeError", "do not work");
   bad("replicate crop", {1, 2, 4}, {1, -1}, PadMode::replicate, "ShapeError", "do not work");
   bad("circular crop", {1, 2, 4}, {-1, 1}, PadMode::circular, "ShapeError", "do not work");
-  bad("four dims", {1, 2, 2, 2, 2}, {1, 1, 1, 1, 1, 1, 1, 1}, PadMode::replicate, "ShapeError", "at most 3 dimensions, found 4");
-  s.bad.push_back({"undefined", {missing_arg()}, [](const Tensors& t) { return Tensors{pad(t[0], {1, 1})}; }, "ValueError", "undefined"});
+  bad("four dims", {1, 2, 2, 2, 2}, {1, 1, 1, 1, 1, 1, 1, 1}, PadMode::replicate, "ShapeError",
+      "at most 3 dimensions, found 4");
+  s.bad.push_back({"undefined",
+                   {missing_arg()},
+                   [](const Tensors& t) {
+                     return Tensors{pad(t[0], {1, 1})};
+                   },
+                   "ValueError",
+                   "undefined"});
   return s;
 }
 
@@ -300,7 +330,8 @@ struct Blocks {
 template <class F>
 std::pair<int64_t, int64_t> for_each_copy(const Blocks& b, int64_t n, int64_t channels, int64_t h, int64_t w, F f) {
   auto count = [&](int64_t size, int d) {
-    return (size + 2 * entry(b.padding, d) - entry(b.dilation, d) * (entry(b.kernel, d) - 1) - 1) / entry(b.stride, d) + 1;
+    return (size + 2 * entry(b.padding, d) - entry(b.dilation, d) * (entry(b.kernel, d) - 1) - 1) / entry(b.stride, d) +
+           1;
   };
   int64_t kh = entry(b.kernel, 0), kw = entry(b.kernel, 1), oh = count(h, 0), ow = count(w, 1);
   int64_t column = 0;
@@ -343,9 +374,12 @@ std::string torch_blocks(const Blocks& b) {
 OpSamples Unfold::samples() {
   OpSamples s{.op = "unfold", .dtypes = kNumbers};
   auto add = [&](std::string note, Shape sizes, Blocks b) {
-    s.good.push_back({note, {real(sizes)},
-                      [=](const Tensors& t) { return Tensors{unfold(t[0], b.kernel, b.dilation, b.padding, b.stride)}; },
-                      [=](const Tensors& t) { return Tensors{naive_unfold(t[0], b)}; }, "F.unfold(a, " + torch_blocks(b)});
+    s.good.push_back(
+        {note,
+         {real(sizes)},
+         [=](const Tensors& t) { return Tensors{unfold(t[0], b.kernel, b.dilation, b.padding, b.stride)}; },
+         [=](const Tensors& t) { return Tensors{naive_unfold(t[0], b)}; },
+         "F.unfold(a, " + torch_blocks(b)});
   };
   add("one number", {2, 3, 4, 5}, {{2}});
   add("kernel of all", {1, 2, 3, 4}, {{3, 4}});
@@ -359,11 +393,16 @@ OpSamples Unfold::samples() {
   add("unbatched", {2, 4, 5}, {{2, 3}, {1}, {1}, {2}});
   add("size one", {1, 1, 1, 1}, {{1}});
   add("large", {3, 5, 24, 23}, {{3}, {1}, {1}});
-  s.good.push_back({"no samples", {real({0, 2, 4, 4})}, [](const Tensors& t) { return Tensors{unfold(t[0], {2})}; },
+  s.good.push_back({"no samples",
+                    {real({0, 2, 4, 4})},
+                    [](const Tensors& t) { return Tensors{unfold(t[0], {2})}; },
                     [](const Tensors& t) { return Tensors{naive_unfold(t[0], {{2}})}; }});
   auto bad = [&](std::string note, Shape sizes, Blocks b, std::string error, std::string text) {
-    s.bad.push_back({note, {real(sizes)},
-                     [=](const Tensors& t) { return Tensors{unfold(t[0], b.kernel, b.dilation, b.padding, b.stride)}; }, error, text});
+    s.bad.push_back({note,
+                     {real(sizes)},
+                     [=](const Tensors& t) { return Tensors{unfold(t[0], b.kernel, b.dilation, b.padding, b.stride)}; },
+                     error,
+                     text});
   };
   bad("two dims", {4, 4}, {{2}}, "ShapeError", "unfold: needs N, C, H, W");
   bad("five dims", {1, 1, 4, 4, 4}, {{2}}, "ShapeError", "unfold: needs N, C, H, W");
@@ -372,10 +411,15 @@ OpSamples Unfold::samples() {
   bad("dilation 0", {1, 1, 4, 4}, {{2}, {0}}, "ValueError", "dilation 0");
   bad("padding negative", {1, 1, 4, 4}, {{2}, {1}, {-1}}, "ValueError", "padding -1");
   bad("huge", {1, 1, 4, 4}, {{2}, {INT64_MAX}}, "ValueError", "below 2^31");
-  bad("does not fit", {1, 1, 4, 3}, {{2, 3}, {1, 2}}, "ShapeError", "unfold: kernel 3 with dilation 2 does not fit into size 3");
+  bad("does not fit", {1, 1, 4, 3}, {{2, 3}, {1, 2}}, "ShapeError",
+      "unfold: kernel 3 with dilation 2 does not fit into size 3");
   bad("list", {1, 1, 4, 4}, {{2, 2, 2}}, "ValueError", "lists take 1 or 2 numbers, found 3");
   bad("empty list", {1, 1, 4, 4}, {{2}, {}}, "ValueError", "lists take 1 or 2 numbers, found 0");
-  s.bad.push_back({"undefined", {missing_arg()}, [](const Tensors& t) { return Tensors{unfold(t[0], {2})}; }, "ValueError", "undefined"});
+  s.bad.push_back({"undefined",
+                   {missing_arg()},
+                   [](const Tensors& t) { return Tensors{unfold(t[0], {2})}; },
+                   "ValueError",
+                   "undefined"});
   return s;
 }
 
@@ -383,10 +427,12 @@ OpSamples Fold::samples() {
   OpSamples s{.op = "fold", .dtypes = kNumbers};
   auto add = [&](std::string note, Shape sizes, List output, Blocks b) {
     auto text = output.size() == 1 ? "(" + std::to_string(output[0]) + ",) * 2" : python_list(output);
-    s.good.push_back({note, {real(sizes)},
-                      [=](const Tensors& t) { return Tensors{fold(t[0], output, b.kernel, b.dilation, b.padding, b.stride)}; },
-                      [=](const Tensors& t) { return Tensors{naive_fold(t[0], output, b)}; },
-                      "F.fold(a, " + text + ", " + torch_blocks(b)});
+    s.good.push_back(
+        {note,
+         {real(sizes)},
+         [=](const Tensors& t) { return Tensors{fold(t[0], output, b.kernel, b.dilation, b.padding, b.stride)}; },
+         [=](const Tensors& t) { return Tensors{naive_fold(t[0], output, b)}; },
+         "F.fold(a, " + text + ", " + torch_blocks(b)});
   };
   add("one number", {2, 12, 9}, {4}, {{2}});
   add("kernel of all", {1, 24, 1}, {3, 4}, {{3, 4}});
@@ -399,11 +445,17 @@ OpSamples Fold::samples() {
   add("unbatched", {12, 6}, {4, 6}, {{2, 3}, {1}, {1}, {2, 3}});
   add("size one", {1, 1, 1}, {1}, {{1}});
   add("large", {2, 27, 400}, {20}, {{3}, {1}, {1}});
-  s.good.push_back({"no samples", {real({0, 8, 9})}, [](const Tensors& t) { return Tensors{fold(t[0], {4}, {2})}; },
+  s.good.push_back({"no samples",
+                    {real({0, 8, 9})},
+                    [](const Tensors& t) { return Tensors{fold(t[0], {4}, {2})}; },
                     [](const Tensors& t) { return Tensors{naive_fold(t[0], {4}, {{2}})}; }});
   auto bad = [&](std::string note, Shape sizes, List output, Blocks b, std::string error, std::string text) {
-    s.bad.push_back({note, {real(sizes)},
-                     [=](const Tensors& t) { return Tensors{fold(t[0], output, b.kernel, b.dilation, b.padding, b.stride)}; }, error, text});
+    s.bad.push_back(
+        {note,
+         {real(sizes)},
+         [=](const Tensors& t) { return Tensors{fold(t[0], output, b.kernel, b.dilation, b.padding, b.stride)}; },
+         error,
+         text});
   };
   bad("one dim", {4}, {3}, {{2}}, "ShapeError", "fold: needs N, C kh kw, positions");
   bad("four dims", {1, 1, 4, 4}, {3}, {{2}}, "ShapeError", "fold: needs N, C kh kw, positions");
@@ -415,7 +467,11 @@ OpSamples Fold::samples() {
   bad("output negative", {1, 8, 9}, {-4}, {{2}}, "ShapeError", "a size must not be negative");
   bad("output list", {1, 8, 9}, {4, 4, 4}, {{2}}, "ValueError", "lists take 1 or 2 numbers, found 3");
   bad("huge", {1, 8, 9}, {4}, {{INT64_MAX}}, "ValueError", "below 2^31");
-  s.bad.push_back({"undefined", {missing_arg()}, [](const Tensors& t) { return Tensors{fold(t[0], {4}, {2})}; }, "ValueError", "undefined"});
+  s.bad.push_back({"undefined",
+                   {missing_arg()},
+                   [](const Tensors& t) { return Tensors{fold(t[0], {4}, {2})}; },
+                   "ValueError",
+                   "undefined"});
   return s;
 }
 

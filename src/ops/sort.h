@@ -30,7 +30,8 @@ struct TopK {
     bool largest = true;
     bool operator==(const Params&) const = default;
   };
-  static constexpr OpInfo info{.name = "topk", .outputs = 2, .dtypes = kAllTypes, .uses = {output(1)}, .onnx = {"TopK", 11}};
+  static constexpr OpInfo info{
+      .name = "topk", .outputs = 2, .dtypes = kAllTypes, .uses = {output(1)}, .onnx = {"TopK", 11}};
   static std::array<Meta, 2> infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
@@ -47,7 +48,8 @@ struct Unique {
 
 std::array<Tensor, 2> sort(const Tensor& x, int64_t dim = -1, bool descending = false, Site site = Site::current());
 Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, Site site = Site::current());
-std::array<Tensor, 2> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, Site site = Site::current());
+std::array<Tensor, 2> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true,
+                           Site site = Site::current());
 std::array<Tensor, 3> unique(const Tensor& x, Site site = Site::current());
 
 }  // namespace deft

@@ -21,11 +21,11 @@ TensorExpr combine(const TensorExpr& a, const TensorExpr& b, OnTensors tensors, 
 
 }  // namespace
 
-#define DEFT_DEFINE(op, function)                                                           \
-  TensorExpr operator op(const TensorExpr& a, const TensorExpr& b) {                        \
-    return combine(                                                                         \
-        a, b, [](const auto& x, const auto& y) { return deft::function(x, y); },            \
-        [](double x, double y) { return static_cast<double>(x op y); });                    \
+#define DEFT_DEFINE(op, function)                                                \
+  TensorExpr operator op(const TensorExpr& a, const TensorExpr& b) {             \
+    return combine(                                                              \
+        a, b, [](const auto& x, const auto& y) { return deft::function(x, y); }, \
+        [](double x, double y) { return static_cast<double>(x op y); });         \
   }
 DEFT_DEFINE(+, add)
 DEFT_DEFINE(-, sub)
@@ -39,10 +39,16 @@ DEFT_DEFINE(==, eq)
 DEFT_DEFINE(!=, ne)
 #undef DEFT_DEFINE
 
-TensorExpr operator&(const TensorExpr& a, const TensorExpr& b) { return TensorExpr(logical_and(a.tensor(), b.tensor())); }
-TensorExpr operator|(const TensorExpr& a, const TensorExpr& b) { return TensorExpr(logical_or(a.tensor(), b.tensor())); }
+TensorExpr operator&(const TensorExpr& a, const TensorExpr& b) {
+  return TensorExpr(logical_and(a.tensor(), b.tensor()));
+}
+TensorExpr operator|(const TensorExpr& a, const TensorExpr& b) {
+  return TensorExpr(logical_or(a.tensor(), b.tensor()));
+}
 TensorExpr operator!(const TensorExpr& a) { return TensorExpr(logical_not(a.tensor())); }
-TensorExpr operator-(const TensorExpr& a) { return a.is_number() ? TensorExpr(-a.number()) : TensorExpr(neg(a.tensor())); }
+TensorExpr operator-(const TensorExpr& a) {
+  return a.is_number() ? TensorExpr(-a.number()) : TensorExpr(neg(a.tensor()));
+}
 
 TensorExpr select(const TensorExpr& condition, const TensorExpr& a, const TensorExpr& b) {
   if (condition.is_number()) return condition.number() != 0 ? a : b;
@@ -50,9 +56,9 @@ TensorExpr select(const TensorExpr& condition, const TensorExpr& a, const Tensor
   return TensorExpr(where(condition.tensor(), value(a), value(b)));
 }
 
-#define DEFT_DEFINE(name, on_number)                                                                    \
-  TensorExpr name(const TensorExpr& x) {                                                                \
-    return x.is_number() ? TensorExpr(on_number(x.number())) : TensorExpr(deft::name(x.tensor()));      \
+#define DEFT_DEFINE(name, on_number)                                                               \
+  TensorExpr name(const TensorExpr& x) {                                                           \
+    return x.is_number() ? TensorExpr(on_number(x.number())) : TensorExpr(deft::name(x.tensor())); \
   }
 DEFT_DEFINE(exp, math::exp)
 DEFT_DEFINE(expm1, math::expm1)
@@ -83,15 +89,18 @@ DEFT_DEFINE(isnan, math::isnan)
 
 TensorExpr max(const TensorExpr& a, const TensorExpr& b) {
   return combine(
-      a, b, [](const auto& x, const auto& y) { return maximum(x, y); }, [](double x, double y) { return math::max(x, y); });
+      a, b, [](const auto& x, const auto& y) { return maximum(x, y); },
+      [](double x, double y) { return math::max(x, y); });
 }
 TensorExpr min(const TensorExpr& a, const TensorExpr& b) {
   return combine(
-      a, b, [](const auto& x, const auto& y) { return minimum(x, y); }, [](double x, double y) { return math::min(x, y); });
+      a, b, [](const auto& x, const auto& y) { return minimum(x, y); },
+      [](double x, double y) { return math::min(x, y); });
 }
 TensorExpr pow(const TensorExpr& a, const TensorExpr& b) {
   return combine(
-      a, b, [](const auto& x, const auto& y) { return deft::pow(x, y); }, [](double x, double y) { return std::pow(x, y); });
+      a, b, [](const auto& x, const auto& y) { return deft::pow(x, y); },
+      [](double x, double y) { return std::pow(x, y); });
 }
 TensorExpr fma(const TensorExpr& a, const TensorExpr& b, const TensorExpr& c) { return a * b + c; }
 

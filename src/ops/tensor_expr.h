@@ -10,7 +10,7 @@ class TensorExpr {
  public:
   explicit TensorExpr(Tensor t) : tensor_(std::move(t)) {}
   template <class S>
-    requires std::is_arithmetic_v<S>
+  requires std::is_arithmetic_v<S>
   explicit TensorExpr(S v) : number_(static_cast<double>(v)) {}
   bool is_number() const { return !tensor_.defined(); }
   double number() const { return number_; }

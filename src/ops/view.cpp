@@ -34,8 +34,8 @@ Shape complete_sizes(const Meta& x, Shape sizes, const char* op) {
     }
   }
   if (open >= 0) {
-    DEFT_CHECK(known > 0 && x.numel % known == 0, ShapeError, "{}: {} elements of shape {} cannot be shown as {}", op, x.numel,
-               to_string(x.sizes), to_string(sizes));
+    DEFT_CHECK(known > 0 && x.numel % known == 0, ShapeError, "{}: {} elements of shape {} cannot be shown as {}", op,
+               x.numel, to_string(x.sizes), to_string(sizes));
     sizes[open] = x.numel / known;
   } else {
     DEFT_CHECK(known == x.numel, ShapeError, "{}: shape {} has {} elements, but {} has {}", op, to_string(sizes), known,
@@ -110,16 +110,16 @@ void Permute::vjp(VjpContext& c) {
 
 ViewSpec Expand::view(const Meta& x, Params& p) {
   int add = p.sizes.size() - x.rank();
-  DEFT_CHECK(add >= 0, ShapeError, "expand: a tensor of shape {} cannot be expanded to fewer dimensions {}", to_string(x.sizes),
-             to_string(p.sizes));
+  DEFT_CHECK(add >= 0, ShapeError, "expand: a tensor of shape {} cannot be expanded to fewer dimensions {}",
+             to_string(x.sizes), to_string(p.sizes));
   Shape strides = p.sizes;
   for (int i = 0; i < p.sizes.size(); ++i) {
     int64_t have = i < add ? 1 : x.sizes[i - add];
     int64_t want = p.sizes[i];
     if (want == -1 && i >= add) want = have;
     DEFT_CHECK(want >= 0 && (have == want || have == 1), ShapeError,
-               "expand: size {} at dimension {} cannot become {} (from {} to {}); only sizes of 1 expand", have, i, want,
-               to_string(x.sizes), to_string(p.sizes));
+               "expand: size {} at dimension {} cannot become {} (from {} to {}); only sizes of 1 expand", have, i,
+               want, to_string(x.sizes), to_string(p.sizes));
     p.sizes[i] = want;
     strides[i] = i < add || (have == 1 && want != 1) ? 0 : x.strides[i - add];
   }
@@ -175,8 +175,8 @@ ViewSpec Select::view(const Meta& x, Params& p) {
   p.dim = normalize_dim(p.dim, x.rank(), "select");
   int d = static_cast<int>(p.dim);
   int64_t n = x.sizes[d];
-  DEFT_CHECK(p.index >= -n && p.index < n, IndexError, "select: index {} is out of range for dimension {} of shape {}", p.index,
-             d, to_string(x.sizes));
+  DEFT_CHECK(p.index >= -n && p.index < n, IndexError, "select: index {} is out of range for dimension {} of shape {}",
+             p.index, d, to_string(x.sizes));
   if (p.index < 0) p.index += n;
   Shape sizes = x.sizes, strides = x.strides;
   int64_t offset = p.index * strides[d];
@@ -227,7 +227,8 @@ ViewSpec Diagonal::view(const Meta& x, Params& p) {
   DEFT_CHECK(p.dim1 != p.dim2, ShapeError, "diagonal: the two dimensions must differ, found {} twice", p.dim1);
   int a = static_cast<int>(p.dim1), b = static_cast<int>(p.dim2);
   int64_t rows = x.sizes[a], cols = x.sizes[b];
-  int64_t length = std::max<int64_t>(0, p.offset >= 0 ? std::min(rows, cols - p.offset) : std::min(rows + p.offset, cols));
+  int64_t length =
+      std::max<int64_t>(0, p.offset >= 0 ? std::min(rows, cols - p.offset) : std::min(rows + p.offset, cols));
   int64_t offset = length == 0 ? 0 : p.offset >= 0 ? p.offset * x.strides[b] : -p.offset * x.strides[a];
   Shape sizes, strides;
   for (int i = 0; i < x.rank(); ++i)
@@ -372,7 +373,9 @@ Tensor squeeze(const Tensor& x, int64_t dim, Site site) {
   return call_view<Squeeze>(site, {1u << normalize_dim(dim, x.dim(), "squeeze")}, x);
 }
 Tensor unsqueeze(const Tensor& x, int64_t dim, Site site) { return call_view<Unsqueeze>(site, {dim}, x); }
-Tensor select(const Tensor& x, int64_t dim, int64_t index, Site site) { return call_view<Select>(site, {dim, index}, x); }
+Tensor select(const Tensor& x, int64_t dim, int64_t index, Site site) {
+  return call_view<Select>(site, {dim, index}, x);
+}
 
 Tensor slice(const Tensor& x, int64_t dim, Slice r, Site site) {
   return call_view<SliceOp>(site, {dim, r.start.value_or(0), r.stop.value_or(INT64_MAX), r.step}, x);
@@ -392,7 +395,8 @@ Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length, Site 
 Tensor as_strided(const Tensor& x, IntList sizes, IntList strides, int64_t offset, Site site) {
   return call_view<AsStrided>(site, {Shape(sizes), Shape(strides), offset}, x);
 }
-Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList sizes, IntList strides, int64_t offset, Site site) {
+Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList sizes, IntList strides, int64_t offset,
+                          Site site) {
   return call<AsStridedScatter>(site, {Shape(sizes), Shape(strides), offset}, base, source);
 }
 Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2, Site site) {

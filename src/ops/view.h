@@ -7,8 +7,10 @@ namespace deft {
 
 struct OpSamples;  // ops/sample.h
 
-#define DEFT_VIEW_INFO(text, ...) \
-  static constexpr OpInfo info{.name = text, .dtypes = kAllTypes, .fusion = Fusion::view, .cost = Cost::metadata, __VA_ARGS__}
+#define DEFT_VIEW_INFO(text, ...)                                                                  \
+  static constexpr OpInfo info {                                                                   \
+    .name = text, .dtypes = kAllTypes, .fusion = Fusion::view, .cost = Cost::metadata, __VA_ARGS__ \
+  }
 
 struct View {
   struct Params {

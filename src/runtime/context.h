@@ -27,8 +27,8 @@ enum ModeBits : uint32_t {
 struct ExecContext {
   uint32_t bits = kFresh;
   DType autocast_dtype = DType::f32;
-  Site grad_site;            // who turned grad mode off
-  Site outer_site;           // the user's line, while a composite op or a backward formula runs inner ops
+  Site grad_site;   // who turned grad mode off
+  Site outer_site;  // the user's line, while a composite op or a backward formula runs inner ops
   bool has_outer_site = false;
   Generator* rng = nullptr;  // nullptr: the process-wide generator
   const char* profile_scope = nullptr;
@@ -41,7 +41,8 @@ void take_process_default(ExecContext& c);
 
 inline ExecContext& context() {
   ExecContext& c = detail::exec_context;
-  if (c.bits & kFresh) [[unlikely]] detail::take_process_default(c);
+  if (c.bits & kFresh) [[unlikely]]
+    detail::take_process_default(c);
   return c;
 }
 

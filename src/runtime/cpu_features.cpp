@@ -19,11 +19,10 @@ std::vector<std::string> cpu_features() {
     int bit;
   };
   // Numbers of the kernel's asm/hwcap.h, which older systems have only in part.
-  static constexpr Bit kFirst[] = {{"asimd", 1},    {"atomics", 8}, {"fphp", 9},      {"asimdhp", 10},
-                                   {"asimdrdm", 12}, {"fcma", 14},  {"asimddp", 20}, {"sve", 22},
-                                   {"asimdfhm", 23}};
-  static constexpr Bit kSecond[] = {{"sve2", 1},  {"svei8mm", 9}, {"svef32mm", 10}, {"svebf16", 12}, {"i8mm", 13},
-                                    {"bf16", 14}, {"sme", 23},    {"sme2", 37}};
+  static constexpr Bit kFirst[] = {{"asimd", 1}, {"atomics", 8},  {"fphp", 9}, {"asimdhp", 10}, {"asimdrdm", 12},
+                                   {"fcma", 14}, {"asimddp", 20}, {"sve", 22}, {"asimdfhm", 23}};
+  static constexpr Bit kSecond[] = {{"sve2", 1},  {"svei8mm", 9}, {"svef32mm", 10}, {"svebf16", 12},
+                                    {"i8mm", 13}, {"bf16", 14},   {"sme", 23},      {"sme2", 37}};
   uint64_t first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
   std::vector<std::string> names;
   for (Bit b : kFirst) {
@@ -67,15 +66,12 @@ std::vector<std::string> cpu_features() {
     bool usable;
   };
   const Bit bits[] = {
-      {"sse4_1", one.ecx, 19, true},          {"sse4_2", one.ecx, 20, true},
-      {"avx", one.ecx, 28, ymm},              {"fma", one.ecx, 12, ymm},
-      {"f16c", one.ecx, 29, ymm},             {"avx2", seven.ebx, 5, ymm},
-      {"avx_vnni", more.eax, 4, ymm},         {"avx512f", seven.ebx, 16, zmm},
-      {"avx512dq", seven.ebx, 17, zmm},       {"avx512bw", seven.ebx, 30, zmm},
-      {"avx512vl", seven.ebx, 31, zmm},       {"avx512_vnni", seven.ecx, 11, zmm},
-      {"avx512_bf16", more.eax, 5, zmm},      {"avx512_fp16", seven.edx, 23, zmm},
-      {"amx_tile", seven.edx, 24, tiles},     {"amx_bf16", seven.edx, 22, tiles},
-      {"amx_int8", seven.edx, 25, tiles},     {"amx_fp16", more.eax, 21, tiles},
+      {"sse4_1", one.ecx, 19, true},      {"sse4_2", one.ecx, 20, true},       {"avx", one.ecx, 28, ymm},
+      {"fma", one.ecx, 12, ymm},          {"f16c", one.ecx, 29, ymm},          {"avx2", seven.ebx, 5, ymm},
+      {"avx_vnni", more.eax, 4, ymm},     {"avx512f", seven.ebx, 16, zmm},     {"avx512dq", seven.ebx, 17, zmm},
+      {"avx512bw", seven.ebx, 30, zmm},   {"avx512vl", seven.ebx, 31, zmm},    {"avx512_vnni", seven.ecx, 11, zmm},
+      {"avx512_bf16", more.eax, 5, zmm},  {"avx512_fp16", seven.edx, 23, zmm}, {"amx_tile", seven.edx, 24, tiles},
+      {"amx_bf16", seven.edx, 22, tiles}, {"amx_int8", seven.edx, 25, tiles},  {"amx_fp16", more.eax, 21, tiles},
   };
   std::vector<std::string> names;
   for (const Bit& b : bits) {

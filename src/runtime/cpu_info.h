@@ -12,9 +12,9 @@ namespace deft {
 
 struct CpuCache {
   int level = 0;
-  std::string type;    // "Data", "Instruction", "Unified"
+  std::string type;  // "Data", "Instruction", "Unified"
   int64_t bytes = 0;
-  int shared_by = 0;   // logical CPUs
+  int shared_by = 0;  // logical CPUs
 };
 
 struct CpuInfo {

@@ -47,15 +47,42 @@ inline constexpr DTypeSet kAllTypes = kNumbers | kBool;
 
 template <class T>
 struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };
-template <> struct DTypeOf<double> { static constexpr DType value = DType::f64; };
-template <> struct DTypeOf<BFloat16> { static constexpr DType value = DType::bf16; };
-template <> struct DTypeOf<Half> { static constexpr DType value = DType::f16; };
-template <> struct DTypeOf<int8_t> { static constexpr DType value = DType::i8; };
-template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::u8; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::i32; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::i64; };
-template <> struct DTypeOf<bool> { static constexpr DType value = DType::boolean; };
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<Half> {
+  static constexpr DType value = DType::f16;
+};
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType value = DType::i8;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::u8;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::i32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::i64;
+};
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = DType::boolean;
+};
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
@@ -63,44 +90,76 @@ inline constexpr DType dtype_of = DTypeOf<T>::value;
 template <class F>
 decltype(auto) dispatch_all(DType t, F&& f) {
   switch (t) {
-    case DType::f32: return f.template operator()<float>();
-    case DType::f64: return f.template operator()<double>();
-    case DType::bf16: return f.template operator()<BFloat16>();
-    case DType::f16: return f.template operator()<Half>();
-    case DType::i8: return f.template operator()<int8_t>();
-    case DType::u8: return f.template operator()<uint8_t>();
-    case DType::i32: return f.template operator()<int32_t>();
-    case DType::i64: return f.template operator()<int64_t>();
-    default: return f.template operator()<bool>();
+    case DType::f32:
+      return f.template operator()<float>();
+    case DType::f64:
+      return f.template operator()<double>();
+    case DType::bf16:
+      return f.template operator()<BFloat16>();
+    case DType::f16:
+      return f.template operator()<Half>();
+    case DType::i8:
+      return f.template operator()<int8_t>();
+    case DType::u8:
+      return f.template operator()<uint8_t>();
+    case DType::i32:
+      return f.template operator()<int32_t>();
+    case DType::i64:
+      return f.template operator()<int64_t>();
+    default:
+      return f.template operator()<bool>();
   }
 }
 // The same for the four floating types only; the caller has checked that `t` is one.
 template <class F>
 decltype(auto) dispatch_floating(DType t, F&& f) {
   switch (t) {
-    case DType::f32: return f.template operator()<float>();
-    case DType::f64: return f.template operator()<double>();
-    case DType::bf16: return f.template operator()<BFloat16>();
-    default: return f.template operator()<Half>();
+    case DType::f32:
+      return f.template operator()<float>();
+    case DType::f64:
+      return f.template operator()<double>();
+    case DType::bf16:
+      return f.template operator()<BFloat16>();
+    default:
+      return f.template operator()<Half>();
   }
 }
 // By element size only (1, 2, 4, 8 bytes): for kernels that move bits without looking at them.
 template <class F>
 decltype(auto) dispatch_bits(DType t, F&& f) {
   switch (size_of(t)) {
-    case 1: return f.template operator()<uint8_t>();
-    case 2: return f.template operator()<uint16_t>();
-    case 4: return f.template operator()<uint32_t>();
-    default: return f.template operator()<uint64_t>();
+    case 1:
+      return f.template operator()<uint8_t>();
+    case 2:
+      return f.template operator()<uint16_t>();
+    case 4:
+      return f.template operator()<uint32_t>();
+    default:
+      return f.template operator()<uint64_t>();
   }
 }
 
 // The type sums and products of T are accumulated in.
-template <class T> struct AccumulateOf { using type = int64_t; };
-template <> struct AccumulateOf<float> { using type = float; };
-template <> struct AccumulateOf<double> { using type = double; };
-template <> struct AccumulateOf<BFloat16> { using type = float; };
-template <> struct AccumulateOf<Half> { using type = float; };
+template <class T>
+struct AccumulateOf {
+  using type = int64_t;
+};
+template <>
+struct AccumulateOf<float> {
+  using type = float;
+};
+template <>
+struct AccumulateOf<double> {
+  using type = double;
+};
+template <>
+struct AccumulateOf<BFloat16> {
+  using type = float;
+};
+template <>
+struct AccumulateOf<Half> {
+  using type = float;
+};
 template <class T>
 using accumulate_t = typename AccumulateOf<T>::type;
 

@@ -96,8 +96,8 @@ constinit BufferCache cache;
 constinit std::atomic<int64_t> system_calls{0};
 
 // A child made by fork() must not inherit a lock that another thread held.
-[[maybe_unused]] const int fork_handlers = pthread_atfork([] { cache.mutex.lock(); }, [] { cache.mutex.unlock(); },
-                                                          [] { cache.mutex.unlock(); });
+[[maybe_unused]] const int fork_handlers =
+    pthread_atfork([] { cache.mutex.lock(); }, [] { cache.mutex.unlock(); }, [] { cache.mutex.unlock(); });
 
 size_t limit_from_env() {
   const char* text = std::getenv("DEFT_CACHE_MB");
@@ -177,7 +177,8 @@ void* system_allocate(size_t bytes, size_t requested) {
 void system_free(void* p) noexcept { std::free(p); }
 
 void* allocate_buffer_unchecked(size_t bytes) {
-  if (bytes > kMaxBytes) [[unlikely]] fail_out_of_memory(bytes);
+  if (bytes > kMaxBytes) [[unlikely]]
+    fail_out_of_memory(bytes);
   if constexpr (!kCacheBuffers) return system_allocate(bytes ? bytes : 1, bytes);
   SizeClass size = class_of(bytes);
   {

@@ -65,7 +65,8 @@ namespace detail {
 extern std::atomic<int64_t> allocation_fuse;  // < 0: off
 void burn_fuse();                             // out of line: counts down and throws at zero
 inline void check_fuse() {
-  if (allocation_fuse.load(std::memory_order_relaxed) >= 0) [[unlikely]] burn_fuse();
+  if (allocation_fuse.load(std::memory_order_relaxed) >= 0) [[unlikely]]
+    burn_fuse();
 }
 void* allocate_buffer_unchecked(size_t bytes);  // allocate_buffer() without the fuse
 }  // namespace detail

@@ -59,8 +59,8 @@ namespace {
 constinit std::mutex scopes_mutex;
 constinit MemoryScope::State* active_scopes = nullptr;
 
-[[maybe_unused]] const int stats_fork_handlers = pthread_atfork(
-    [] { scopes_mutex.lock(); }, [] { scopes_mutex.unlock(); }, [] { scopes_mutex.unlock(); });
+[[maybe_unused]] const int stats_fork_handlers =
+    pthread_atfork([] { scopes_mutex.lock(); }, [] { scopes_mutex.unlock(); }, [] { scopes_mutex.unlock(); });
 
 void fold_marks() {  // the lock is held
   int64_t total = total_use.restart_mark();
@@ -74,7 +74,7 @@ void fold_marks() {  // the lock is held
 }  // namespace
 
 const char* name_of(MemoryCategory category) {
-  constexpr const char* names[kMemoryCategoryCount] = {"parameter", "gradient", "optimizer",
+  constexpr const char* names[kMemoryCategoryCount] = {"parameter", "gradient",  "optimizer",
                                                        "saved",     "workspace", "other"};
   return names[static_cast<int>(category)];
 }

@@ -233,8 +233,8 @@ void parallel_for_slow(int64_t begin, int64_t end, int64_t grain, FunctionRef<vo
   int count = static_cast<int>(std::min<int64_t>(num_threads(), items / std::max<int64_t>(grain, 1)));
   if (count <= 1) return body(begin, end);
   Split split(begin, end, count);
-  bool own_pool = !in_lane && !pool.stop.load(std::memory_order_relaxed) &&
-                  !pool.taken.exchange(true, std::memory_order_acquire);
+  bool own_pool =
+      !in_lane && !pool.stop.load(std::memory_order_relaxed) && !pool.taken.exchange(true, std::memory_order_acquire);
   own_pool ? run_in_pool(split, count, body) : run_in_turn(split, count, body);
 }
 
@@ -242,7 +242,8 @@ void parallel_for_slow(int64_t begin, int64_t end, int64_t grain, FunctionRef<vo
 
 int num_threads() {
   int n = detail::pool_threads.load(std::memory_order_relaxed);
-  if (n > 0) [[likely]] return n;
+  if (n > 0) [[likely]]
+    return n;
   int chosen = thread_choice().threads;
   // A set_num_threads() that came in between wins.
   return detail::pool_threads.compare_exchange_strong(n, chosen, std::memory_order_relaxed) ? chosen : n;

@@ -37,10 +37,10 @@ bool in_parallel_region();
 // Why num_threads() is what it is; printed by `deft info`.
 struct ThreadChoice {
   int threads = 1;
-  int affinity = 0;        // CPUs this process may run on
+  int affinity = 0;         // CPUs this process may run on
   double cgroup_quota = 0;  // CPUs' worth of quota; 0 = no limit
-  int physical_cores = 0;  // physical cores among the affinity set
-  int from_env = 0;        // DEFT_NUM_THREADS, 0 = not set
+  int physical_cores = 0;   // physical cores among the affinity set
+  int from_env = 0;         // DEFT_NUM_THREADS, 0 = not set
 };
 ThreadChoice thread_choice();
 

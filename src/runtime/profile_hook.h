@@ -28,7 +28,8 @@ class Zone {
     }
   }
   ~Zone() {
-    if (name_) [[unlikely]] detail::zone_end(name_);
+    if (name_) [[unlikely]]
+      detail::zone_end(name_);
   }
   Zone(const Zone&) = delete;
   Zone& operator=(const Zone&) = delete;
@@ -44,7 +45,7 @@ class ProfileScope {
     context().bits |= kProfile;
     context().profile_scope = name;
   }
-  ~ProfileScope() { 
+  ~ProfileScope() {
     context().profile_scope = outer_.profile_scope;
     if (!(outer_.bits & kProfile)) context().bits &= ~kProfile;
   }

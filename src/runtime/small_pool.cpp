@@ -79,8 +79,8 @@ struct CentralPool {
 };
 constinit CentralPool central;
 
-[[maybe_unused]] const int fork_handlers = pthread_atfork(
-    [] { central.mutex.lock(); }, [] { central.mutex.unlock(); }, [] { central.mutex.unlock(); });
+[[maybe_unused]] const int fork_handlers =
+    pthread_atfork([] { central.mutex.lock(); }, [] { central.mutex.unlock(); }, [] { central.mutex.unlock(); });
 
 // An unarmed cache looks full and empty at once: both the first allocation and the first free go out of line.
 constexpr SmallCache unarmed_cache() {
@@ -118,7 +118,8 @@ thread_local ThreadExit thread_exit;
 
 // False when the thread is past its end and must not cache any more.
 bool may_cache() noexcept {
-  if (thread_state == ThreadState::unarmed) [[unlikely]] thread_exit.arm();
+  if (thread_state == ThreadState::unarmed) [[unlikely]]
+    thread_exit.arm();
   return thread_state == ThreadState::armed;
 }
 

@@ -64,12 +64,16 @@ namespace {
 using namespace deft::testops;
 
 template <class T>
-constexpr ChunkFn kFloatTable[kOpCount] = {
-    unary_chunk<Formula<Tanh>, T>,  ternary_chunk<GradFormula<Tanh>, T>, unary_chunk<Formula<LeakyRelu>, T>,
-    binary_chunk<Formula<Add>, T>,  binary_chunk<Formula<Less>, T>,      ternary_chunk<Formula<MulAdd>, T>};
+constexpr ChunkFn kFloatTable[kOpCount] = {unary_chunk<Formula<Tanh>, T>,      ternary_chunk<GradFormula<Tanh>, T>,
+                                           unary_chunk<Formula<LeakyRelu>, T>, binary_chunk<Formula<Add>, T>,
+                                           binary_chunk<Formula<Less>, T>,     ternary_chunk<Formula<MulAdd>, T>};
 template <class T>
-constexpr ChunkFn kIntTable[kOpCount] = {nullptr, nullptr, nullptr, binary_chunk<Formula<Add>, T>,
-                                         binary_chunk<Formula<Less>, T>, ternary_chunk<Formula<MulAdd>, T>};
+constexpr ChunkFn kIntTable[kOpCount] = {nullptr,
+                                         nullptr,
+                                         nullptr,
+                                         binary_chunk<Formula<Add>, T>,
+                                         binary_chunk<Formula<Less>, T>,
+                                         ternary_chunk<Formula<MulAdd>, T>};
 
 // One function per target; DType -> table.
 const ChunkFn* test_ops(int dtype) {

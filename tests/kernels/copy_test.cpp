@@ -19,12 +19,18 @@ using testing::put;
 // The conversion rules, written independently for values that every path must agree on.
 double expected(double v, DType to) {
   switch (to) {
-    case boolean: return v != 0;
-    case f32: return static_cast<float>(v);
-    case f64: return v;
-    case bf16: return static_cast<float>(BFloat16(static_cast<float>(v)));
-    case f16: return static_cast<float>(Half(static_cast<float>(v)));
-    default: break;
+    case boolean:
+      return v != 0;
+    case f32:
+      return static_cast<float>(v);
+    case f64:
+      return v;
+    case bf16:
+      return static_cast<float>(BFloat16(static_cast<float>(v)));
+    case f16:
+      return static_cast<float>(Half(static_cast<float>(v)));
+    default:
+      break;
   }
   if (std::isnan(v)) return 0;
   double low = to == i8 ? -128 : to == u8 ? 0 : to == i32 ? -0x1p31 : -0x1p63;
@@ -50,8 +56,9 @@ TEST(Convert, EveryPairTailAndOffset) {
 
 TEST(Convert, FloatToIntegerSaturatesAndNanIsZero) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  const double values[] = {1.9, -1.9, 127.5, 128, -128.9, -129, 255.9, 256, -0.5, 2147483647.0, 2147483648.0, 1e10,
-                           -1e10, 0x1p63, -0x1p63, 1e30, -1e30, kInf, -kInf, std::nan(""), 0.0, -0.0};
+  const double values[] = {1.9,   -1.9,         127.5,        128,          -128.9, -129,   255.9,   256,
+                           -0.5,  2147483647.0, 2147483648.0, 1e10,         -1e10,  0x1p63, -0x1p63, 1e30,
+                           -1e30, kInf,         -kInf,        std::nan(""), 0.0,    -0.0};
   for (DType from : {f32, f64, bf16, f16}) {
     for (DType to : {i8, u8, i32, i64, boolean}) {
       Block src(from, {22}, {1}), dst(to, {22}, {1});

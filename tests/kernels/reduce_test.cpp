@@ -22,16 +22,26 @@ struct Case {
   double param;
   const char* name;
 };
-const Case kCases[] = {{ReduceOp::sum, 0, "sum"},       {ReduceOp::prod, 0, "prod"},
-                       {ReduceOp::max, 0, "max"},       {ReduceOp::min, 0, "min"},
-                       {ReduceOp::any, 0, "any"},       {ReduceOp::all, 0, "all"},
-                       {ReduceOp::argmax, 0, "argmax"}, {ReduceOp::argmin, 0, "argmin"},
-                       {ReduceOp::mean, 0, "mean"},     {ReduceOp::var, 1, "var"},
-                       {ReduceOp::var, 0, "var0"},      {ReduceOp::logsumexp, 0, "logsumexp"},
-                       {ReduceOp::norm, 0, "norm0"},    {ReduceOp::norm, 1, "norm1"},
-                       {ReduceOp::norm, 2, "norm2"},    {ReduceOp::norm, 3, "norm3"},
-                       {ReduceOp::norm, kInf, "ninf"},  {ReduceOp::norm, -kInf, "n-inf"},
-                       {ReduceOp::sum_abs, 0, "abs"},   {ReduceOp::sum_squares, 0, "squares"},
+const Case kCases[] = {{ReduceOp::sum, 0, "sum"},
+                       {ReduceOp::prod, 0, "prod"},
+                       {ReduceOp::max, 0, "max"},
+                       {ReduceOp::min, 0, "min"},
+                       {ReduceOp::any, 0, "any"},
+                       {ReduceOp::all, 0, "all"},
+                       {ReduceOp::argmax, 0, "argmax"},
+                       {ReduceOp::argmin, 0, "argmin"},
+                       {ReduceOp::mean, 0, "mean"},
+                       {ReduceOp::var, 1, "var"},
+                       {ReduceOp::var, 0, "var0"},
+                       {ReduceOp::logsumexp, 0, "logsumexp"},
+                       {ReduceOp::norm, 0, "norm0"},
+                       {ReduceOp::norm, 1, "norm1"},
+                       {ReduceOp::norm, 2, "norm2"},
+                       {ReduceOp::norm, 3, "norm3"},
+                       {ReduceOp::norm, kInf, "ninf"},
+                       {ReduceOp::norm, -kInf, "n-inf"},
+                       {ReduceOp::sum_abs, 0, "abs"},
+                       {ReduceOp::sum_squares, 0, "squares"},
                        {ReduceOp::count_nonzero, 0, "count"}};
 
 // The value, and the size of the terms that went into it (for the tolerance).
@@ -66,18 +76,30 @@ Expected reference(const Case& c, const std::vector<double>& x) {
   auto plain = [](double v) { return v; };
   auto magnitude = [](double v) { return std::fabs(v); };
   switch (c.op) {
-    case ReduceOp::sum: return {sum_of(x, plain), sum_of(x, magnitude)};
-    case ReduceOp::mean: return {sum_of(x, plain) / n, sum_of(x, magnitude) / n};
-    case ReduceOp::max: return {*top, 0};
-    case ReduceOp::min: return {*bottom, 0};
-    case ReduceOp::argmax: return {static_cast<double>(top - x.begin()), 0};
-    case ReduceOp::argmin: return {static_cast<double>(bottom - x.begin()), 0};
-    case ReduceOp::any: return {double(norm_reference(0, x).value > 0), 0};
-    case ReduceOp::all: return {double(norm_reference(0, x).value == n), 0};
-    case ReduceOp::count_nonzero: return norm_reference(0, x);
-    case ReduceOp::sum_abs: return {sum_of(x, magnitude), sum_of(x, magnitude)};
-    case ReduceOp::norm: return norm_reference(c.param, x);
-    default: break;
+    case ReduceOp::sum:
+      return {sum_of(x, plain), sum_of(x, magnitude)};
+    case ReduceOp::mean:
+      return {sum_of(x, plain) / n, sum_of(x, magnitude) / n};
+    case ReduceOp::max:
+      return {*top, 0};
+    case ReduceOp::min:
+      return {*bottom, 0};
+    case ReduceOp::argmax:
+      return {static_cast<double>(top - x.begin()), 0};
+    case ReduceOp::argmin:
+      return {static_cast<double>(bottom - x.begin()), 0};
+    case ReduceOp::any:
+      return {double(norm_reference(0, x).value > 0), 0};
+    case ReduceOp::all:
+      return {double(norm_reference(0, x).value == n), 0};
+    case ReduceOp::count_nonzero:
+      return norm_reference(0, x);
+    case ReduceOp::sum_abs:
+      return {sum_of(x, magnitude), sum_of(x, magnitude)};
+    case ReduceOp::norm:
+      return norm_reference(c.param, x);
+    default:
+      break;
   }
   double r = 1;
   if (c.op == ReduceOp::prod) {
@@ -140,8 +162,8 @@ void check(const Case& c, Block& in, Block& out, const std::vector<int64_t>& siz
     if (std::isnan(e.value)) {
       ASSERT_TRUE(std::isnan(got)) << c.name << " " << what;
     } else if (!(got == e.value) && !(std::fabs(got - e.value) <= tol)) {
-      FAIL() << c.name << " " << what << " " << name_of(in.dtype()) << ": " << got << " want " << e.value
-             << " tol " << tol << " n " << groups[o].size();
+      FAIL() << c.name << " " << what << " " << name_of(in.dtype()) << ": " << got << " want " << e.value << " tol "
+             << tol << " n " << groups[o].size();
     }
   }
   ASSERT_TRUE(out.guards_intact()) << c.name << " " << what;
@@ -184,9 +206,13 @@ TEST(Reduce, LargeInnerOuterAndBoth) {
     std::vector<int64_t> sizes;
     std::vector<bool> reduced;
   };
-  const Shape shapes[] = {{{140001}, {true}},          {{2, 140001}, {false, true}}, {{40001, 3}, {true, false}},
-                          {{2000, 130}, {true, false}}, {{130, 2000}, {false, true}},
-                          {{4, 33, 700}, {true, false, true}}, {{20, 17, 300}, {false, true, false}}};
+  const Shape shapes[] = {{{140001}, {true}},
+                          {{2, 140001}, {false, true}},
+                          {{40001, 3}, {true, false}},
+                          {{2000, 130}, {true, false}},
+                          {{130, 2000}, {false, true}},
+                          {{4, 33, 700}, {true, false, true}},
+                          {{20, 17, 300}, {false, true, false}}};
   for (const Shape& s : shapes) {
     const std::vector<int64_t> kept = kept_sizes(s.sizes, s.reduced);
     for (DType t : {f32, bf16, f64, i32}) {

@@ -102,9 +102,16 @@ TEST(Softmax, LargeValuesInfinitiesAndInPlace) {
 
 struct NormData {
   NormData(DType t, int64_t rows, int64_t n, int64_t shift)
-      : x(flat(t, rows * n, shift)), gamma(flat(t, n, shift)), beta(flat(t, n)), y(flat(t, rows * n, shift)),
-        g(flat(t, rows * n)), dx(flat(t, rows * n, shift)), dgamma(flat(t, n, shift)), dbeta(flat(t, n)),
-        mean(flat(compute_of(t), rows)), rstd(flat(compute_of(t), rows)) {
+      : x(flat(t, rows * n, shift)),
+        gamma(flat(t, n, shift)),
+        beta(flat(t, n)),
+        y(flat(t, rows * n, shift)),
+        g(flat(t, rows * n)),
+        dx(flat(t, rows * n, shift)),
+        dgamma(flat(t, n, shift)),
+        dbeta(flat(t, n)),
+        mean(flat(compute_of(t), rows)),
+        rstd(flat(compute_of(t), rows)) {
     x.fill_random(1, 1, 5);
     gamma.fill_random(2, 0.5, 2);
     beta.fill_random(3, -1, 1);
@@ -122,8 +129,17 @@ void check_norm(DType t, int64_t rows, int64_t n, bool layer, bool affine, int64
   const double eps = 1e-5;
   const void *gamma = affine ? d.gamma.data() : nullptr, *beta = affine ? d.beta.data() : nullptr;
   const NormCall c{t, rows, n, d.x.data(), gamma, beta, eps, d.y.data(), d.mean.data(), d.rstd.data()};
-  const NormBackwardCall b{t, rows, n, d.g.data(), d.x.data(), gamma, d.mean.data(), d.rstd.data(),
-                           d.dx.data(), d.dgamma.data(), d.dbeta.data()};
+  const NormBackwardCall b{t,
+                           rows,
+                           n,
+                           d.g.data(),
+                           d.x.data(),
+                           gamma,
+                           d.mean.data(),
+                           d.rstd.data(),
+                           d.dx.data(),
+                           d.dgamma.data(),
+                           d.dbeta.data()};
   layer ? layer_norm(c) : rms_norm(c);
   layer ? layer_norm_backward(b) : rms_norm_backward(b);
   const double steps = 32 + static_cast<double>(std::min<int64_t>(n, 256));
@@ -190,8 +206,8 @@ TEST(Norm, OptionalOutputsEmptyRowsAndThreads) {
   const int before = num_threads();
   for (NormData* p : {&d, &e}) {
     set_num_threads(p == &d ? 1 : 4);
-    layer_norm({f32, 300, 65, p->x.data(), p->gamma.data(), nullptr, 1e-5, p->y.data(), p->mean.data(),
-                p->rstd.data()});
+    layer_norm(
+        {f32, 300, 65, p->x.data(), p->gamma.data(), nullptr, 1e-5, p->y.data(), p->mean.data(), p->rstd.data()});
     layer_norm_backward({f32, 300, 65, p->g.data(), p->x.data(), p->gamma.data(), p->mean.data(), p->rstd.data(),
                          nullptr, p->dgamma.data(), p->dbeta.data()});
     layer_norm_backward({f32, 300, 65, p->g.data(), p->x.data(), p->gamma.data(), p->mean.data(), p->rstd.data(),
@@ -201,8 +217,8 @@ TEST(Norm, OptionalOutputsEmptyRowsAndThreads) {
   for (int64_t i = 0; i < 65; ++i) ASSERT_EQ(d.dgamma.at(i), e.dgamma.at(i));
   for (int64_t i = 0; i < 65; ++i) ASSERT_EQ(d.dbeta.at(i), e.dbeta.at(i));
   for (int64_t i = 0; i < 300 * 65; ++i) ASSERT_EQ(d.g.at(i), e.g.at(i));
-  layer_norm_backward({f32, 0, 65, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                       d.dgamma.data(), d.dbeta.data()});
+  layer_norm_backward(
+      {f32, 0, 65, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, d.dgamma.data(), d.dbeta.data()});
   for (int64_t i = 0; i < 65; ++i) ASSERT_EQ(d.dgamma.at(i), 0);
 }
 

@@ -8,25 +8,25 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/chunk-inl.h"
 
-#define DEFT_TEST_UNARY(X)                                                                                      \
-  X(exp, 1.5) X(expm1, 4) X(exp2, 2) X(log, 2) X(log1p, 3) X(log2, 3) X(log10, 3) X(sqrt, 0.5) X(rsqrt, 1.5)    \
-  X(abs, 0) X(sin, 3) X(cos, 3) X(tan, 2) X(asin, 3) X(acos, 3) X(atan, 3) X(sinh, 5) X(cosh, 5) X(tanh, 5)     \
-  X(asinh, 3) X(acosh, 3) X(atanh, 3) X(erf, 3) X(erfc, 5) X(sigmoid, 3) X(floor, 0) X(ceil, 0) X(trunc, 0)     \
-  X(round, 0) X(sign, 0) X(reciprocal, 0.5)
-#define DEFT_TEST_BINARY(X) \
-  X(pow, 2) X(atan2, 2) X(fmod, 0) X(remainder, 0.5) X(copysign, 0) X(min, 0) X(max, 0)
+#define DEFT_TEST_UNARY(X)                                                                                           \
+  X(exp, 1.5)                                                                                                        \
+  X(expm1, 4) X(exp2, 2) X(log, 2) X(log1p, 3) X(log2, 3) X(log10, 3) X(sqrt, 0.5) X(rsqrt, 1.5) X(abs, 0) X(sin, 3) \
+      X(cos, 3) X(tan, 2) X(asin, 3) X(acos, 3) X(atan, 3) X(sinh, 5) X(cosh, 5) X(tanh, 5) X(asinh, 3) X(acosh, 3)  \
+          X(atanh, 3) X(erf, 3) X(erfc, 5) X(sigmoid, 3) X(floor, 0) X(ceil, 0) X(trunc, 0) X(round, 0) X(sign, 0)   \
+              X(reciprocal, 0.5)
+#define DEFT_TEST_BINARY(X) X(pow, 2) X(atan2, 2) X(fmod, 0) X(remainder, 0.5) X(copysign, 0) X(min, 0) X(max, 0)
 
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
-#define X(name, ulp)                                             \
-  struct Op_##name {                                             \
-    template <class... V>                                        \
-    DEFT_HD static auto call(V... v) {                           \
-      using math::name;                                          \
-      return name(v...);                                         \
-    }                                                            \
+#define X(name, ulp)                   \
+  struct Op_##name {                   \
+    template <class... V>              \
+    DEFT_HD static auto call(V... v) { \
+      using math::name;                \
+      return name(v...);               \
+    }                                  \
   };
 DEFT_TEST_UNARY(X)
 DEFT_TEST_BINARY(X)
@@ -122,8 +122,9 @@ double ulps(T got, Wide want) {
 template <class T>
 std::vector<T> arguments() {
   using L = std::numeric_limits<T>;
-  std::vector<T> x = {0, -T(0), 1, -1, L::infinity(), -L::infinity(), L::quiet_NaN(), L::max(), L::lowest(), L::min(),
-                      -L::min(), L::denorm_min(), -L::denorm_min(), L::epsilon(), T(0.5), T(1.5), T(2.5), -T(2.5)};
+  std::vector<T> x = {0,        -T(0),       1,        -1,        L::infinity(),   -L::infinity(),   L::quiet_NaN(),
+                      L::max(), L::lowest(), L::min(), -L::min(), L::denorm_min(), -L::denorm_min(), L::epsilon(),
+                      T(0.5),   T(1.5),      T(2.5),   -T(2.5)};
   std::mt19937_64 rng(7);
   std::uniform_real_distribution<double> unit(0, 1);
   for (int e = L::min_exponent - L::digits; e < L::max_exponent; ++e) {
@@ -150,10 +151,18 @@ struct BinaryCase {
   double bound;
   Wide (*reference)(Wide, Wide);
 };
-#define X(name, bound) {#name, bound, [](Wide x) -> Wide { using namespace wide; return name(x); }},
+#define X(name, bound)                \
+  {#name, bound, [](Wide x) -> Wide { \
+     using namespace wide;            \
+     return name(x);                  \
+   }},
 constexpr UnaryCase kUnary[] = {DEFT_TEST_UNARY(X)};
 #undef X
-#define X(name, bound) {#name, bound, [](Wide x, Wide y) -> Wide { using namespace wide; return name(x, y); }},
+#define X(name, bound)                        \
+  {#name, bound, [](Wide x, Wide y) -> Wide { \
+     using namespace wide;                    \
+     return name(x, y);                       \
+   }},
 constexpr BinaryCase kBinary[] = {DEFT_TEST_BINARY(X)};
 #undef X
 

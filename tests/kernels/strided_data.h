@@ -11,15 +11,20 @@ namespace deft::cpu::testing {
 
 inline double get(const void* base, DType t, int64_t i) {
   return dispatch_all(t, [&]<class T>() -> double {
-    if constexpr (std::is_same_v<T, bool>) return static_cast<const uint8_t*>(base)[i];
-    else return static_cast<double>(static_cast<const T*>(base)[i]);
+    if constexpr (std::is_same_v<T, bool>)
+      return static_cast<const uint8_t*>(base)[i];
+    else
+      return static_cast<double>(static_cast<const T*>(base)[i]);
   });
 }
 inline void put(void* base, DType t, int64_t i, double v) {
   dispatch_all(t, [&]<class T>() {
-    if constexpr (std::is_same_v<T, bool>) static_cast<uint8_t*>(base)[i] = v != 0;
-    else if constexpr (std::is_arithmetic_v<T>) static_cast<T*>(base)[i] = static_cast<T>(v);
-    else static_cast<T*>(base)[i] = T(static_cast<float>(v));
+    if constexpr (std::is_same_v<T, bool>)
+      static_cast<uint8_t*>(base)[i] = v != 0;
+    else if constexpr (std::is_arithmetic_v<T>)
+      static_cast<T*>(base)[i] = static_cast<T>(v);
+    else
+      static_cast<T*>(base)[i] = T(static_cast<float>(v));
   });
 }
 

@@ -22,7 +22,8 @@ Moments moments(const Tensor& t) {
 }
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
-  return a.numel() == b.numel() && std::memcmp(a.data_ptr(), b.data_ptr(), static_cast<size_t>(a.numel()) * a.element_size()) == 0;
+  return a.numel() == b.numel() &&
+         std::memcmp(a.data_ptr(), b.data_ptr(), static_cast<size_t>(a.numel()) * a.element_size()) == 0;
 }
 
 TEST(Random, SeedRepeats) {
@@ -38,7 +39,8 @@ TEST(Random, SameForAnyThreadCount) {
   int before = num_threads();
   auto draw = [] {
     manual_seed(1);
-    return std::vector<Tensor>{rand({100003}), randn({100003}), randint(-5, 17, {100003}), dropout(ones({100003}), 0.3)};
+    return std::vector<Tensor>{rand({100003}), randn({100003}), randint(-5, 17, {100003}),
+                               dropout(ones({100003}), 0.3)};
   };
   set_num_threads(1);
   auto one = draw();

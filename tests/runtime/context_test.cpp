@@ -21,9 +21,7 @@ struct RestoreDefault {
   ~RestoreDefault() { set_default_grad_mode(true); }
 };
 
-TEST(Context, StartsWithGradOnAndNotFresh) {
-  EXPECT_EQ(bits_of_new_thread(), 0u);
-}
+TEST(Context, StartsWithGradOnAndNotFresh) { EXPECT_EQ(bits_of_new_thread(), 0u); }
 
 TEST(Context, NewThreadsTakeTheProcessDefault) {
   RestoreDefault restore;

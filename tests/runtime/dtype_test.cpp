@@ -8,7 +8,7 @@
 namespace deft {
 namespace {
 
-constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i8,
+constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16,    DType::i8,
                           DType::u8,  DType::i32, DType::i64,  DType::boolean};
 static_assert(std::size(kAll) == kDTypeCount);
 
@@ -38,8 +38,7 @@ TEST(DType, PromotionTable) {
       {i32, i32, i32, i32, i64, f16, bf16, f32, f64},    // i32
       {i64, i64, i64, i64, i64, f16, bf16, f32, f64},    // i64
       {f16, f16, f16, f16, f16, f16, f32, f32, f64},     // f16
-      {bf16, bf16, bf16, bf16, bf16, f32, bf16, f32, f64},
-      {f32, f32, f32, f32, f32, f32, f32, f32, f64},
+      {bf16, bf16, bf16, bf16, bf16, f32, bf16, f32, f64}, {f32, f32, f32, f32, f32, f32, f32, f32, f64},
       {f64, f64, f64, f64, f64, f64, f64, f64, f64},
   };
   for (int i = 0; i < 9; ++i) {

@@ -62,8 +62,8 @@ template <class To, class From>
 void convert_range(const void* src, void* dst, size_t n) {
   const auto* s = static_cast<const storage_t<From>*>(src);
   auto* d = static_cast<storage_t<To>*>(dst);
-  constexpr bool kVector = (kIsHalf<From> && (kIsHalf<To> || std::is_same_v<To, float>)) ||
-                           (kIsHalf<To> && std::is_same_v<From, float>);
+  constexpr bool kVector =
+      (kIsHalf<From> && (kIsHalf<To> || std::is_same_v<To, float>)) || (kIsHalf<To> && std::is_same_v<From, float>);
   if constexpr (std::is_same_v<To, From> && !std::is_same_v<To, bool>) {
     if (n) std::memmove(dst, src, n * sizeof(To));
   } else if constexpr (kVector) {

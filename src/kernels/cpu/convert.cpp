@@ -14,13 +14,15 @@ namespace {
 
 using ConvertFn = void (*)(const void* src, void* dst, size_t n);
 
-#define DEFT_ROW(From)                                                                                        \
-  {convert_range<float, From>,   convert_range<double, From>,  convert_range<BFloat16, From>,                 \
-   convert_range<Half, From>,    convert_range<int8_t, From>,  convert_range<uint8_t, From>,                  \
-   convert_range<int32_t, From>, convert_range<int64_t, From>, convert_range<bool, From>}
-constexpr ConvertFn kConvert[kDTypeCount][kDTypeCount] = {
-    DEFT_ROW(float),  DEFT_ROW(double),  DEFT_ROW(BFloat16), DEFT_ROW(Half), DEFT_ROW(int8_t),
-    DEFT_ROW(uint8_t), DEFT_ROW(int32_t), DEFT_ROW(int64_t),  DEFT_ROW(bool)};
+#define DEFT_ROW(From)                                                                                                 \
+  {                                                                                                                    \
+    convert_range<float, From>, convert_range<double, From>, convert_range<BFloat16, From>, convert_range<Half, From>, \
+        convert_range<int8_t, From>, convert_range<uint8_t, From>, convert_range<int32_t, From>,                       \
+        convert_range<int64_t, From>, convert_range<bool, From>                                                        \
+  }
+constexpr ConvertFn kConvert[kDTypeCount][kDTypeCount] = {DEFT_ROW(float),   DEFT_ROW(double),  DEFT_ROW(BFloat16),
+                                                          DEFT_ROW(Half),    DEFT_ROW(int8_t),  DEFT_ROW(uint8_t),
+                                                          DEFT_ROW(int32_t), DEFT_ROW(int64_t), DEFT_ROW(bool)};
 #undef DEFT_ROW
 
 void convert_any(const void* src, int from, void* dst, int to, size_t n) { kConvert[from][to](src, dst, n); }

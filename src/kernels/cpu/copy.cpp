@@ -150,9 +150,8 @@ void fill(void* data, DType dtype, int64_t n, const void* value) {
   dispatch_bits(dtype, [&]<class T>() {
     T v;
     std::memcpy(&v, value, sizeof(T));
-    parallel_for(0, n, kCopyGrain, [&](int64_t begin, int64_t end) {
-      fill_bits(static_cast<T*>(data) + begin, 1, end - begin, v);
-    });
+    parallel_for(0, n, kCopyGrain,
+                 [&](int64_t begin, int64_t end) { fill_bits(static_cast<T*>(data) + begin, 1, end - begin, v); });
   });
 }
 

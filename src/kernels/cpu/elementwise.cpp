@@ -33,12 +33,12 @@ using ScatterFn = void (*)(const void*, void*, int64_t, int64_t);
 
 struct InputPlan {
   const char* base;
-  size_t size;        // of a stored element
-  int64_t stride;     // inner
+  size_t size;     // of a stored element
+  int64_t stride;  // inner
   GatherFn gather;
-  bool direct;        // fn reads the stored elements
-  bool contiguous;    // over a chunk, maybe of another dtype
-  bool constant;      // over a chunk
+  bool direct;      // fn reads the stored elements
+  bool contiguous;  // over a chunk, maybe of another dtype
+  bool constant;    // over a chunk
   DType dtype;
 };
 

@@ -36,11 +36,10 @@ template <class S>
 Moments<S> layer_moments(const S* x, int64_t n, double eps) {
   using V = RowVec<S>;
   const double count = static_cast<double>(n);
-  const C<S> rough = static_cast<C<S>>(
-      sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m); }) / count);
+  const C<S> rough =
+      static_cast<C<S>>(sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m); }) / count);
   const V center(rough);
-  const double sum =
-      sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m) - center; });
+  const double sum = sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m) - center; });
   const double squares = sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR {
     const V d = load_some(x + i, m) - center;
     return d * d;
@@ -100,14 +99,17 @@ void backward_row(const NormBackwardCall& c, int64_t row, C<S>* dgamma, C<S>* db
   if (!c.dx) return;
   S* dx = static_cast<S*>(c.dx) + row * c.n;
   const double count = static_cast<double>(c.n);
-  const V slope(sum_row<C<S>>(c.n, [&](int64_t i, int64_t m) HWY_ATTR {
-    return load_some(g + i, m) * load_or(gamma, i, m, 1) * ((load_some(x + i, m) - mean) * rstd);
-  }) / count);
+  const V slope(sum_row<C<S>>(c.n,
+                              [&](int64_t i, int64_t m) HWY_ATTR {
+                                return load_some(g + i, m) * load_or(gamma, i, m, 1) *
+                                       ((load_some(x + i, m) - mean) * rstd);
+                              }) /
+                count);
   V offset(0);
   if (kLayer) {
-    offset = V(sum_row<C<S>>(c.n, [&](int64_t i, int64_t m) HWY_ATTR {
-      return load_some(g + i, m) * load_or(gamma, i, m, 1);
-    }) / count);
+    offset = V(sum_row<C<S>>(
+                   c.n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(g + i, m) * load_or(gamma, i, m, 1); }) /
+               count);
   }
   for (int64_t i = 0; i < c.n; i += kLanes) {
     const V normal = (load_some(x + i, c.n - i) - mean) * rstd;
@@ -122,16 +124,16 @@ void sum_groups(const C<S>* partial, int64_t groups, int64_t n, S* out) {
   constexpr int64_t kStrip = 128;
   parallel_for(0, (n + kStrip - 1) / kStrip, std::max<int64_t>(1, kNormGrain / (std::max<int64_t>(1, groups) * kStrip)),
                [&](int64_t begin, int64_t end) {
-    double sum[kStrip];
-    for (int64_t s = begin; s < end; ++s) {
-      const int64_t first = s * kStrip, width = std::min(kStrip, n - first);
-      std::fill_n(sum, kStrip, 0.0);
-      for (int64_t k = 0; k < groups; ++k) {
-        for (int64_t i = 0; i < width; ++i) sum[i] += static_cast<double>(partial[k * n + first + i]);
-      }
-      for (int64_t i = 0; i < width; ++i) out[first + i] = S(static_cast<C<S>>(sum[i]));
-    }
-  });
+                 double sum[kStrip];
+                 for (int64_t s = begin; s < end; ++s) {
+                   const int64_t first = s * kStrip, width = std::min(kStrip, n - first);
+                   std::fill_n(sum, kStrip, 0.0);
+                   for (int64_t k = 0; k < groups; ++k) {
+                     for (int64_t i = 0; i < width; ++i) sum[i] += static_cast<double>(partial[k * n + first + i]);
+                   }
+                   for (int64_t i = 0; i < width; ++i) out[first + i] = S(static_cast<C<S>>(sum[i]));
+                 }
+               });
 }
 
 template <class S, bool kLayer>

@@ -32,8 +32,8 @@ struct Reduction {
 DType accumulator(const ReduceCall& c) {
   if (c.in.dtype == DType::f64) return DType::f64;
   if (is_floating(c.in.dtype)) return DType::f32;
-  const bool real = c.op == ReduceOp::mean || c.op == ReduceOp::var || c.op == ReduceOp::logsumexp ||
-                    c.op == ReduceOp::norm;
+  const bool real =
+      c.op == ReduceOp::mean || c.op == ReduceOp::var || c.op == ReduceOp::logsumexp || c.op == ReduceOp::norm;
   return real ? DType::f64 : DType::i64;
 }
 
@@ -44,8 +44,8 @@ bool better(ReduceOp op, double a, double b) {
 }
 
 void combine_arg(ReduceOp op, DType acc, Partial& left, const Partial& right) {
-  const bool right_wins = acc == DType::i64 ? (op == ReduceOp::argmax ? right.j > left.j : right.j < left.j)
-                                            : better(op, right.a, left.a);
+  const bool right_wins =
+      acc == DType::i64 ? (op == ReduceOp::argmax ? right.j > left.j : right.j < left.j) : better(op, right.a, left.a);
   if (right_wins) left = right;
 }
 void combine_var(Partial& left, const Partial& right, double n_left, double n_right) {
@@ -67,13 +67,18 @@ void combine_logsumexp(Partial& left, const Partial& right) {
 enum class Fold { add, multiply, max, min };
 Fold fold_of(const ReduceCall& c) {
   switch (c.op) {
-    case ReduceOp::prod: return Fold::multiply;
+    case ReduceOp::prod:
+      return Fold::multiply;
     case ReduceOp::max:
-    case ReduceOp::any: return Fold::max;
+    case ReduceOp::any:
+      return Fold::max;
     case ReduceOp::min:
-    case ReduceOp::all: return Fold::min;
-    case ReduceOp::norm: return !std::isinf(c.param) ? Fold::add : c.param > 0 ? Fold::max : Fold::min;
-    default: return Fold::add;
+    case ReduceOp::all:
+      return Fold::min;
+    case ReduceOp::norm:
+      return !std::isinf(c.param) ? Fold::add : c.param > 0 ? Fold::max : Fold::min;
+    default:
+      return Fold::add;
   }
 }
 int64_t wrapping(Fold fold, int64_t a, int64_t b) {
@@ -82,16 +87,30 @@ int64_t wrapping(Fold fold, int64_t a, int64_t b) {
 }
 void combine_fold(Fold fold, Partial& left, const Partial& right) {
   switch (fold) {
-    case Fold::add: left.a += right.a; break;
-    case Fold::multiply: left.a *= right.a; break;
-    case Fold::max: left.a = (left.a > right.a || left.a != left.a) ? left.a : right.a; break;
-    case Fold::min: left.a = (left.a < right.a || left.a != left.a) ? left.a : right.a; break;
+    case Fold::add:
+      left.a += right.a;
+      break;
+    case Fold::multiply:
+      left.a *= right.a;
+      break;
+    case Fold::max:
+      left.a = (left.a > right.a || left.a != left.a) ? left.a : right.a;
+      break;
+    case Fold::min:
+      left.a = (left.a < right.a || left.a != left.a) ? left.a : right.a;
+      break;
   }
   switch (fold) {
     case Fold::add:
-    case Fold::multiply: left.i = wrapping(fold, left.i, right.i); break;
-    case Fold::max: left.i = std::max(left.i, right.i); break;
-    case Fold::min: left.i = std::min(left.i, right.i); break;
+    case Fold::multiply:
+      left.i = wrapping(fold, left.i, right.i);
+      break;
+    case Fold::max:
+      left.i = std::max(left.i, right.i);
+      break;
+    case Fold::min:
+      left.i = std::min(left.i, right.i);
+      break;
   }
 }
 
@@ -100,12 +119,17 @@ void combine(const Reduction& r, Partial* left, const Partial* right, int64_t wi
   for (int64_t c = 0; c < width; ++c) {
     switch (r.call.op) {
       case ReduceOp::argmax:
-      case ReduceOp::argmin: combine_arg(r.call.op, r.acc, left[c], right[c]); break;
+      case ReduceOp::argmin:
+        combine_arg(r.call.op, r.acc, left[c], right[c]);
+        break;
       case ReduceOp::var:
         combine_var(left[c], right[c], static_cast<double>(n_left), static_cast<double>(n_right));
         break;
-      case ReduceOp::logsumexp: combine_logsumexp(left[c], right[c]); break;
-      default: combine_fold(fold, left[c], right[c]);
+      case ReduceOp::logsumexp:
+        combine_logsumexp(left[c], right[c]);
+        break;
+      default:
+        combine_fold(fold, left[c], right[c]);
     }
   }
 }
@@ -114,14 +138,18 @@ void combine(const Reduction& r, Partial* left, const Partial* right, int64_t wi
 double real_result(const Reduction& r, const Partial& p) {
   const double n = static_cast<double>(r.count());
   switch (r.call.op) {
-    case ReduceOp::mean: return p.a / n;
-    case ReduceOp::var: return p.b / std::max(0.0, n - r.call.param);
-    case ReduceOp::logsumexp: return p.a + (std::isfinite(p.a) ? std::log(p.b) : 0.0);
+    case ReduceOp::mean:
+      return p.a / n;
+    case ReduceOp::var:
+      return p.b / std::max(0.0, n - r.call.param);
+    case ReduceOp::logsumexp:
+      return p.a + (std::isfinite(p.a) ? std::log(p.b) : 0.0);
     case ReduceOp::norm:
       if (r.call.param == 2) return std::sqrt(p.a);
       if (r.call.param == 0 || r.call.param == 1 || std::isinf(r.call.param)) return p.a;
       return std::pow(p.a, 1 / r.call.param);
-    default: return p.a;
+    default:
+      return p.a;
   }
 }
 
@@ -254,9 +282,14 @@ void fold_rows(const Reduction& r, const Strip& s, int64_t begin, int64_t n, Par
   double* f64s = reinterpret_cast<double*>(acc);
   int64_t* i64s = reinterpret_cast<int64_t*>(acc);
   switch (r.acc) {
-    case DType::f32: std::fill_n(f32s, width, static_cast<float>(r.kernels.identity)); break;
-    case DType::f64: std::fill_n(f64s, width, r.kernels.identity); break;
-    default: std::fill_n(i64s, width, r.kernels.int_identity);
+    case DType::f32:
+      std::fill_n(f32s, width, static_cast<float>(r.kernels.identity));
+      break;
+    case DType::f64:
+      std::fill_n(f64s, width, r.kernels.identity);
+      break;
+    default:
+      std::fill_n(i64s, width, r.kernels.int_identity);
   }
   Walker at(r.reduced, begin);
   const void* rows[kRowsAtOnce];
@@ -271,9 +304,14 @@ void fold_rows(const Reduction& r, const Strip& s, int64_t begin, int64_t n, Par
   for (size_t c = 0; c < width; ++c) {
     out[c] = Partial();
     switch (r.acc) {
-      case DType::f32: out[c].a = static_cast<double>(f32s[c]); break;
-      case DType::f64: out[c].a = f64s[c]; break;
-      default: out[c].i = i64s[c];
+      case DType::f32:
+        out[c].a = static_cast<double>(f32s[c]);
+        break;
+      case DType::f64:
+        out[c].a = f64s[c];
+        break;
+      default:
+        out[c].i = i64s[c];
     }
   }
 }

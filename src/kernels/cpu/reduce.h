@@ -16,10 +16,10 @@ enum class ReduceOp : uint8_t {
   sum_squares,
   sum_abs,
   mean,
-  var,        // param: correction (0 population, 1 sample)
+  var,  // param: correction (0 population, 1 sample)
   logsumexp,
-  norm,       // param: p, any real number or an infinity
-  argmax,     // row-major index over the reduced dims; the first one wins; NaN counts as the extreme
+  norm,    // param: p, any real number or an infinity
+  argmax,  // row-major index over the reduced dims; the first one wins; NaN counts as the extreme
   argmin,
 };
 

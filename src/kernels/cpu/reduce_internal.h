@@ -27,8 +27,8 @@ using ColumnsFn = void (*)(const void* const* rows, int row_count, int64_t width
 
 struct ReduceKernels {
   BlockFn block;
-  ColumnsFn columns;       // null if the op is not a fold
-  double identity;         // folds: the start value; for int64 max and min see int_identity
+  ColumnsFn columns;  // null if the op is not a fold
+  double identity;    // folds: the start value; for int64 max and min see int_identity
   int64_t int_identity;
 };
 

@@ -66,16 +66,16 @@ inline V magnitude(V x) {
 }
 
 // ---- Folds: fold(acc, map(x)).
-#define DEFT_FOLD(Name, map_expression, fold_expression)   \
-  struct Name {                                            \
-    template <class V>                                     \
-    static inline V map(V x, [[maybe_unused]] V p) {       \
-      return map_expression;                               \
-    }                                                      \
-    template <class V>                                     \
-    static inline V fold(V a, V b) {                       \
-      return fold_expression;                              \
-    }                                                      \
+#define DEFT_FOLD(Name, map_expression, fold_expression) \
+  struct Name {                                          \
+    template <class V>                                   \
+    static inline V map(V x, [[maybe_unused]] V p) {     \
+      return map_expression;                             \
+    }                                                    \
+    template <class V>                                   \
+    static inline V fold(V a, V b) {                     \
+      return fold_expression;                            \
+    }                                                    \
   };
 DEFT_FOLD(Sum, x, add(a, b))
 DEFT_FOLD(Prod, x, mul(a, b))
@@ -254,17 +254,28 @@ ReduceKernels norm_kernels(double p) {
 template <class T>
 ReduceKernels kernels_of(ReduceOp op, double param) {
   switch (op) {
-    case ReduceOp::prod: return fold_kernels<Prod, T>(1, 1);
-    case ReduceOp::max: return fold_kernels<Max, T>(-kInf, kIntMin);
-    case ReduceOp::min: return fold_kernels<Min, T>(kInf, kIntMax);
-    case ReduceOp::any: return fold_kernels<Any, T>(0, 0);
-    case ReduceOp::all: return fold_kernels<All, T>(1, 1);
-    case ReduceOp::count_nonzero: return fold_kernels<Count, T>(0, 0);
-    case ReduceOp::sum_squares: return fold_kernels<SumSquares, T>(0, 0);
-    case ReduceOp::sum_abs: return fold_kernels<SumAbs, T>(0, 0);
-    case ReduceOp::argmax: return {arg_kernel<Max, T>, nullptr, 0, 0};
-    case ReduceOp::argmin: return {arg_kernel<Min, T>, nullptr, 0, 0};
-    default: break;
+    case ReduceOp::prod:
+      return fold_kernels<Prod, T>(1, 1);
+    case ReduceOp::max:
+      return fold_kernels<Max, T>(-kInf, kIntMin);
+    case ReduceOp::min:
+      return fold_kernels<Min, T>(kInf, kIntMax);
+    case ReduceOp::any:
+      return fold_kernels<Any, T>(0, 0);
+    case ReduceOp::all:
+      return fold_kernels<All, T>(1, 1);
+    case ReduceOp::count_nonzero:
+      return fold_kernels<Count, T>(0, 0);
+    case ReduceOp::sum_squares:
+      return fold_kernels<SumSquares, T>(0, 0);
+    case ReduceOp::sum_abs:
+      return fold_kernels<SumAbs, T>(0, 0);
+    case ReduceOp::argmax:
+      return {arg_kernel<Max, T>, nullptr, 0, 0};
+    case ReduceOp::argmin:
+      return {arg_kernel<Min, T>, nullptr, 0, 0};
+    default:
+      break;
   }
   if constexpr (std::is_floating_point_v<T>) {
     if (op == ReduceOp::var) return {var_kernel<T>, nullptr, 0, 0};

@@ -39,9 +39,9 @@ struct NormBackwardCall {
   DType dtype;
   int64_t rows, n;
   const void *g, *x;
-  const void* gamma;               // or null for ones
-  const void *mean, *rstd;         // as saved by the forward; mean is not read by rms_norm
-  void *dx, *dgamma, *dbeta;       // each may be null; dx may be g
+  const void* gamma;          // or null for ones
+  const void *mean, *rstd;    // as saved by the forward; mean is not read by rms_norm
+  void *dx, *dgamma, *dbeta;  // each may be null; dx may be g
 };
 void layer_norm_backward(const NormBackwardCall& c);
 void rms_norm_backward(const NormBackwardCall& c);

@@ -33,10 +33,10 @@ inline Vec<T> per_lane(Vec<T> a, Vec<T> b, F f) {
   inline Vec<T> name(Vec<T> a) {                                 \
     return per_lane(a, [](T x) { return deft::math::name(x); }); \
   }
-#define DEFT_PER_LANE2(name)                                                  \
-  template <class T>                                                          \
-  inline Vec<T> name(Vec<T> a, Vec<T> b) {                                    \
-    return per_lane(a, b, [](T x, T y) { return deft::math::name(x, y); });   \
+#define DEFT_PER_LANE2(name)                                                \
+  template <class T>                                                        \
+  inline Vec<T> name(Vec<T> a, Vec<T> b) {                                  \
+    return per_lane(a, b, [](T x, T y) { return deft::math::name(x, y); }); \
   }
 DEFT_PER_LANE1(tan)
 DEFT_PER_LANE1(asinh)

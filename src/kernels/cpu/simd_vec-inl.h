@@ -68,7 +68,7 @@ struct Vec {
   Vec() = default;
   explicit inline Vec(Raw r) : raw(r) {}
   template <class S>
-    requires std::is_arithmetic_v<S>
+  requires std::is_arithmetic_v<S>
   explicit inline Vec(S s) : raw(hn::Set(D(), static_cast<T>(s))) {}
   static inline Vec load(const T* p) { return Vec(hn::LoadU(D(), p)); }
   inline void store(T* p) const { hn::StoreU(raw, D(), p); }
@@ -333,6 +333,5 @@ inline void store_vec(Vec<float> v, Half* p) {
 
 }  // namespace deft::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
 
 #endif  // DEFT_KERNELS_CPU_SIMD_VEC_INL_H_

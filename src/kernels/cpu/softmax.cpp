@@ -52,9 +52,8 @@ void log_softmax_row(const S* x, S* y, int64_t n) {
   using V = RowVec<S>;
   constexpr int64_t kLanes = V::kLanes;
   const V top(row_max(x, n));
-  const double sum = sum_row<C<S>>(n, [&](int64_t i, int64_t count) HWY_ATTR {
-    return exp(load_some(x + i, count) - top);
-  });
+  const double sum =
+      sum_row<C<S>>(n, [&](int64_t i, int64_t count) HWY_ATTR { return exp(load_some(x + i, count) - top); });
   const V log_sum(std::log(sum));
   for (int64_t i = 0; i < n; i += kLanes) store_some(load_some(x + i, n - i) - top - log_sum, y + i, n - i);
 }
@@ -62,9 +61,8 @@ template <class S>
 void softmax_grad_row(const S* g, const S* y, S* dx, int64_t n) {
   using V = RowVec<S>;
   constexpr int64_t kLanes = V::kLanes;
-  const V dot(sum_row<C<S>>(n, [&](int64_t i, int64_t count) HWY_ATTR {
-    return load_some(g + i, count) * load_some(y + i, count);
-  }));
+  const V dot(sum_row<C<S>>(
+      n, [&](int64_t i, int64_t count) HWY_ATTR { return load_some(g + i, count) * load_some(y + i, count); }));
   for (int64_t i = 0; i < n; i += kLanes) {
     store_some(load_some(y + i, n - i) * (load_some(g + i, n - i) - dot), dx + i, n - i);
   }
