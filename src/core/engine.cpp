@@ -107,9 +107,7 @@ bool exclusively_ours(const Tensor& t) {
 }
 
 void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site) {
-  if (!sum.defined()) {
-    sum = std::move(value);
-  } else if (!create_graph && exclusively_ours(sum) && sum.dtype() == value.dtype()) {
+  if (!create_graph && exclusively_ours(sum) && sum.dtype() == value.dtype()) {
     sum.add_(value, site);
   } else {
     sum = add(sum, value, site);
@@ -185,7 +183,12 @@ struct Engine {
   }
 
   void push(Node* node, uint32_t output_nr, Tensor&& g, const Site& site) {
-    accumulate(run.task_for(node).grad(output_nr), std::move(g), create_graph, site);
+    Tensor& sum = run.task_for(node).grad(output_nr);
+    if (!sum.defined()) [[likely]] {
+      sum = std::move(g);
+    } else {
+      accumulate(sum, std::move(g), create_graph, site);
+    }
   }
 
   void run_hooks(Node& n, Task& task) {

@@ -200,8 +200,10 @@ Tensors apply_function(const FunctionType& type, Tensors&& inputs, FunctionRef<T
   NodePtr node = make_node(&type, static_cast<int>(inputs.size()), static_cast<int>(outputs.size()),
                            static_cast<int>(ctx->to_save_.size()), sizeof(Payload), site);
   new (node->payload()) Payload;
-  for (size_t i = 0; i < inputs.size(); ++i)
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    node->edges()[i] = Edge{};
     if (inputs[i].defined()) set_edge(node->edges()[i], *inputs[i].impl());
+  }
   build.save(*node);
   build.set_histories(node);
   ctx->dirty_.clear();

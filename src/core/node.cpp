@@ -29,7 +29,7 @@ NodePtr make_node(const NodeType* type, int inputs, int outputs, int saved, size
   n->payload_bytes = static_cast<uint32_t>(payload_bytes);
   n->type = type;
   n->site = site;
-  for (int i = 0; i < inputs; ++i) new (n->edges() + i) Edge;
+  for (int i = 0; i < inputs; ++i) n->edges()[i].node = nullptr;  // the rest is set_edge()'s
   for (int i = 0; i < saved; ++i) new (n->saved_tensors() + i) SavedTensor;
   n->seq = kFirstNode + count_node_created(n->step);
   return NodePtr::adopt(n);

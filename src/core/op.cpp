@@ -239,8 +239,12 @@ void record(const OpDef& def, const Tensor* const* inputs, int count, const Tens
       uses &= static_cast<uint16_t>(~input(i));
   }
   NodePtr node = make_node(&def.node, count, out_count, std::popcount(uses), def.params_bytes, user);
-  for (int i = 0; i < count; ++i)
-    if (inputs[i]->defined()) set_edge(node->edges()[i], *inputs[i]->impl());
+  for (int i = 0; i < count; ++i) {
+    if (inputs[i]->defined())
+      set_edge(node->edges()[i], *inputs[i]->impl());
+    else
+      node->edges()[i] = Edge{};
+  }
   if (def.params_bytes) __builtin_memcpy(node->payload(), params, def.params_bytes);
   int slot = 0;
   for (unsigned left = uses; left; left &= left - 1) {

@@ -6,7 +6,8 @@
 namespace deft {
 namespace {
 
-// clang-format off: sites are compared by line
+// Sites are compared by line, so lines must stay as they are.
+// clang-format off
 std::string at(int line) { return "error_texts_test.cpp:" + std::to_string(line); }
 #define LINE at(__LINE__)
 // Runs a statement and checks the whole text of its error.
@@ -14,10 +15,8 @@ std::string at(int line) { return "error_texts_test.cpp:" + std::to_string(line)
 
 TEST(ErrorText, WriteToASavedInput) {
   Tensor w = leaf({3}), x = sample({3}, 2);
-  Tensor y = w * x;
-  std::string saved = LINE;
-  x.add_(1);
-  std::string written = LINE;
+  Tensor y = w * x; std::string saved = LINE;
+  x.add_(1); std::string written = LINE;
   EXPECT_TEXT(InplaceError, y.sum().backward(),
               "mul: input 1 [3] f64, saved for backward at " + saved + ", was changed in place by add at " + written +
                   " (saved version 0, now 1); clone() it before the write, or write out of place");
@@ -25,12 +24,10 @@ TEST(ErrorText, WriteToASavedInput) {
 
 TEST(ErrorText, WriteToASavedOutputUnderNoGrad) {
   Tensor w = leaf({3});
-  Tensor y = w.exp();
-  std::string saved = LINE;
+  Tensor y = w.exp(); std::string saved = LINE;
   Tensor loss = y.sum();
   NoGradGuard off;
-  y.view({3, 1}).mul_(2);
-  std::string written = LINE;
+  y.view({3, 1}).mul_(2); std::string written = LINE;
   EXPECT_TEXT(InplaceError, loss.backward(),
               "exp: output 0 [3] f64, saved for backward at " + saved + ", was changed in place by mul at " + written +
                   " (saved version 0, now 1); clone() it before the write, or write out of place");
@@ -38,40 +35,37 @@ TEST(ErrorText, WriteToASavedOutputUnderNoGrad) {
 
 TEST(ErrorText, NoGraphBecauseOfNoGradInForce) {
   Tensor w = leaf({3});
-  NoGradGuard off;
-  std::string guard = LINE;
+  NoGradGuard off; std::string guard = LINE;
   Tensor loss = (w * w).sum();
   std::string called = at(__LINE__ + 1);
   EXPECT_TEXT(GradError, loss.backward(),
-              "backward: the tensor [] f64 has no graph: it was made with gradients off, turned off at " + guard +
-                  " (called at " + called + ")");
+              "backward: the tensor [] f64 has no graph: it was made with gradients off, turned off at " + guard + " (called at " +
+                  called + ")");
 }
 
 TEST(ErrorText, NoGraphBecauseOfAGuardThatIsGone) {
   Tensor w = leaf({3}), loss;
   std::string guard;
   {
-    NoGradGuard off;
-    guard = LINE;
+    NoGradGuard off; guard = LINE;
     loss = (w * w).sum();
   }
   std::string called = at(__LINE__ + 1);
   EXPECT_TEXT(GradError, loss.backward(),
-              "backward: the tensor [] f64 has no graph: it was made with gradients off, turned off at " + guard +
-                  " (called at " + called + ")");
+              "backward: the tensor [] f64 has no graph: it was made with gradients off, turned off at " + guard + " (called at " +
+                  called + ")");
 }
 
 TEST(ErrorText, NoGraphBecauseOfAStickySwitch) {
   GradModeGuard restore(true);
-  set_grad_enabled(false);
-  std::string where = LINE;
+  set_grad_enabled(false); std::string where = LINE;
   Tensor w = leaf({3});
   Tensor loss = (w * w).sum();
   set_grad_enabled(true);
   std::string called = at(__LINE__ + 1);
   EXPECT_TEXT(GradError, grad({loss}, {w}),
-              "grad: the tensor [] f64 has no graph: it was made with gradients off, turned off at " + where +
-                  " (called at " + called + ")");
+              "grad: the tensor [] f64 has no graph: it was made with gradients off, turned off at " + where + " (called at " + called +
+                  ")");
 }
 
 TEST(ErrorText, NoGraphBecauseOfInferenceMode) {
@@ -79,52 +73,44 @@ TEST(ErrorText, NoGraphBecauseOfInferenceMode) {
   NoGradGuard outer;  // not the one to name
   std::string guard;
   {
-    InferenceModeGuard inference;
-    guard = LINE;
+    InferenceModeGuard inference; guard = LINE;
     loss = (w * w).sum();
   }
   std::string called = at(__LINE__ + 1);
   EXPECT_TEXT(GradError, loss.backward(),
-              "backward: the tensor [] f64 has no graph: it was made inside inference_mode, entered at " + guard +
-                  " (called at " + called + ")");
+              "backward: the tensor [] f64 has no graph: it was made inside inference_mode, entered at " + guard + " (called at " +
+                  called + ")");
 }
 
 TEST(ErrorText, NoGraphBecauseNothingRequiresGrad) {
   Tensor loss = (sample({3}) * 2).sum();
   std::string called = at(__LINE__ + 1);
   EXPECT_TEXT(GradError, loss.backward(),
-              "backward: the tensor [] f64 has no graph: no input of the op that made it requires grad; call "
-              "requires_grad_() on the "
-              "tensors to be trained (called at " +
-                  called + ")");
+              "backward: the tensor [] f64 has no graph: no input of the op that made it requires grad; call requires_grad_() on the "
+              "tensors to be trained (called at " + called + ")");
 }
 
 TEST(ErrorText, NoGraphBecauseOfDetach) {
-  Tensor loss = leaf({3}).sum().detach();
-  std::string cut = LINE;
+  Tensor loss = leaf({3}).sum().detach(); std::string cut = LINE;
   std::string called = at(__LINE__ + 1);
-  EXPECT_TEXT(
-      GradError, loss.backward(),
-      "backward: the tensor [] f64 has no graph: it was cut off by detach() at " + cut + " (called at " + called + ")");
+  EXPECT_TEXT(GradError, loss.backward(),
+              "backward: the tensor [] f64 has no graph: it was cut off by detach() at " + cut + " (called at " + called + ")");
 }
 
 TEST(ErrorText, NoGraphBecauseOfAViewUnderNoGrad) {
   Tensor y = leaf({1, 1}) * 1;
   NoGradGuard off;
-  Tensor v = y.view({});
-  std::string made = LINE;
+  Tensor v = y.view({}); std::string made = LINE;
   std::string called = at(__LINE__ + 1);
   EXPECT_TEXT(GradError, v.backward(),
-              "backward: the tensor [] f64 has no graph: it is a view made at " + made +
-                  " with gradients off (called at " + called + ")");
+              "backward: the tensor [] f64 has no graph: it is a view made at " + made + " with gradients off (called at " + called + ")");
 }
 
 TEST(ErrorText, NoGraphForIntegers) {
   Tensor n = arange(3).sum();
   std::string called = at(__LINE__ + 1);
-  EXPECT_TEXT(
-      GradError, n.backward(),
-      "backward: the tensor [] i64 has no graph: only floating tensors have gradients (called at " + called + ")");
+  EXPECT_TEXT(GradError, n.backward(),
+              "backward: the tensor [] i64 has no graph: only floating tensors have gradients (called at " + called + ")");
 }
 
 TEST(ErrorText, InferenceTensorSaved) {
@@ -147,14 +133,12 @@ TEST(ErrorText, RequiresGradOnAnInferenceTensor) {
   Tensor t = inference_mode([] { return zeros({2}); });
   std::string where = at(__LINE__ + 1);
   EXPECT_TEXT(InferenceError, t.requires_grad_(),
-              "requires_grad_: a tensor [2] f32 made inside inference_mode cannot require grad (at " + where +
-                  "); clone() it outside");
+              "requires_grad_: a tensor [2] f32 made inside inference_mode cannot require grad (at " + where + "); clone() it outside");
 }
 
 TEST(ErrorText, SecondBackward) {
   Tensor x = leaf({2});
-  Tensor y = x.exp();
-  std::string where = LINE;
+  Tensor y = x.exp(); std::string where = LINE;
   Tensor loss = y.sum();
   loss.backward();
   EXPECT_TEXT(GradError, loss.backward(),
@@ -168,8 +152,7 @@ TEST(ErrorText, ShapeMismatch) {
 }
 
 TEST(ErrorText, WrongType) {
-  EXPECT_TEXT(DTypeError, zeros({2}, DType::f64).data<float>(),
-              "data: the tensor holds f64, not f32; convert it with to()");
+  EXPECT_TEXT(DTypeError, zeros({2}, DType::f64).data<float>(), "data: the tensor holds f64, not f32; convert it with to()");
   Tensor n = zeros({2}, DType::i64);
   EXPECT_TEXT(DTypeError, n.add_(zeros({2})),
               "add: the result is f32 and cannot be written in place into [2] i64; use the out-of-place form");
@@ -183,8 +166,7 @@ TEST(ErrorText, MissingDevice) {
 TEST(ErrorText, NotAScalar) {
   Tensor y = leaf({2, 3}) * 1;
   EXPECT_TEXT(GradError, y.backward(),
-              "backward: the tensor [2, 3] f64 is not a scalar; pass a gradient of its shape, or reduce it with sum() "
-              "or mean()");
+              "backward: the tensor [2, 3] f64 is not a scalar; pass a gradient of its shape, or reduce it with sum() or mean()");
   EXPECT_TEXT(ShapeError, y.backward(zeros({3, 2}, DType::f64)),
               "backward: the gradient given has shape [3, 2], the tensor has [2, 3]");
 }
@@ -193,14 +175,12 @@ TEST(ErrorText, LeafWritten) {
   Tensor w = leaf({3});
   std::string where = at(__LINE__ + 1);
   EXPECT_TEXT(InplaceError, w -= 1,
-              "sub: a leaf [3] f64 that requires grad is written in place at " + where +
-                  "; do it inside a NoGradGuard, or on a clone()");
+              "sub: a leaf [3] f64 that requires grad is written in place at " + where + "; do it inside a NoGradGuard, or on a clone()");
 }
 
 TEST(ErrorText, ViewOfALeafWritten) {
   Tensor w = leaf({3, 3});
-  Tensor row = w[0];
-  std::string made = LINE;
+  Tensor row = w[0]; std::string made = LINE;
   std::string where = at(__LINE__ + 1);
   EXPECT_TEXT(InplaceError, row.zero_(),
               "fill_: a view (made at " + made + ") of a leaf that requires grad is written in place at " + where +
@@ -212,8 +192,7 @@ TEST(ErrorText, ViewUnderNoGradWritten) {
   std::string made;
   {
     NoGradGuard off;
-    row = y[0];
-    made = LINE;
+    row = y[0]; made = LINE;
   }
   std::string where = at(__LINE__ + 1);
   EXPECT_TEXT(InplaceError, row.mul_(2),
@@ -223,12 +202,10 @@ TEST(ErrorText, ViewUnderNoGradWritten) {
 
 TEST(ErrorText, MultiOutputViewWritten) {
   Tensor y = leaf({4}) * 1;
-  Tensor half = y.split(2)[0];
-  std::string made = LINE;
+  Tensor half = y.split(2)[0]; std::string made = LINE;
   std::string where = at(__LINE__ + 1);
   EXPECT_TEXT(InplaceError, half.mul_(2),
-              "mul: one of several views made together at " + made +
-                  " (split, chunk or unbind) is written in place at " + where +
+              "mul: one of several views made together at " + made + " (split, chunk or unbind) is written in place at " + where +
                   " with gradients on; use narrow() or select(), or write out of place");
 }
 
@@ -239,8 +216,7 @@ TEST(ErrorText, IntegersRequireGrad) {
 
 TEST(ErrorText, HookOfTheWrongShape) {
   Tensor x = leaf({2});
-  Tensor y = x * 1;
-  std::string where = LINE;
+  Tensor y = x * 1; std::string where = LINE;
   y.register_hook([](const Tensor&) { return zeros({3}, DType::f64); });
   EXPECT_TEXT(GradError, y.sum().backward(),
               "mul: a hook returned a gradient [3] f64, expected [2] f64 (forward at " + where + ")");
@@ -252,8 +228,7 @@ struct TwoInputs : Function<TwoInputs> {
 };
 TEST(ErrorText, CustomFunctionWithWrongNumberOfGradients) {
   Tensor x = leaf({2});
-  Tensor y = TwoInputs::apply(x, x);
-  std::string where = LINE;
+  Tensor y = TwoInputs::apply(x, x); std::string where = LINE;
   EXPECT_TEXT(GradError, y.sum().backward(),
               "TwoInputs: backward() returned 3 gradients for 2 tensor arguments (forward at " + where +
                   "); return one for each, undefined ones for zero");
@@ -265,16 +240,14 @@ struct Grows : Function<Grows> {
 };
 TEST(ErrorText, CustomFunctionWithWrongShape) {
   Tensor x = leaf({2});
-  Tensor y = Grows::apply(x);
-  std::string where = LINE;
+  Tensor y = Grows::apply(x); std::string where = LINE;
   EXPECT_TEXT(GradError, y.backward(),
               "Grows: its gradient for input 0 has shape [5], expected [2] (forward at " + where + ")");
 }
 
 TEST(ErrorText, AnomalyInBackward) {
   Tensor x = zeros({2}, with_grad());
-  Tensor y = x / x.detach();
-  std::string where = LINE;
+  Tensor y = x / x.detach(); std::string where = LINE;
   Tensor loss = (y * 0).sum();
   AnomalyGuard anomaly;
   EXPECT_TEXT(GradError, loss.backward(), "div: its gradient for input 0 holds NaN; its forward pass was at " + where);
@@ -299,9 +272,8 @@ TEST(ErrorText, GradOfUnusedInput) {
 TEST(ErrorText, HookWithoutGradient) {
   Tensor x = sample({2});
   std::string where = at(__LINE__ + 1);
-  EXPECT_TEXT(
-      GradError, register_node_hook(x, [](std::vector<Tensor>&) {}),
-      "register_node_hook: the tensor [2] f64 does not require grad, so no gradient will come (at " + where + ")");
+  EXPECT_TEXT(GradError, register_node_hook(x, [](std::vector<Tensor>&) {}),
+              "register_node_hook: the tensor [2] f64 does not require grad, so no gradient will come (at " + where + ")");
 }
 
 }  // namespace

@@ -130,7 +130,8 @@ inline Mask<T> operator==(Vec<T> a, Vec<T> b) {
 }
 template <class T>
 inline Mask<T> operator!=(Vec<T> a, Vec<T> b) {
-  return {hn::Ne(a.raw, b.raw)};
+  // Not Ne(): on x86 that is the ordered comparison, false for NaN.
+  return {hn::Not(hn::Eq(a.raw, b.raw))};
 }
 template <class T>
 inline Mask<T> operator<(Vec<T> a, Vec<T> b) {
@@ -283,7 +284,7 @@ inline void store_vec(Vec<float> v, BFloat16* p) {
   auto high = hn::ShiftRight<16>(u);
   auto odd = hn::And(high, hn::Set(du, 1u));
   auto rounded = hn::ShiftRight<16>(hn::Add(u, hn::Add(odd, hn::Set(du, 0x7fffu))));
-  auto nan = hn::RebindMask(du, hn::Ne(v.raw, v.raw));
+  auto nan = hn::RebindMask(du, hn::Not(hn::Eq(v.raw, v.raw)));
   auto bits = hn::IfThenElse(nan, hn::Or(high, hn::Set(du, 0x40u)), rounded);
   hn::StoreU(hn::TruncateTo(dh, bits), dh, reinterpret_cast<uint16_t*>(p));
 }
