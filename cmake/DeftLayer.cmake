@@ -18,7 +18,7 @@ function(deft_layer name)
   target_link_libraries(deft_${name} PRIVATE deft_options fmt::fmt ${arg_LINKS})
 
   # Kernels get -O3. The rest is inlined across files when the library and the command line are linked: an eager op is a
-  # few hundred instructions in six files, and a fifth of them are calls. Fat objects let the tests link without that.
+  # few hundred instructions in six files, and a tenth of them are calls. Fat objects let the tests link without that.
   set(kernels ${sources})
   if(NOT arg_FOLDER MATCHES "^kernels/")
     list(FILTER kernels INCLUDE REGEX "\\.cpu\\.cpp$")
