@@ -1,11 +1,24 @@
 #include "bench/machine.h"
 
+#include "runtime/backend.h"
 #include "runtime/cpu_info.h"
 #include "runtime/parallel.h"
 
 namespace deft::bench {
 
 BuildInfo build_info() { return {DEFT_VERSION, DEFT_COMMIT, DEFT_BUILD_TYPE, DEFT_COMPILER, DEFT_FLAGS}; }
+
+namespace {
+
+Json gpu_json() {
+  if (device_count(DeviceType::cuda) == 0) return nullptr;
+  DeviceProperties p = device_properties(kCUDA);
+  Json out = {{"name", p.name}, {"memory_bytes", p.memory_bytes}, {"multiprocessors", p.multiprocessors}};
+  for (const auto& [what, version] : backend(DeviceType::cuda)->versions()) out[what] = version;
+  return out;
+}
+
+}  // namespace
 
 Json machine_json() {
   CpuInfo cpu = cpu_info();
@@ -19,7 +32,7 @@ Json machine_json() {
       {"threads", num_threads()},
       {"cgroup_quota_cpus", thread_choice().cgroup_quota},
       {"governor", cpu.governor.empty() ? "unknown" : cpu.governor},
-      {"gpu", nullptr},
+      {"gpu", gpu_json()},
       {"compiler", build.compiler},
       {"flags", build.flags},
       {"build_type", build.build_type},

@@ -10,6 +10,7 @@
 #include "bench/peer.h"
 #include "bench/statistics.h"
 #include "deft/deft.h"
+#include "runtime/stream.h"
 
 namespace deft::bench {
 
@@ -95,7 +96,92 @@ std::vector<OverheadCase> overhead_cases() {
   };
 }
 
+namespace {
+
+struct DeviceCase {
+  std::string name;
+  std::vector<Mode> modes;
+  std::function<std::function<void()>(Mode)> make;
+};
+
+std::vector<DeviceCase> device_cases(Device device) {
+  const std::vector<Mode> all(std::begin(kAllModes), std::end(kAllModes));
+  auto input_on = [=](IntList sizes, Mode m) { return full(sizes, 0.5, {f32, device, m == Mode::grad}); };
+  return {
+      {"launch", {Mode::inference}, [=](Mode) { return [=] { backend(device.type)->launch_nothing(device, 0); }; }},
+      {"empty", all, [=](Mode) { return [=] { Tensor y = empty({8}, {f32, device}); }; }},
+      {"view", all, [=](Mode m) { return [x = input_on({8}, m)] { Tensor y = x.view({2, 4}); }; }},
+      {"add", all, [=](Mode m) { return [a = input_on({8}, m), b = input_on({8}, m)] { Tensor y = a + b; }; }},
+      {"add_", {Mode::no_grad, Mode::inference},
+       [=](Mode) { return [a = full({8}, 0.5, {f32, device}), b = full({8}, 0.5, {f32, device})]() mutable { a.add_(b); }; }},
+      {"exp", all, [=](Mode m) { return [x = input_on({8}, m)] { Tensor y = x.exp(); }; }},
+      {"mul number", all, [=](Mode m) { return [x = input_on({8}, m)] { Tensor y = x * 1.5; }; }},
+      {"sum", all, [=](Mode m) { return [x = input_on({8}, m)] { Tensor y = x.sum(); }; }},
+      {"softmax 4x64", all, [=](Mode m) { return [x = input_on({4, 64}, m)] { Tensor y = x.softmax(-1); }; }},
+      {"linear 1x64x64", all,
+       [=](Mode m) {
+         return [x = full({1, 64}, 0.5, {f32, device}), w = input_on({64, 64}, m), b = input_on({64}, m)] {
+           Tensor y = linear(x, w, b);
+         };
+       }},
+      {"mul+sum+backward", {Mode::grad},
+       [=](Mode m) {
+         return [a = input_on({8}, m), b = input_on({8}, m)] {
+           (a * b).sum().backward();
+           a.zero_grad();
+           b.zero_grad();
+         };
+       }},
+  };
+}
+
+// Host time per call while the device works on its own: the queue is emptied, untimed, before it can fill up.
+double host_ns(const std::function<void()>& call, Device device, int repeats) {
+  constexpr int kCalls = 100;
+  std::vector<double> samples;
+  for (int r = 0; r < repeats * 10 + 5; ++r) {
+    double start = thread_cpu_ns();
+    for (int i = 0; i < kCalls; ++i) call();
+    double spent = thread_cpu_ns() - start;
+    synchronize(device);
+    if (r >= 5) samples.push_back(spent / kCalls);  // the first ones warm up
+  }
+  return percentile(samples, 50);
+}
+
+Report measure_device_overhead(const OverheadOptions& options) {
+  Report report;
+  double launch_ns = 0;
+  for (const DeviceCase& c : device_cases(options.device)) {
+    if (!options.only.empty() && c.name != options.only && c.name != "launch") continue;
+    for (Mode mode : c.modes) {
+      if (interrupted()) {
+        report.interrupted = true;
+        return report;
+      }
+      options.progress(fmt::format("{} {}", c.name, name_of(mode)));
+      ModeScope scope(mode);
+      std::function<void()> call = c.make(mode);
+      double ns = host_ns(call, options.device, options.repeats);
+      if (c.name == "launch") launch_ns = ns;
+      double heap = heap_allocations_per_op([&](int64_t n) {
+        for (int64_t i = 0; i < n; ++i) call();
+      });
+      synchronize(options.device);
+      report.results.push_back({{"case", c.name},
+                                {"mode", name_of(mode)},
+                                {"ns_per_op", rounded(ns, 1)},
+                                {"ns_above_launch", rounded(ns - launch_ns, 1)},
+                                {"heap_allocs_per_op", heap}});
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
 Report measure_overhead(const OverheadOptions& options) {
+  if (!options.device.is_cpu()) return measure_device_overhead(options);
   set_num_threads(1);
   Report report;
   report.machine["instruction_counter"] = name_of(instruction_counter());

@@ -8,6 +8,7 @@
 #include "bench/cpu_timer.h"
 #include "bench/mode.h"
 #include "bench/report.h"
+#include "runtime/device.h"
 
 namespace deft::bench {
 
@@ -23,6 +24,7 @@ struct OverheadOptions {
   int repeats = 15;  // batches of each side
   std::string peer;  // program to compare with; "" for none
   std::string only;  // one case; "" for all
+  Device device;
   std::function<void(const std::string&)> progress = [](const std::string&) {};
 };
 // Runs on one thread: sets it for the process.

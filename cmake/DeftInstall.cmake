@@ -17,6 +17,7 @@ install(CODE "
   set(source_dir [[${PROJECT_SOURCE_DIR}]])
   set(stage_dir [[${PROJECT_BINARY_DIR}/install_headers]])
   set(include_dir [[${CMAKE_INSTALL_INCLUDEDIR}]])
+  set(generated_dir [[${PROJECT_BINARY_DIR}/generated]])
   set(folders [[${folders}]])")
 install(SCRIPT "${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake")
 

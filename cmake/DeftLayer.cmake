@@ -5,6 +5,11 @@ function(deft_layer name)
   cmake_parse_arguments(arg "HEADERS" "FOLDER" "LINKS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "samples\\.cpp$")  # these make deft_samples
+  if(DEFT_HAS_CUDA)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cu")
+  else()
+    list(FILTER sources EXCLUDE REGEX "\\.cuda\\.cpp$")
+  endif()
   if(arg_HEADERS)
     set_property(GLOBAL APPEND PROPERTY DEFT_HEADER_FOLDERS ${arg_FOLDER})
   endif()
@@ -13,7 +18,7 @@ function(deft_layer name)
     return()
   endif()
 
-  add_library(deft_${name} OBJECT ${sources})
+  add_library(deft_${name} OBJECT ${sources} ${cuda_sources})
   list(TRANSFORM arg_LINKS PREPEND deft_ REGEX "^[^:]+$")  # a plain name is a layer, pkg::name a library
   target_link_libraries(deft_${name} PRIVATE deft_options fmt::fmt ${arg_LINKS})
 
@@ -39,11 +44,11 @@ function(deft_library name kind)
   add_library(${name} ${kind} ${objects})
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_include_directories(${name} PUBLIC
-    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src;${PROJECT_SOURCE_DIR}/include>"
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src;${PROJECT_SOURCE_DIR}/include;${PROJECT_BINARY_DIR}/generated>"
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   set_target_properties(${name} PROPERTIES
     LINKER_LANGUAGE CXX OUTPUT_NAME deft VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
-  target_link_libraries(${name} PRIVATE fmt::fmt hwy::hwy Threads::Threads)
+  target_link_libraries(${name} PRIVATE fmt::fmt hwy::hwy Threads::Threads $<BUILD_INTERFACE:deft_cuda>)
   if(kind STREQUAL SHARED)
     target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,-Bsymbolic-functions)
     deft_link_lto(${name})

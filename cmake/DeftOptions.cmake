@@ -15,10 +15,11 @@ if(DEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(deft_options INTERFACE)
-target_include_directories(deft_options INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
-target_compile_options(deft_options INTERFACE
-  -Wall -Wextra -Wshadow $<$<BOOL:${DEFT_WERROR}>:-Werror>
-  -fno-semantic-interposition -fno-plt -ftls-model=initial-exec -ffunction-sections -fdata-sections)
+target_include_directories(deft_options INTERFACE
+  "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" "${PROJECT_BINARY_DIR}/generated")
+target_compile_options(deft_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;\
+$<$<BOOL:${DEFT_WERROR}>:-Werror>;\
+-fno-semantic-interposition;-fno-plt;-ftls-model=initial-exec;-ffunction-sections;-fdata-sections>")
 target_compile_definitions(deft_options INTERFACE
   $<$<CONFIG:Debug>:DEFT_DEBUG> $<$<CONFIG:Asan>:DEFT_ASAN> $<$<CONFIG:Tsan>:DEFT_TSAN>)
 target_link_options(deft_options INTERFACE -Wl,--gc-sections)

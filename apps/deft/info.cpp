@@ -9,6 +9,7 @@
 #include "bench/machine.h"
 #include "exit_code.h"
 #include "output.h"
+#include "runtime/backend.h"
 #include "runtime/cpu_info.h"
 #include "runtime/memory.h"
 #include "verbs.h"
@@ -52,6 +53,37 @@ std::string thread_reason(const ThreadChoice& c) {
                      c.physical_cores, quota);
 }
 
+Json gpu_json() {
+  Backend* cuda = backend(DeviceType::cuda);
+  if (!cuda) return {{"count", 0}, {"reason", "this build has no CUDA"}};
+  Json versions = Json::object(), devices = Json::array();
+  for (const auto& [what, version] : cuda->versions()) versions[what] = version;
+  for (int i = 0; i < cuda->device_count(); ++i) {
+    DeviceProperties p = cuda->properties(i);
+    devices.push_back({{"name", p.name},
+                       {"compute_capability", fmt::format("{}.{}", p.major, p.minor)},
+                       {"memory_bytes", p.memory_bytes},
+                       {"multiprocessors", p.multiprocessors},
+                       {"l2_bytes", p.l2_bytes}});
+  }
+  Json out = {{"count", devices.size()}, {"versions", versions}, {"devices", devices}};
+  if (devices.empty()) out["reason"] = "no CUDA device or driver found";
+  return out;
+}
+
+// One row per GPU, and one for the libraries.
+void add_gpu_rows(const Json& gpu, const std::function<void(const char*, const std::string&)>& add) {
+  if (gpu.contains("reason")) add("GPU", "none: " + gpu["reason"].get<std::string>());
+  if (!gpu.contains("devices")) return;
+  for (const Json& d : gpu["devices"])
+    add("GPU", fmt::format("{}, compute capability {}, {} multiprocessors, {} memory, {} L2",
+                           d["name"].get<std::string>(), d["compute_capability"].get<std::string>(),
+                           d["multiprocessors"].get<int>(), human_bytes(d["memory_bytes"]), human_bytes(d["l2_bytes"])));
+  std::vector<std::string> parts;
+  for (const auto& [what, version] : gpu["versions"].items()) parts.push_back(what + " " + version.get<std::string>());
+  add("CUDA", fmt::format("{}", fmt::join(parts, ", ")));
+}
+
 Json info_json() {
   CpuInfo cpu = cpu_info();
   ThreadChoice choice = thread_choice();
@@ -79,7 +111,7 @@ Json info_json() {
         {"cgroup_quota_cpus", choice.cgroup_quota},
         {"physical_cores", choice.physical_cores},
         {"from_env", choice.from_env > 0 ? Json(choice.from_env) : Json()}}},
-      {"gpu", {{"count", 0}, {"reason", "this build has no CUDA"}}},
+      {"gpu", gpu_json()},
       {"memory",
        {{"physical_bytes", physical},
         {"limit_bytes", limit ? Json(*limit) : Json()},
@@ -124,7 +156,7 @@ std::vector<Json> info_rows(const Json& info) {
   add("fast here", cpu["fast_here"].empty() ? "nothing special" : joined(cpu["fast_here"], "; "));
   add("caches", caches_text(cpu["caches"]));
   add("memory", memory_text(info["memory"]));
-  add("GPU", "none: " + text(info["gpu"]["reason"]));
+  add_gpu_rows(info["gpu"], add);
   add("features", joined(cpu["features"], " "));
   return rows;
 }

@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/check.h"
 #include "exit_code.h"
+#include "runtime/backend.h"
 #include "suggest.h"
 
 namespace deft::cli {
@@ -52,6 +54,24 @@ CLI::Validator whole_number(int64_t low, int64_t high) {
     return good ? std::string() : fmt::format("found '{}', expected {}", word, range);
   };
   return {check, ""};
+}
+
+void add_device_flag(CLI::App& app, std::string& device) {
+  auto check = [](std::string& word) {
+    bool number = word.starts_with("cuda:") && word.size() > 5 && word.find_first_not_of("0123456789", 5) == word.npos;
+    bool good = word == "cpu" || word == "cuda" || number;
+    return good ? std::string() : fmt::format("found '{}', expected cpu, cuda or cuda:N", word);
+  };
+  app.add_option("-d,--device", device, "Where to run; default: cpu")
+      ->check(CLI::Validator(check, ""))
+      ->type_name("cpu|cuda|cuda:N");
+}
+
+Device chosen_device(const std::string& name) {
+  Device device = parse_device(name == "cuda" ? "cuda:0" : name);
+  DEFT_CHECK(device.index < device_count(device.type), UnsupportedError,
+             "there is no device {}; deft info lists what is here", name);
+  return device;
 }
 
 void add_common_flags(CLI::App& app, CommonFlags& flags) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/report.h"
+#include "runtime/device.h"
 
 namespace deft::cli {
 
@@ -19,6 +20,10 @@ struct CommonFlags {
 // -o and -q for every verb; -t and -r for those that measure.
 void add_common_flags(CLI::App& app, CommonFlags& flags);
 void add_measure_flags(CLI::App& app, CommonFlags& flags, const std::string& repeats_help);
+
+// --device cpu|cuda|cuda:N, and the device it names; UnsupportedError where there is none.
+void add_device_flag(CLI::App& app, std::string& device);
+Device chosen_device(const std::string& device);
 
 // Accepts only the given words; the error names the nearest.
 CLI::Validator one_of(const std::string& kind, std::vector<std::string> words);

@@ -7,6 +7,7 @@ const std::vector<Verb>& verbs() {
       {"", "info", "What this machine is, and what is fast on it", add_info},
       {"bench", "modes", "Built-in models under grad, no_grad and inference_mode: latency and memory", add_bench_modes},
       {"bench", "overhead", "Cost of one eager op: instructions, time, allocations", add_bench_overhead},
+      {"bench", "ops", "Single ops against the device's copy bandwidth and against a peer", add_bench_ops},
   };
   return table;
 }

@@ -23,5 +23,6 @@ const std::vector<Verb>& verbs();
 std::function<int()> add_info(CLI::App& app);
 std::function<int()> add_bench_overhead(CLI::App& app);
 std::function<int()> add_bench_modes(CLI::App& app);
+std::function<int()> add_bench_ops(CLI::App& app);
 
 }  // namespace deft::cli

@@ -42,6 +42,10 @@ struct InferenceError : GradError {
   using GradError::GradError;
 };
 
+// The host would have to wait for a device where SyncGuard forbids it.
+struct SyncError : Error {
+  using Error::Error;
+};
 struct OutOfMemoryError : Error {
   using Error::Error;
 };

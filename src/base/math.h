@@ -19,6 +19,21 @@
 
 namespace deft::math {
 
+#ifdef __CUDACC__
+// Long ones are called on the device: kernels repeat their formula for every element a thread works on.
+namespace device {
+inline __device__ __noinline__ float fmod(float x, float y) { return ::fmodf(x, y); }
+inline __device__ __noinline__ double fmod(double x, double y) { return ::fmod(x, y); }
+inline __device__ __noinline__ float pow(float x, float y) { return ::powf(x, y); }
+inline __device__ __noinline__ double pow(double x, double y) { return ::pow(x, y); }
+}  // namespace device
+#endif
+#ifdef __CUDA_ARCH__
+#define DEFT_MATH_LONG device
+#else
+#define DEFT_MATH_LONG std
+#endif
+
 #define DEFT_MATH_STD1(name)                           \
   DEFT_HD float name(float x) { return std::name(x); } \
   DEFT_HD double name(double x) { return std::name(x); }
@@ -52,10 +67,13 @@ DEFT_MATH_STD1(erfc)
 DEFT_MATH_STD1(floor)
 DEFT_MATH_STD1(ceil)
 DEFT_MATH_STD1(trunc)
-DEFT_MATH_STD2(pow)
 DEFT_MATH_STD2(atan2)
-DEFT_MATH_STD2(fmod)
 DEFT_MATH_STD2(copysign)
+DEFT_HD float pow(float x, float y) { return DEFT_MATH_LONG::pow(x, y); }
+DEFT_HD double pow(double x, double y) { return DEFT_MATH_LONG::pow(x, y); }
+DEFT_HD float fmod(float x, float y) { return DEFT_MATH_LONG::fmod(x, y); }
+DEFT_HD double fmod(double x, double y) { return DEFT_MATH_LONG::fmod(x, y); }
+#undef DEFT_MATH_LONG
 #undef DEFT_MATH_STD1
 #undef DEFT_MATH_STD2
 
@@ -65,7 +83,11 @@ DEFT_HD double round(double x) { return std::nearbyint(x); }
 
 template <std::floating_point T>
 DEFT_HD T rsqrt(T x) {
+#ifdef __CUDA_ARCH__
+  return ::rsqrt(x);  // within 2 units in the last place
+#else
   return T(1) / std::sqrt(x);
+#endif
 }
 template <std::floating_point T>
 DEFT_HD T reciprocal(T x) {
@@ -97,7 +119,7 @@ DEFT_HD T sign(T x) {
 // The result has the sign of the divisor, as in Python.
 template <std::floating_point T>
 DEFT_HD T remainder(T a, T b) {
-  T r = std::fmod(a, b);
+  T r = fmod(a, b);
   return (r != T(0) && (r < T(0)) != (b < T(0))) ? r + b : r;
 }
 template <std::floating_point T>
@@ -117,6 +139,14 @@ template <class T>
 requires std::is_arithmetic_v<T> DEFT_HD T select(bool condition, T a, T b) { return condition ? a : b; }
 
 // ---- Integers and bool. Overflow wraps; division by zero gives zero instead of a trap.
+template <std::integral T>
+DEFT_HD bool is_negative(T x) {
+  if constexpr (std::is_unsigned_v<T>) {
+    return false;
+  } else {
+    return x < T(0);
+  }
+}
 template <std::integral T>
 DEFT_HD T abs(T x) {
   if constexpr (std::is_unsigned_v<T>) {
@@ -179,7 +209,7 @@ DEFT_HD T fmod(T a, T b) {
 template <std::integral T>
 DEFT_HD T remainder(T a, T b) {
   T r = fmod(a, b);
-  return (r != T(0) && (r < T(0)) != (b < T(0))) ? static_cast<T>(r + b) : r;
+  return (r != T(0) && is_negative(r) != is_negative(b)) ? static_cast<T>(r + b) : r;
 }
 // Rounds down.
 template <std::integral T>
@@ -189,11 +219,11 @@ DEFT_HD T floor_divide(T a, T b) {
     if (b == T(-1)) return wrapping_sub(T(0), a);  // min / -1 overflows
   }
   T q = static_cast<T>(a / b);
-  return a % b != 0 && (a < T(0)) != (b < T(0)) ? static_cast<T>(q - 1) : q;
+  return a % b != 0 && is_negative(a) != is_negative(b) ? static_cast<T>(q - 1) : q;
 }
 template <std::integral T>
 DEFT_HD T pow(T base, T exponent) {
-  if (exponent < T(0)) {  // 1 / base^n, truncated
+  if (is_negative(exponent)) {  // 1 / base^n, truncated
     if (base == T(1)) return base;
     if constexpr (std::is_signed_v<T>) {
       if (base == T(-1)) return exponent % 2 ? T(-1) : T(1);

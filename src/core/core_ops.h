@@ -15,4 +15,9 @@ Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList size
                           Site site);
 bool has_nan(const Tensor& x);
 
+namespace detail {
+// A copy in host memory; counted as a synchronisation called `what`. An unknown `site` is the user's current line.
+Tensor to_host(const Tensor& x, const char* what, const Site& site);
+}  // namespace detail
+
 }  // namespace deft

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "runtime/stream.h"
 
 namespace deft {
 
@@ -25,6 +26,18 @@ struct Exported {
   int64_t shape[kMaxDims], strides[kMaxDims];
 };
 
+constexpr int32_t kDLCpu = 1, kDLCuda = 2, kDLCudaHost = 3;
+
+Device device_from(const DeftDLDevice& d) {
+  if (d.device_type == kDLCpu || d.device_type == kDLCudaHost) return kCPU;
+  DEFT_CHECK(d.device_type == kDLCuda, DeviceError,
+             "from_dlpack: device type {} is not supported; the CPU (1), CUDA (2) and pinned memory (3) are",
+             d.device_type);
+  DEFT_CHECK(d.device_id >= 0 && d.device_id < device_count(DeviceType::cuda), DeviceError,
+             "from_dlpack: there is no device cuda:{}; found {} of them", d.device_id, device_count(DeviceType::cuda));
+  return {DeviceType::cuda, static_cast<int8_t>(d.device_id)};
+}
+
 }  // namespace
 
 DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
@@ -32,15 +45,15 @@ DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
   DEFT_CHECK(!t.requires_grad(), GradError,
              "to_dlpack: the tensor {} requires grad, which other libraries cannot see (at {}); detach() it",
              describe(t.meta()), to_string(site));
-  DEFT_CHECK(t.device().is_cpu(), DeviceError,
-             "to_dlpack: a tensor on {} cannot be exported; move it to the CPU with to()", to_string(t.device()));
+  // Whoever takes the tensor knows nothing of our streams: its values must be there.
+  if (!t.device().is_cpu()) current_stream(t.device()).synchronize(site);
   auto* e = new Exported;
   e->tensor = t;
   std::copy(t.sizes().begin(), t.sizes().end(), e->shape);
   std::copy(t.strides().begin(), t.strides().end(), e->strides);
   DeftDLTensor& d = e->managed.dl_tensor;
   d.data = t.data_ptr();
-  d.device = {1, 0};
+  d.device = {t.device().is_cpu() ? kDLCpu : kDLCuda, t.device().index};
   d.ndim = t.dim();
   auto code = std::find_if(std::begin(kTypeCodes), std::end(kTypeCodes), [&](auto& c) { return c.dtype == t.dtype(); });
   d.dtype = {code->code, code->bits, 1};
@@ -55,8 +68,7 @@ DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
 Tensor from_dlpack(DeftDLManagedTensor* managed, Site site) {
   DEFT_CHECK(managed, ValueError, "from_dlpack: the pointer is null (at {})", to_string(site));
   const DeftDLTensor& d = managed->dl_tensor;
-  DEFT_CHECK(d.device.device_type == 1, DeviceError,
-             "from_dlpack: device type {} is not supported by this build; only the CPU (1) is", d.device.device_type);
+  Device device = device_from(d.device);
   DEFT_CHECK(d.ndim >= 0 && d.ndim <= kMaxDims && (d.ndim == 0 || d.shape), ShapeError,
              "from_dlpack: {} dimensions are not supported; at most {} are", d.ndim, kMaxDims);
   auto code = std::find_if(std::begin(kTypeCodes), std::end(kTypeCodes), [&](auto& c) {
@@ -66,7 +78,7 @@ Tensor from_dlpack(DeftDLManagedTensor* managed, Site site) {
              "from_dlpack: element type (code {}, {} bits, {} lanes) is not supported", d.dtype.code, d.dtype.bits,
              d.dtype.lanes);
   auto rank = static_cast<size_t>(d.ndim);
-  Meta m = Meta::dense(Shape(IntList(d.shape, rank)), code->dtype, kCPU);
+  Meta m = Meta::dense(Shape(IntList(d.shape, rank)), code->dtype, device);
   if (d.strides && d.ndim) {
     for (size_t i = 0; i < rank; ++i)
       DEFT_CHECK(d.strides[i] >= 0, ShapeError, "from_dlpack: a stride must not be negative, found {}", d.strides[i]);

@@ -1,6 +1,8 @@
 #include "core/engine.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <memory>
 #include <span>
 #include <unordered_set>
@@ -11,6 +13,7 @@
 #include "core/grad_mode.h"
 #include "core/leaf_state.h"
 #include "core/op.h"
+#include "runtime/stream.h"
 
 namespace deft {
 
@@ -172,6 +175,7 @@ struct Engine {
     Tensor* result;
   };
   std::vector<Capture> captures;
+  std::array<uint64_t, kMaxDevices> used_streams{};
   std::unordered_set<Node*> wanted;  // nodes that lead to a capture; only used with captures
 
   bool leads_on(Node* n) const { return captures.empty() || wanted.count(n); }
@@ -275,6 +279,21 @@ struct Engine {
     if (!keep_graph) n.release_saved();
   }
 
+  // The formula and what follows it runs on the stream its op ran on. Gradients that come from other streams are waited
+  // for there by the ops that read them; see Note [Stream order].
+  void use_stream(Device device, uint8_t stream) {
+    context().streams[static_cast<size_t>(device.index)] = stream;
+    used_streams[static_cast<size_t>(device.index)] |= uint64_t{1} << stream;
+  }
+  // At the end the caller's stream waits for all of them, so that the gradients it finds are finished.
+  void join_streams(const ExecContext& caller) {
+    for (size_t d = 0; d < kMaxDevices; ++d) {
+      uint8_t own = caller.streams[d];
+      for (uint64_t left = used_streams[d] & ~(uint64_t{1} << own); left; left &= left - 1)
+        make_wait({DeviceType::cuda, static_cast<int8_t>(d)}, own, static_cast<uint8_t>(std::countr_zero(left)));
+    }
+  }
+
   void call_formula(Node& n, Tensor* grad_inputs, const Tensor* grad_outputs) {
     // Nodes that had nothing to free may run again, as in PyTorch.
     DEFT_CHECK(!n.has(kNodeReleased) || (n.saved == 0 && !n.type->destroy_payload), GradError,
@@ -283,6 +302,8 @@ struct Engine {
                "or run the forward pass again",
                n.type->name, to_string(n.site));
     if (n.outputs == 1 && !grad_outputs[0].defined()) return;
+    if (!n.device.is_cpu()) [[unlikely]]
+      use_stream(n.device, n.stream);
     SiteScope scope(n.site);
     VjpContext c{n, grad_outputs, grad_inputs, create_graph};
     n.type->vjp(c);
@@ -398,6 +419,7 @@ void run_engine(std::span<const Tensor> roots, std::span<const Tensor> gradients
     ~Depth() { --backward_depth; }
   } depth;
   engine.loop();
+  engine.join_streams(ctx);
 }
 
 }  // namespace
@@ -413,6 +435,7 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
                 options.retain_graph || options.create_graph,
                 (context().bits & kAnomaly) != 0,
                 {},
+                {},
                 {}};
   run_engine(roots, gradients, engine, "backward", site);
 }
@@ -425,6 +448,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                 options.create_graph,
                 options.retain_graph || options.create_graph,
                 (context().bits & kAnomaly) != 0,
+                {},
                 {},
                 {}};
   std::vector<GradSource> sources;  // keeps the nodes alive

@@ -16,7 +16,7 @@ std::mutex slot_change;
 std::atomic<int64_t> ancient_nodes{0};
 std::atomic<int64_t> nodes_of_step[kWindow];
 std::atomic<uint64_t> nodes_made{0}, nodes_freed{0};
-std::atomic<int64_t> saved_bytes{0}, syncs{0};
+std::atomic<int64_t> saved_bytes{0};
 std::atomic<uint32_t> current_step{0}, oldest_step{0};
 
 }  // namespace
@@ -44,8 +44,6 @@ void advance_step() {
   ancient_nodes.fetch_add(left_over, std::memory_order_relaxed);
   current_step.store(next, std::memory_order_relaxed);
 }
-int64_t sync_count() { return syncs.load(std::memory_order_relaxed); }
-void count_sync() noexcept { syncs.fetch_add(1, std::memory_order_relaxed); }
 void count_saved_bytes(int64_t delta) noexcept { saved_bytes.fetch_add(delta, std::memory_order_relaxed); }
 
 uint64_t count_node_created(uint32_t& step) noexcept {

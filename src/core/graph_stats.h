@@ -16,13 +16,9 @@ GraphStats graph_stats();
 // Ends a step: nodes made from now on are one step younger. Optimizers call it; so may any loop.
 void advance_step();
 
-// Host-device synchronisations made so far (item(), printing, nonzero ... on a device tensor).
-int64_t sync_count();
-
 // Used by nodes and storages.
 void count_saved_bytes(int64_t delta) noexcept;
 uint64_t count_node_created(uint32_t& step) noexcept;  // returns its number, from 1; `step` is the current one
 void count_node_freed(uint32_t step) noexcept;
-void count_sync() noexcept;
 
 }  // namespace deft

@@ -81,6 +81,8 @@ struct Node {
   uint16_t inputs = 0;
   uint8_t outputs = 1;
   uint8_t saved = 0;
+  Device device;       // of the outputs
+  uint8_t stream = 0;  // of that device, which the op ran on: backward uses the same
   uint32_t step = 0;
   uint32_t block_bytes = 0;
   uint32_t payload_bytes = 0;

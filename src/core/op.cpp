@@ -6,6 +6,7 @@
 #include "core/engine.h"
 #include "runtime/context.h"
 #include "runtime/profile_hook.h"
+#include "runtime/stream.h"
 
 namespace deft {
 
@@ -20,6 +21,14 @@ void check_defined(const Tensor& x, const char* op) {
 }
 
 }  // namespace detail
+
+void prepare_device_inputs(const Tensor* const* inputs, int count, Device device) {
+  uint8_t stream = context().streams[static_cast<size_t>(device.index)];
+  for (int i = 0; i < count; ++i) {
+    TensorImpl* t = inputs[i]->impl();
+    if (t && !t->meta.device.is_cpu() && t->storage->memory) order_read(*t->storage->memory, stream);
+  }
+}
 
 bool supports(const OpDef& def, Device device, DType dtype) {
   return def.info.dtypes.contains(dtype) && def.kernels[static_cast<int>(device.type)] != nullptr;
@@ -75,6 +84,13 @@ KernelFn find_kernel(const OpDef& def, Device device) {
   return kernel;
 }
 
+// What the kernel finds out later, or makes the host wait for, belongs to the user's line.
+void run_on_device(KernelFn kernel, KernelCall& call, Device device, const Site& site) {
+  SiteScope scope(site);
+  prepare_device_inputs(call.inputs, call.input_count, device);
+  kernel(call);
+}
+
 void check_finite_results(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs,
                           const Site& site) {
   if (in_backward()) return;  // the engine checks gradients and names the op they belong to
@@ -102,8 +118,12 @@ void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* 
     for (int i = 0; i < def.info.outputs; ++i) outputs[i] = Tensor(make_tensor(out_metas[i]));
     if (def.info.outputs) device = out_metas[0].device;
   }
+  KernelFn kernel = find_kernel(def, device);
   KernelCall call{def, inputs, count, outputs, params};
-  find_kernel(def, device)(call);
+  if (device.is_cpu()) [[likely]]
+    kernel(call);
+  else
+    run_on_device(kernel, call, device, site);
   const ExecContext& ctx = context();
   if (ctx.bits & kAnomaly) [[unlikely]]
     check_finite_results(def, inputs, count, outputs, site);
@@ -173,8 +193,14 @@ void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, 
     if (!same) kernel_inputs[i] = &copies[i];
   }
   Tensor out = x;
+  KernelFn kernel = find_kernel(def, x.device());
   KernelCall call{def, kernel_inputs, count, &out, params};
-  find_kernel(def, x.device())(call);
+  if (x.device().is_cpu()) [[likely]] {
+    kernel(call);
+  } else {
+    order_write(*x.impl()->storage->memory, context().streams[static_cast<size_t>(x.device().index)]);
+    run_on_device(kernel, call, x.device(), site);
+  }
   x.impl()->storage->bump_version(def.info.name, effective_site(site));
   if (will_record) record(def, record_inputs, count, &out, params, site, true);
 }
@@ -244,6 +270,10 @@ void record(const OpDef& def, const Tensor* const* inputs, int count, const Tens
       set_edge(node->edges()[i], *inputs[i]->impl());
     else
       node->edges()[i] = Edge{};
+  }
+  if (!outputs[0].device().is_cpu()) {
+    node->device = outputs[0].device();
+    node->stream = context().streams[static_cast<size_t>(node->device.index)];
   }
   if (def.params_bytes) __builtin_memcpy(node->payload(), params, def.params_bytes);
   int slot = 0;

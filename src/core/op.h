@@ -164,6 +164,7 @@ constexpr OpDef make_op_def() {
             .kernels = {}};
   if constexpr (requires { &Op::infer; }) def.infer = &infer_adapter<Op>;
   if constexpr (requires { &Op::cpu; }) def.kernels[0] = &Op::cpu;
+  if constexpr (kHasCuda && requires { &Op::cuda; }) def.kernels[1] = &Op::cuda;
   return def;
 }
 
@@ -189,6 +190,10 @@ Tensor dispatch_view(const OpDef& def, const Tensor& x, const ViewSpec& spec, co
 // `outputs` of an in-place op is {inputs[0]} and `inplace` is true.
 void record(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const void* params,
             const Site& site, bool inplace);
+
+// Before work is given to a device: inputs written on another stream are waited for there, memory is marked as used,
+// and errors that earlier kernels reported are thrown.
+void prepare_device_inputs(const Tensor* const* inputs, int count, Device device);
 
 // True if the op has a kernel for this device and element type.
 bool supports(const OpDef& def, Device device, DType dtype);

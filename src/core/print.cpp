@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/core_ops.h"
 #include "core/graph_stats.h"
 #include "core/tensor.h"
 
@@ -122,14 +123,13 @@ std::string numbers(const Tensor& t) {
 
 }  // namespace
 
-std::string Tensor::to_string() const {
+std::string Tensor::to_string(Site site) const {
   if (!defined()) return "(undefined)";
   std::string out;
   if (device().is_cpu()) {
     out = numbers(*this);
   } else {
-    count_sync();
-    out = numbers(detach().to(kCPU));
+    out = numbers(detail::to_host(detach(), "printing", site));
   }
   if (dtype() != DType::f32 && dtype() != DType::i64 && dtype() != DType::boolean)
     out += ", dtype=" + std::string(name_of(dtype()));
@@ -141,6 +141,6 @@ std::string Tensor::to_string() const {
   return out;
 }
 
-std::ostream& operator<<(std::ostream& out, const Tensor& tensor) { return out << tensor.to_string(); }
+std::ostream& operator<<(std::ostream& out, SitedTensor t) { return out << t.tensor.to_string(t.site); }
 
 }  // namespace deft

@@ -10,17 +10,17 @@ namespace deft {
 
 class Scalar {
  public:
-  Scalar(bool v) : kind_(DType::boolean), i_(v) {}
+  constexpr Scalar(bool v) : kind_(DType::boolean), i_(v) {}
   template <std::integral T>
-  requires(!std::same_as<T, bool>) Scalar(T v) : kind_(DType::i64), i_(static_cast<int64_t>(v)) {}
+  requires(!std::same_as<T, bool>) constexpr Scalar(T v) : kind_(DType::i64), i_(static_cast<int64_t>(v)) {}
   template <std::floating_point T>
-  Scalar(T v) : kind_(DType::f64), d_(static_cast<double>(v)) {}
-  DType kind() const { return kind_; }  // boolean, i64 or f64
-  bool is_floating() const { return kind_ == DType::f64; }
-  double to_double() const { return is_floating() ? d_ : static_cast<double>(i_); }
+  constexpr Scalar(T v) : kind_(DType::f64), d_(static_cast<double>(v)) {}
+  constexpr DType kind() const { return kind_; }  // boolean, i64 or f64
+  constexpr bool is_floating() const { return kind_ == DType::f64; }
+  constexpr double to_double() const { return is_floating() ? d_ : static_cast<double>(i_); }
   // Truncates; out-of-range and NaN saturate (NaN gives 0).
-  int64_t to_int64() const;
-  bool to_bool() const { return is_floating() ? d_ != 0 : i_ != 0; }
+  constexpr int64_t to_int64() const;
+  constexpr bool to_bool() const { return is_floating() ? d_ != 0 : i_ != 0; }
 
  private:
   DType kind_;
@@ -30,7 +30,7 @@ class Scalar {
   };
 };
 
-inline int64_t Scalar::to_int64() const {
+constexpr int64_t Scalar::to_int64() const {
   if (!is_floating()) return i_;
   if (!(d_ == d_)) return 0;
   if (d_ >= 0x1p63) return INT64_MAX;

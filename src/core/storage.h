@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/site.h"
+#include "runtime/backend.h"
 #include "runtime/device.h"
 #include "runtime/memory.h"
 
@@ -15,6 +16,7 @@ enum class StoragePlace : uint8_t {
   with_header,  // in the same pooled block as the tensor header that created it
   buffer,       // header in a pooled block, bytes from allocate_buffer()
   external,     // bytes belong to somebody else (from_blob)
+  device,       // bytes on a device, or pinned bytes of the host: `memory`
 };
 
 struct Storage {
@@ -32,6 +34,7 @@ struct Storage {
   std::atomic<Site> last_write_site{};
   std::atomic<const char*> last_write_op{nullptr};
   std::function<void()>* on_free = nullptr;  // external only
+  DeviceMemory* memory = nullptr;            // owned by this storage; StoragePlace::device only, external CUDA memory too
 
   void retain() noexcept { refs.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {

@@ -8,6 +8,7 @@
 #include "core/leaf_state.h"
 #include "core/op.h"
 #include "runtime/context.h"
+#include "runtime/stream.h"
 
 namespace deft {
 
@@ -32,6 +33,11 @@ uint32_t Tensor::version() const {
   return impl_->storage->current_version();
 }
 
+void Tensor::wait_for_host_access() const {
+  DeviceMemory& memory = *impl_->storage->memory;
+  if (device().is_cpu() && memory.in_flight.load(std::memory_order_acquire)) wait_for_copies(memory);
+}
+
 void Tensor::check_dtype(DType wanted) const {
   DEFT_CHECK(defined(), ValueError, "data: the tensor is undefined");
   DEFT_CHECK(dtype() == wanted, DTypeError, "data: the tensor holds {}, not {}; convert it with to()", name_of(dtype()),
@@ -43,11 +49,10 @@ Scalar Tensor::item_scalar(Site site) const {
   DEFT_CHECK(numel() == 1, ShapeError, "item: needs a tensor of one element, found {} (at {})", describe(meta()),
              deft::to_string(site));
   if (!device().is_cpu()) {
-    count_sync();
-    return to(kCPU, site).item_scalar(site);
+    return detail::to_host(*this, "item", site).item_scalar(site);
   }
   return dispatch_all(dtype(), [&]<class T>() -> Scalar {
-    T v = *static_cast<const T*>(impl_->data);
+    T v = *static_cast<const T*>(data_ptr());
     if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
       return Scalar(static_cast<float>(v));
     else
@@ -56,18 +61,20 @@ Scalar Tensor::item_scalar(Site site) const {
 }
 
 template <class T>
-std::vector<T> Tensor::to_vector() const {
-  Tensor c = detach().to(kCPU).to(dtype_of<T>).contiguous();
+std::vector<T> Tensor::to_vector(Site site) const {
+  Tensor c = detach();
+  if (!device().is_cpu()) c = detail::to_host(c, "to_vector", site);
+  c = c.to(dtype_of<T>).contiguous();
   const T* p = c.data<T>();
   return std::vector<T>(p, p + c.numel());
 }
-template std::vector<float> Tensor::to_vector<float>() const;
-template std::vector<double> Tensor::to_vector<double>() const;
-template std::vector<int32_t> Tensor::to_vector<int32_t>() const;
-template std::vector<int64_t> Tensor::to_vector<int64_t>() const;
-template std::vector<uint8_t> Tensor::to_vector<uint8_t>() const;
-template std::vector<int8_t> Tensor::to_vector<int8_t>() const;
-template std::vector<bool> Tensor::to_vector<bool>() const;
+template std::vector<float> Tensor::to_vector<float>(Site) const;
+template std::vector<double> Tensor::to_vector<double>(Site) const;
+template std::vector<int32_t> Tensor::to_vector<int32_t>(Site) const;
+template std::vector<int64_t> Tensor::to_vector<int64_t>(Site) const;
+template std::vector<uint8_t> Tensor::to_vector<uint8_t>(Site) const;
+template std::vector<int8_t> Tensor::to_vector<int8_t>(Site) const;
+template std::vector<bool> Tensor::to_vector<bool>(Site) const;
 
 // --- Gradients -------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class IndexList {
 #pragma GCC diagnostic ignored "-Winit-list-lifetime"
   IndexList(std::initializer_list<TensorIndex> l) : p_(l.begin()), n_(l.size()) {}
 #pragma GCC diagnostic pop
-  IndexList(const std::vector<TensorIndex>& v) : IndexList(v.data(), v.size()) {}
+  inline IndexList(const std::vector<TensorIndex>& v);
   IndexList(const TensorIndex* p, size_t n) : p_(p), n_(n) {}
   size_t size() const { return n_; }
   const TensorIndex* begin() const { return p_; }
@@ -105,13 +105,17 @@ class Tensor {
   bool shares_storage_with(const Tensor& o) const { return impl_->storage == o.impl_->storage; }
   uint32_t version() const;  // InferenceError on an inference tensor: it has none
 
-  // --- Data. Reading device data waits for it.
-  void* data_ptr() const { return impl_->data; }
+  // --- Data. Pinned memory that a copy is still reading or writing is waited for.
+  void* data_ptr() const {
+    if (impl_->storage->memory) [[unlikely]]
+      wait_for_host_access();
+    return impl_->data;
+  }
   // Checks the type (DTypeError).
   template <class T>
   T* data() const {
     check_dtype(dtype_of<T>);
-    return static_cast<T*>(impl_->data);
+    return static_cast<T*>(data_ptr());
   }
   // The only element of a one-element tensor, converted to T.
   template <class T = double>
@@ -120,9 +124,9 @@ class Tensor {
     return s.is_floating() ? static_cast<T>(s.to_double()) : static_cast<T>(s.to_int64());
   }
   Scalar item_scalar(Site site = Site::current()) const;
-  std::string to_string() const;
+  std::string to_string(Site site = Site::current()) const;
   template <class T>
-  std::vector<T> to_vector() const;  // row-major; converts the type
+  std::vector<T> to_vector(Site site = Site::current()) const;  // row-major; converts the type
 
   // --- Gradients
   bool requires_grad() const;
@@ -174,7 +178,15 @@ class Tensor {
 
   // --- Type, layout, copies
   Tensor to(DType dtype, Site site = Site::current()) const;
-  Tensor to(Device device, Site site = Site::current()) const;
+  // non_blocking: from or to pinned memory the host does not wait; touching the result on the host does.
+  Tensor to(Device device, bool non_blocking = false, Site site = Site::current()) const;
+  Tensor to(Device device, Site site) const { return to(device, false, site); }
+  Tensor cpu(Site site = Site::current()) const { return to(kCPU, false, site); }
+  Tensor cuda(int index = 0, Site site = Site::current()) const {
+    return to(Device{DeviceType::cuda, static_cast<int8_t>(index)}, false, site);
+  }
+  Tensor pin_memory(Site site = Site::current()) const;  // a copy in pinned host memory; itself if it lies there
+  bool is_pinned() const { return impl_->storage->memory && device().is_cpu(); }
   Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous, Site site = Site::current()) const;
   Tensor clone(MemoryFormat format = MemoryFormat::preserve, Site site = Site::current()) const;
   Tensor& copy_(const Tensor& source, Site site = Site::current());
@@ -249,6 +261,7 @@ class Tensor {
 
  private:
   void check_dtype(DType wanted) const;
+  void wait_for_host_access() const;
   ImplPtr impl_;
 };
 
@@ -263,9 +276,8 @@ struct TensorIndex {
   TensorIndex(const Tensor& t) : value(t) {}
   std::variant<int64_t, bool, Slice, Ellipsis, NewAxis, Tensor> value;
 };
+IndexList::IndexList(const std::vector<TensorIndex>& v) : IndexList(v.data(), v.size()) {}
 const TensorIndex* IndexList::end() const { return p_ + n_; }
-
-std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 // Operators. The left operand carries the line of the expression, since operators cannot take a default argument.
 struct SitedTensor {
@@ -279,6 +291,7 @@ struct SitedScalar {
   Scalar scalar;
   Site site;
 };
+std::ostream& operator<<(std::ostream& out, SitedTensor tensor);
 #define DEFT_DECLARE(op)                              \
   Tensor operator op(SitedTensor a, const Tensor& b); \
   Tensor operator op(SitedTensor a, Scalar b);        \

@@ -9,6 +9,7 @@
 #include "core/node.h"
 #include "runtime/context.h"
 #include "runtime/small_pool.h"
+#include "runtime/stream.h"
 
 namespace deft {
 
@@ -38,13 +39,45 @@ TensorImpl* place_header(void* block, size_t block_bytes, StoragePlace place, vo
   t.data = data;
   t.storage = &s;
   memory_acquired(nbytes, MemoryCategory::other);
+  if (!meta.device.is_cpu()) [[unlikely]]
+    device_memory_changed(static_cast<int64_t>(nbytes), MemoryCategory::other);
   return &t;
+}
+
+// A header with its bytes elsewhere. Takes over `memory`.
+ImplPtr place_device_header(DeviceMemory* memory, size_t nbytes, const Meta& meta) {
+  void* block;
+  try {
+    block = allocate_small(kHeaderBytes);
+  } catch (...) {
+    backend(DeviceType::cuda)->free(memory);
+    throw;
+  }
+  TensorImpl* t = place_header(block, kHeaderBytes, StoragePlace::device, memory->data, nbytes, meta);
+  t->storage->memory = memory;
+  return ImplPtr::adopt(t);
+}
+
+[[gnu::noinline]] ImplPtr make_device_tensor(const Meta& meta) {
+  detail::check_fuse();
+  size_t nbytes = static_cast<size_t>(meta.numel) * size_of(meta.dtype);
+  auto index = static_cast<size_t>(meta.device.index);
+  DeviceMemory* memory =
+      require_backend(meta.device, "empty").allocate(meta.device, nbytes, context().streams[index]);
+  return place_device_header(memory, nbytes, meta);
 }
 
 }  // namespace
 
+ImplPtr make_pinned(const Meta& meta) {
+  detail::check_fuse();
+  size_t nbytes = static_cast<size_t>(meta.numel) * size_of(meta.dtype);
+  return place_device_header(require_backend(kCUDA, "pin_memory").allocate_pinned(nbytes), nbytes, meta);
+}
+
 ImplPtr make_tensor(const Meta& meta) {
-  DEFT_ASSERT(meta.device.is_cpu());
+  if (!meta.device.is_cpu()) [[unlikely]]
+    return make_device_tensor(meta);
   size_t nbytes = static_cast<size_t>(meta.numel) * size_of(meta.dtype);
   size_t together = kHeaderBytes + nbytes;
   if (together <= kSmallBlockMax) [[likely]] {
@@ -78,6 +111,14 @@ ImplPtr make_external(void* data, const Meta& meta, std::function<void()> on_fre
   size_t nbytes = static_cast<size_t>(meta.span()) * size_of(meta.dtype);
   auto t = ImplPtr::adopt(place_header(block, kHeaderBytes, StoragePlace::external, data, nbytes, meta));
   t->storage->on_free = hook.release();
+  if (!meta.device.is_cpu()) {
+    t->storage->memory = new DeviceMemory;
+    t->storage->memory->data = data;
+    t->storage->memory->bytes = nbytes;
+    t->storage->memory->device = meta.device;
+    t->storage->memory->owner = context().streams[static_cast<size_t>(meta.device.index)];
+    t->storage->memory->writer = t->storage->memory->owner;
+  }
   return t;
 }
 
@@ -93,20 +134,62 @@ void TensorImpl::destroy() noexcept {
   if (viewed) viewed->release();
 }
 
+namespace {
+
+// The same on a device's own counters.
+void move_bytes(const Storage& s, MemoryCategory from, MemoryCategory to) {
+  memory_moved(s.nbytes, from, to);
+  if (s.device.is_cpu()) [[likely]]
+    return;
+  device_memory_changed(-static_cast<int64_t>(s.nbytes), from);
+  device_memory_changed(static_cast<int64_t>(s.nbytes), to);
+}
+
+}  // namespace
+
+namespace {
+
+void give_back(void* hook) {
+  auto* on_free = static_cast<std::function<void()>*>(hook);
+  (*on_free)();
+  delete on_free;
+}
+
+// Memory of somebody else on a device goes back when our streams are done with it.
+void release_external(Storage& s) noexcept {
+  if (s.memory) {
+    uint8_t stream = s.memory->owner;
+    order_write(*s.memory, stream);
+    if (s.on_free) {
+      Event done(s.device);
+      done.record(Stream::numbered(s.device, stream));
+      hold_until(done, s.on_free, give_back);
+    }
+    delete s.memory;
+  } else if (s.on_free) {
+    give_back(s.on_free);
+  }
+}
+
+}  // namespace
+
 void Storage::destroy() noexcept {
   memory_released(nbytes, category.load(std::memory_order_relaxed));
+  if (!device.is_cpu()) [[unlikely]]
+    device_memory_changed(-static_cast<int64_t>(nbytes), category.load(std::memory_order_relaxed));
   if (place == StoragePlace::buffer) {
     free_buffer(data, nbytes);
-  } else if (place == StoragePlace::external && on_free) {
-    (*on_free)();
-    delete on_free;
+  } else if (place == StoragePlace::device) [[unlikely]] {
+    backend(DeviceType::cuda)->free(memory);
+  } else if (place == StoragePlace::external) {
+    release_external(*this);
   }
   free_small(block, block_bytes);
 }
 
 void Storage::set_category(MemoryCategory to) noexcept {
   MemoryCategory from = category.exchange(to, std::memory_order_relaxed);
-  if (from != to) memory_moved(nbytes, from, to);
+  if (from != to) move_bytes(*this, from, to);
 }
 
 bool Storage::add_saved() noexcept {
@@ -114,7 +197,7 @@ bool Storage::add_saved() noexcept {
   if (saved_refs.fetch_add(1, std::memory_order_relaxed) == 0) {
     auto expected = MemoryCategory::other;
     if (category.compare_exchange_strong(expected, MemoryCategory::saved, std::memory_order_relaxed))
-      memory_moved(nbytes, MemoryCategory::other, MemoryCategory::saved);
+      move_bytes(*this, MemoryCategory::other, MemoryCategory::saved);
     count_saved_bytes(static_cast<int64_t>(nbytes));
   }
   return true;
@@ -124,7 +207,7 @@ void Storage::drop_saved() noexcept {
   if (saved_refs.fetch_sub(1, std::memory_order_relaxed) != 1) return;
   auto expected = MemoryCategory::saved;
   if (category.compare_exchange_strong(expected, MemoryCategory::other, std::memory_order_relaxed))
-    memory_moved(nbytes, MemoryCategory::saved, MemoryCategory::other);
+    move_bytes(*this, MemoryCategory::saved, MemoryCategory::other);
   count_saved_bytes(-static_cast<int64_t>(nbytes));
 }
 

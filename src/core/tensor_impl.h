@@ -60,6 +60,8 @@ using NodePtr = IntrusivePtr<Node>;
 ImplPtr make_tensor(const Meta& meta);
 // Another header on the same storage; `offset` in elements from the source's first element.
 ImplPtr make_alias(const TensorImpl& source, const Meta& meta, int64_t offset);
+// In pinned host memory, which devices copy from and to without the host waiting.
+ImplPtr make_pinned(const Meta& meta);
 // Around memory that somebody else owns.
 ImplPtr make_external(void* data, const Meta& meta, std::function<void()> on_free);
 

@@ -67,7 +67,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   int64_t keys = scores.sizes().back();
   Tensor blind;
   if (is_causal) {
-    Tensor hidden = lt(arange(scores.size(-2)).unsqueeze(1), arange(keys));
+    TensorOptions positions(DType::i64, scores.device());
+    Tensor hidden = lt(arange(0, scores.size(-2), 1, positions).unsqueeze(1), arange(0, keys, 1, positions));
     scores = scores.masked_fill(hidden, -INFINITY);
   } else if (attn_mask.defined()) {
     check_mask(attn_mask, scores);

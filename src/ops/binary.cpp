@@ -18,6 +18,18 @@ static Tensor wide_as(const Tensor& g, const Tensor& x) {
   return x.dtype() != f64 ? x.to(f64) : x.meta().wrapped_number ? x.clone() : x;
 }
 
+// What a formula reads of an input. A number lies on the host: next to gradients on another device it stays a number
+// where the formula only joins it with tensors of that device, and goes there otherwise.
+template <class Op>
+static TensorExpr operand_expr(VjpContext& c, int i) {
+  const Tensor& g = c.grad();
+  Tensor x = c.saved_input(i);
+  if (g.device().is_cpu() || !x.meta().wrapped_number) return TensorExpr(wide_as(g, x));
+  constexpr bool is_div = std::is_same_v<Op, Div>, is_pow = std::is_same_v<Op, Pow>;
+  if (is_div || (is_pow && i == 1)) return TensorExpr(x.item());
+  return TensorExpr(full({}, x.item_scalar(), TensorOptions(f64, g.device())));
+}
+
 template <class Op>
 void binary_vjp(VjpContext& c) {
   if constexpr (std::is_same_v<Op, Mul>) {
@@ -28,8 +40,8 @@ void binary_vjp(VjpContext& c) {
     constexpr auto uses = Op::info.uses;
     uint16_t needed = static_cast<uint16_t>((c.needs(0) ? uses[0] : 0) | (c.needs(1) ? uses[1] : 0));
     TensorExpr g(c.grad());
-    TensorExpr a = needed & input(0) ? TensorExpr(wide_as(c.grad(), c.saved_input(0))) : TensorExpr(0);
-    TensorExpr b = needed & input(1) ? TensorExpr(wide_as(c.grad(), c.saved_input(1))) : TensorExpr(0);
+    TensorExpr a = needed & input(0) ? operand_expr<Op>(c, 0) : TensorExpr(0);
+    TensorExpr b = needed & input(1) ? operand_expr<Op>(c, 1) : TensorExpr(0);
     TensorExpr y = needed & output(0) ? TensorExpr(c.saved_output(0)) : TensorExpr(0);
     if (c.needs(0)) c.grad_in(0) = to_tensor(Op::grad_a(g, a, b, y), c.grad());
     if (c.needs(1)) c.grad_in(1) = to_tensor(Op::grad_b(g, a, b, y), c.grad());

@@ -233,9 +233,9 @@ DEFT_BINARY_BITS(BitwiseOr, binary_info("bitwise_or", kIntegers | kBool, 0, 0, {
 DEFT_BINARY_BITS(BitwiseXor, binary_info("bitwise_xor", kIntegers | kBool, 0, 0, {"BitwiseXor", 18}), a ^ b)
 // Shifts by a negative count or by at least the width give 0 (or -1, shifting a negative number right).
 DEFT_BINARY_BITS(LeftShift, binary_info("bitwise_left_shift", kIntegers, 0, 0),
-                 b < V(0) || b >= V(sizeof(V) * 8) ? 0ull : static_cast<unsigned long long>(a) << b)
+                 math::is_negative(b) || b >= V(sizeof(V) * 8) ? 0ull : static_cast<unsigned long long>(a) << b)
 DEFT_BINARY_BITS(RightShift, binary_info("bitwise_right_shift", kIntegers, 0, 0),
-                 b < V(0) || b >= V(sizeof(V) * 8) ? (a < V(0) ? V(-1) : V(0)) : a >> b)
+                 math::is_negative(b) || b >= V(sizeof(V) * 8) ? (math::is_negative(a) ? V(-1) : V(0)) : a >> b)
 #undef DEFT_BINARY_BITS
 
 enum class BinaryRow : uint16_t {
@@ -245,10 +245,12 @@ enum class BinaryRow : uint16_t {
   count
 };
 
-#define DEFT_BINARY(Type, function)                                                                            \
-  inline constexpr ElementwiseDef elementwise_##function{static_cast<uint16_t>(BinaryRow::Type), Type::result, \
-                                                         &binary_table};                                       \
-  template <>                                                                                                  \
+#define DEFT_BINARY(Type, function)                                                                     \
+  inline constexpr ElementwiseDef elementwise_##function{.row = static_cast<uint16_t>(BinaryRow::Type), \
+                                                         .result = Type::result,                        \
+                                                         .table = &binary_table,                        \
+                                                         .cuda_table = if_cuda<&binary_cuda_table>()};  \
+  template <>                                                                                           \
   inline constexpr OpDef op_def<Type> = elementwise::make_def<Type>(&elementwise_##function);
 #include "ops/binary.def"
 #undef DEFT_BINARY

@@ -12,22 +12,7 @@
 
 namespace deft {
 
-using namespace norms;
-using reduction::laid_out_as;
-
-namespace {
-
-struct Channels {
-  int64_t images, channels, space;
-  explicit Channels(const Shape& sizes) : images(sizes[0]), channels(sizes[1]), space(1) {
-    for (int i = 2; i < sizes.size(); ++i) space *= sizes[i];
-  }
-};
-
-void check_rank(const Meta& x, const char* op) {
-  DEFT_CHECK(x.rank() >= 2, ShapeError, "{}: the input has shape {}, expected N,C or N,C,spatial", op,
-             to_string(x.sizes));
-}
+namespace norms {
 
 Meta layout_of(const Meta& x) {
   Meta m = Meta::dense(x.sizes, x.dtype, x.device);
@@ -35,12 +20,20 @@ Meta layout_of(const Meta& x) {
   return m;
 }
 
-// `m` is dense as layout_of() makes it. Batch norm need not tell images apart where channels come last.
-cpu::ChannelsView view_of(const Meta& m, bool merge_images) {
-  Channels s(m.sizes);
-  bool last = !m.contiguous || s.space == 1;
-  if (last && merge_images) return {m.dtype, 1, s.channels, s.images * s.space, true};
-  return {m.dtype, s.images, s.channels, s.space, last};
+void mark_written(const Tensor& running) {
+  running.impl()->storage->bump_version("batch_norm", effective_site(Site::current()));
+}
+
+}  // namespace norms
+
+using namespace norms;
+using reduction::laid_out_as;
+
+namespace {
+
+void check_rank(const Meta& x, const char* op) {
+  DEFT_CHECK(x.rank() >= 2, ShapeError, "{}: the input has shape {}, expected N,C or N,C,spatial", op,
+             to_string(x.sizes));
 }
 
 // Small per-channel vectors are handled as f64.
@@ -192,7 +185,7 @@ std::array<Meta, 3> GroupNorm::infer(const Meta& x, const Meta& weight, const Me
 void GroupNorm::cpu(KernelCall& c) {
   const Params& p = c.params<GroupNorm>();
   Tensor x = laid_out_as(c.in(0), c.out(0).meta());
-  cpu::ChannelsView v = view_of(x.meta(), false);
+  cpu::ChannelsView v = channels_view<cpu::ChannelsView>(x.meta(), false);
   int64_t per_group = v.c / p.groups;
   auto group = [&](int64_t plane) { return plane / per_group; };  // c is whole groups, so images need no care
   std::vector<Moments> all = moments(v, x, v.n * p.groups, group);
@@ -215,7 +208,7 @@ std::array<Meta, 3> GroupNormBackward::infer(const Meta& g, const Meta& x, const
 }
 void GroupNormBackward::cpu(KernelCall& c) {
   const Params& p = c.params<GroupNormBackward>();
-  cpu::ChannelsView v = view_of(layout_of(c.in(1).meta()), false);
+  cpu::ChannelsView v = channels_view<cpu::ChannelsView>(layout_of(c.in(1).meta()), false);
   int64_t per_group = v.c / p.groups;
   backward(c, v, v.n * p.groups, static_cast<double>(per_group * v.s), p.wanted, true,
            [&](int64_t plane) { return plane / per_group; });
@@ -255,7 +248,7 @@ void update_running(const Tensor& running, double momentum, const Numbers& batch
   Numbers values = read(running, running.numel(), 0);
   for (size_t i = 0; i < values.size(); ++i) values[i] += momentum * (batch[i] - values[i]);
   write(values, running);
-  running.impl()->storage->bump_version("batch_norm", effective_site(Site::current()));
+  mark_written(running);
 }
 
 }  // namespace
@@ -282,7 +275,7 @@ std::array<Meta, 3> BatchNorm::infer(const Meta& x, const Meta& weight, const Me
 void BatchNorm::cpu(KernelCall& c) {
   const Params& p = c.params<BatchNorm>();
   Tensor x = laid_out_as(c.in(0), c.out(0).meta());
-  cpu::ChannelsView v = view_of(x.meta(), true);
+  cpu::ChannelsView v = channels_view<cpu::ChannelsView>(x.meta(), true);
   auto channel = [&](int64_t plane) { return plane % v.c; };
   Numbers mean(at(v.c)), rstd(at(v.c));
   if (p.training) {
@@ -320,7 +313,7 @@ std::array<Meta, 3> BatchNormBackward::infer(const Meta& g, const Meta& x, const
 }
 void BatchNormBackward::cpu(KernelCall& c) {
   const Params& p = c.params<BatchNormBackward>();
-  cpu::ChannelsView v = view_of(layout_of(c.in(1).meta()), true);
+  cpu::ChannelsView v = channels_view<cpu::ChannelsView>(layout_of(c.in(1).meta()), true);
   backward(c, v, v.c, static_cast<double>(v.n * v.s), p.wanted, p.training, [&](int64_t plane) { return plane % v.c; });
 }
 void BatchNormBackward::vjp(VjpContext& c) {

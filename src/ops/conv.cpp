@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "kernels/cpu/conv.h"
+#include "ops/conv_common.h"
 #include "ops/dense.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
@@ -64,28 +65,6 @@ Meta result_meta(const Shape& sizes, const Meta& x, ConvGeometry& p) {
   return m;
 }
 
-// The kernel's view of a convolution from `x` (or its gradient) to `y` (or its gradient) with kernel sizes at `kernel`.
-cpu::ConvCall make_call(const ConvGeometry& p, const Meta& x, const Meta& y, const int64_t* kernel) {
-  cpu::ConvCall k{};
-  k.dtype = x.dtype;
-  k.spatial = p.spatial;
-  k.n = x.sizes[0];
-  k.c_in = x.sizes[1];
-  k.c_out = y.sizes[1];
-  k.groups = p.groups;
-  for (int d = 0; d < p.spatial; ++d) {
-    auto i = static_cast<size_t>(d);
-    k.in[d] = x.sizes[d + 2];
-    k.out[d] = y.sizes[d + 2];
-    k.kernel[d] = kernel[d];
-    k.stride[d] = p.stride[i];
-    k.pad[d] = p.padding[i];
-    k.dilation[d] = p.dilation[i];
-  }
-  k.channels_last = p.channels_last;
-  return k;
-}
-
 Tensor bias_gradient(const Tensor& g) {
   int64_t all_but_channels[] = {0, 2, 3, 4};
   return g.sum(IntList(all_but_channels, static_cast<size_t>(g.dim() - 1)));
@@ -118,7 +97,7 @@ void Convolution::cpu(KernelCall& c) {
   if (y.numel == 0) return;
   const Params& p = c.params<Convolution>();
   Tensor x = as_dense(c.in(0), p.channels_last), w = as_dense(c.in(1)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
-  cpu::ConvCall k = make_call(p, x.meta(), y, w.sizes().data() + 2);
+  auto k = conv_call<cpu::ConvCall>(p, x.meta(), y, w.sizes().data() + 2);
   k.x = x.data_ptr();
   k.w = w.data_ptr();
   k.bias = bias.defined() ? bias.data_ptr() : nullptr;
@@ -176,7 +155,7 @@ void ConvTranspose::cpu(KernelCall& c) {
   if (out.numel == 0) return;
   const ConvGeometry& p = c.params<ConvTranspose>().geometry;
   Tensor x = as_dense(c.in(0), p.channels_last), w = as_dense(c.in(1)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
-  cpu::ConvCall k = make_call(p, out, x.meta(), w.sizes().data() + 2);
+  auto k = conv_call<cpu::ConvCall>(p, out, x.meta(), w.sizes().data() + 2);
   k.w = w.data_ptr();
   k.bias = bias.defined() ? bias.data_ptr() : nullptr;
   cpu::conv_backward_input(k, x.data_ptr(), c.out().data_ptr());
@@ -222,10 +201,9 @@ void ConvBackwardWeight::cpu(KernelCall& c) {
     __builtin_memset(c.out().data_ptr(), 0, static_cast<size_t>(out.numel) * size_of(out.dtype));
     return;
   }
-  ConvGeometry p = q.geometry;
-  p.channels_last |= !c.in(0).meta().contiguous && c.in(0).meta().is_channels_last();
+  ConvGeometry p = weight_geometry(q.geometry, c.in(0).meta());
   Tensor x = as_dense(c.in(0), p.channels_last), g = as_dense(c.in(1), p.channels_last);
-  cpu::ConvCall k = make_call(p, x.meta(), g.meta(), q.kernel.data());
+  auto k = conv_call<cpu::ConvCall>(p, x.meta(), g.meta(), q.kernel.data());
   k.x = x.data_ptr();
   cpu::conv_backward_weight(k, g.data_ptr(), c.out().data_ptr());
 }

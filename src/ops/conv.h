@@ -35,6 +35,7 @@ struct Convolution {
   static Meta infer(const Meta& x, const Meta& weight, const Meta& bias, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -56,6 +57,7 @@ struct ConvTranspose {
   static Meta infer(const Meta& x, const Meta& weight, const Meta& bias, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -76,6 +78,7 @@ struct ConvBackwardWeight {
   static Meta infer(const Meta& x, const Meta& g, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

@@ -4,6 +4,7 @@
 #include "core/describe.h"
 #include "kernels/cpu/copy.h"
 #include "ops/operand.h"
+#include "runtime/config.h"
 
 namespace deft {
 
@@ -49,6 +50,9 @@ void fill_values(const Tensor& out, Scalar value) {
       v = value.to_double();
     else
       v = static_cast<T>(static_cast<float>(value.to_double()));
+    if constexpr (kHasCuda) {
+      if (!m.device.is_cpu()) return detail::cuda_fill(out, &v);
+    }
     if (m.contiguous)
       cpu::fill(out.data_ptr(), m.dtype, m.numel, &v);
     else
@@ -59,6 +63,9 @@ void fill_values(const Tensor& out, Scalar value) {
 void copy_values(const Tensor& from, const Tensor& to) {
   const Meta& m = to.meta();
   if (m.numel == 0) return;
+  if constexpr (kHasCuda) {
+    if (!m.device.is_cpu()) return detail::cuda_copy(from, to);
+  }
   cpu::copy_strided(operand_as(from, m.sizes), operand(to), m.rank(), m.sizes.data());
 }
 
@@ -78,13 +85,10 @@ Tensor Tensor::to(DType dtype, Site site) const {
   return call<Cast>(site, {dtype}, *this);
 }
 
-Tensor Tensor::to(Device device, Site) const {
-  detail::check_defined(*this, "to");
-  if (device == this->device()) return *this;
-  DEFT_FAIL(DeviceError, "to: this build has no support for {}; devices present: cpu", deft::to_string(device));
+Tensor& Tensor::copy_(const Tensor& source, Site site) {
+  bool elsewhere = defined() && source.defined() && source.device() != device() && !source.meta().wrapped_number;
+  return call_inplace<CopyInto>(site, {}, *this, elsewhere ? source.to(device(), site) : source);
 }
-
-Tensor& Tensor::copy_(const Tensor& source, Site site) { return call_inplace<CopyInto>(site, {}, *this, source); }
 
 Tensor& Tensor::fill_(Scalar value, Site site) {
   return call_inplace<Fill>(site, {value.to_double(), value.to_int64(), !value.is_floating()}, *this);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/op.h"
+#include "runtime/stream.h"
 
 namespace deft {
 
@@ -17,6 +18,7 @@ struct Clone {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext& c) { c.grad_in(0) = c.grad(); }
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -30,6 +32,7 @@ struct Cast {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext& c) { c.grad_in(0) = c.grad(); }  // the engine converts back
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -41,6 +44,7 @@ struct CopyInto {
     if (c.needs(1)) c.grad_in(1) = c.grad();
   }
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -56,9 +60,32 @@ struct Fill {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext&) {}  // the old value has no influence
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
+  static OpSamples samples();
+};
+
+// to(device): between host and devices. The gradient goes the way back.
+struct Transfer {
+  struct Params {
+    Device device;
+    bool pinned = false;         // a result on the host lies in pinned memory and is not waited for
+    const char* what = nullptr;  // what to call the synchronisation, if it is one
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "to_device", .dtypes = kAllTypes};
+  static Meta infer(const Meta& x, const Params& p);
+  static void vjp(VjpContext& c);
+  static void run(KernelCall& c);
+  static void cpu(KernelCall& c) { run(c); }
+  static void cuda(KernelCall& c) { run(c); }
   static OpSamples samples();
 };
 
 Tensor clone(const Tensor& x, MemoryFormat format = MemoryFormat::preserve, Site site = Site::current());
+
+// Copies values between host and device without waiting and returns the ticket: query() and synchronize() it, or just go
+// on. Pinned memory is kept alive, and host access to it through a tensor waits, until the copy is done. Pageable memory
+// makes the host wait. Same shape and type on both sides; not recorded for backward.
+Event copy_async(Tensor& to, const Tensor& from, Site site = Site::current());
 
 }  // namespace deft

@@ -1,6 +1,7 @@
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/sample.h"
+#include "runtime/backend.h"
 
 namespace deft {
 
@@ -133,6 +134,31 @@ OpSamples CopyInto::samples() {
       bad("too large", {2, 3}, {4, 2, 3}, "ShapeError", "does not fit into [2, 3]"),
       {"undefined source", {real({2}), missing_arg()}, s.good[0].call, "ValueError", "undefined tensor"},
   };
+  return s;
+}
+
+OpSamples Transfer::samples() {
+  // To another device and back; where there is none, the tensor stays what it is.
+  auto call = [](const Tensors& a) {
+    Device home = a[0].device();
+    bool away = home.is_cpu() && device_count(DeviceType::cuda) > 0;
+    return Tensors{a[0].to(away ? kCUDA : kCPU).to(home)};
+  };
+  OpSamples s{.op = "to_device", .dtypes = kAllTypes};
+  s.may_alias = true;
+  s.growth = 1;
+  for (Shape sizes : {Shape{}, Shape{1}, Shape{17}, Shape{3, 5}, Shape{0, 3}, Shape{2, 3, 4}, Shape{2, 3, 4, 5}})
+    s.good.push_back(
+        {to_string(sizes), {real(sizes)}, call, [](const Tensors& a) { return Tensors{each(a[0], same)}; }});
+  s.bad = {
+      {"undefined", {real({2})}, [](const Tensors&) { return Tensors{Tensor().to(kCPU)}; }, "ValueError", "undefined"},
+      {"no such device",
+       {real({2})},
+       [](const Tensors& a) {
+         return Tensors{a[0].to(Device{DeviceType::cuda, kMaxDevices - 1})};
+       },
+       "DeviceError",
+       "devices present: cpu"}};
   return s;
 }
 

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "core/op.h"
 #include "ops/operand.h"
+#include "runtime/backend.h"
 
 namespace deft {
 
@@ -20,9 +21,15 @@ Tensor finish(Tensor t, const TensorOptions& options, const Site& site) {
 }
 
 Tensor allocate(IntList sizes, const TensorOptions& options) {
-  DEFT_CHECK(options.device.is_cpu(), DeviceError, "empty: this build has no support for {}; devices present: cpu",
-             to_string(options.device));
+  if (!options.device.is_cpu()) require_backend(options.device, "empty");
   return Tensor(make_tensor(Meta::dense(Shape(sizes), options.dtype, options.device)));
+}
+
+void fill_zeros(const Tensor& t) {
+  if constexpr (kHasCuda) {
+    if (!t.device().is_cpu()) return detail::cuda_zero(t);
+  }
+  __builtin_memset(t.data_ptr(), 0, static_cast<size_t>(t.numel()) * t.element_size());
 }
 
 // Writes one value per element, given as double or int64.
@@ -47,7 +54,7 @@ Tensor empty(IntList sizes, TensorOptions options, Site site) {
 
 Tensor zeros(IntList sizes, TensorOptions options, Site site) {
   Tensor t = allocate(sizes, options);
-  __builtin_memset(t.data_ptr(), 0, static_cast<size_t>(t.numel()) * t.element_size());
+  fill_zeros(t);
   return finish(t, options, site);
 }
 
@@ -74,6 +81,15 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options, Site
     n = static_cast<int64_t>((span + by + (by > 0 ? -1 : 1)) / by);
   }
   Tensor t = allocate({n}, options);
+  if constexpr (kHasCuda) {
+    if (!options.device.is_cpu()) {
+      if (integers)
+        detail::cuda_arange(t, start.to_int64(), step.to_int64());
+      else
+        detail::cuda_arange(t, a, s);
+      return finish(t, options, site);
+    }
+  }
   if (integers)
     fill_with(t, [&](int64_t i) { return start.to_int64() + i * step.to_int64(); });
   else
@@ -90,6 +106,12 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options, 
   DEFT_CHECK(steps >= 0, ValueError, "linspace: the number of steps must not be negative, found {}", steps);
   Tensor t = allocate({steps}, options);
   double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
+  if constexpr (kHasCuda) {
+    if (!options.device.is_cpu()) {
+      detail::cuda_linspace(t, start, end, step);
+      return finish(t, options, site);
+    }
+  }
   // From both ends, so that the last value is exact.
   fill_with(t, [&](int64_t i) {
     return 2 * i < steps ? start + static_cast<double>(i) * step : end - static_cast<double>(steps - 1 - i) * step;
@@ -100,6 +122,12 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options, 
 Tensor eye(int64_t n, int64_t m, TensorOptions options, Site site) {
   if (m < 0) m = n;
   Tensor t = allocate({n, m}, options);
+  if constexpr (kHasCuda) {
+    if (!options.device.is_cpu()) {
+      detail::cuda_eye(t);
+      return finish(t, options, site);
+    }
+  }
   fill_with(t, [&](int64_t i) { return i / m == i % m ? 1 : 0; });
   return finish(t, options, site);
 }
@@ -117,15 +145,17 @@ Tensor full_like(const Tensor& x, Scalar value, Site site) {
 }
 Tensor zeros_like(const Tensor& x, Site site) {
   Tensor t = empty_like(x, site);
-  __builtin_memset(t.data_ptr(), 0, static_cast<size_t>(t.numel()) * t.element_size());
+  fill_zeros(t);
   return t;
 }
 Tensor ones_like(const Tensor& x, Site site) { return full_like(x, 1, site); }
 
 template <class T>
 Tensor tensor(const std::vector<T>& values, TensorOptions options, Site site) {
-  Tensor t = allocate({static_cast<int64_t>(values.size())}, options);
+  if (!options.device.is_cpu()) require_backend(options.device, "tensor");
+  Tensor t = allocate({static_cast<int64_t>(values.size())}, TensorOptions(options.dtype));
   fill_with(t, [&](int64_t i) { return values[static_cast<size_t>(i)]; });
+  if (!options.device.is_cpu()) t = t.to(options.device, site);
   return finish(t, options, site);
 }
 template Tensor tensor(const std::vector<float>&, TensorOptions, Site);
@@ -138,6 +168,7 @@ template Tensor tensor(const std::vector<bool>&, TensorOptions, Site);
 
 Tensor from_blob(void* data, IntList sizes, TensorOptions options, IntList strides, std::function<void()> on_free,
                  Site site) {
+  if (!options.device.is_cpu()) require_backend(options.device, "from_blob");
   Meta m = Meta::dense(Shape(sizes), options.dtype, options.device);
   DEFT_CHECK(data || m.numel == 0, ValueError, "from_blob: the data pointer is null but shape {} has {} elements",
              to_string(m.sizes), m.numel);

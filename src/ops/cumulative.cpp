@@ -65,7 +65,7 @@ Tensor cumprod_grad(const Tensor& g, const Tensor& x, const Tensor& y, const Ten
 // The same as a polynomial in x, so that it can be differentiated again. Memory grows with the square of the size.
 Tensor cumprod_grad_smooth(const Tensor& g, const Tensor& x, int64_t dim) {
   Tensor rows = x.transpose(dim, -1);
-  Tensor at = arange(rows.sizes().back());
+  Tensor at = arange(0, rows.sizes().back(), 1, {DType::i64, x.device()});
   Tensor products = reduction::omit_each(rows).cumprod(-1).masked_fill(at.lt(at.unsqueeze(1)), 0);
   return (g.transpose(dim, -1).unsqueeze(-2) * products).sum({-1}).transpose(dim, -1);
 }
@@ -81,7 +81,8 @@ void CumProd::vjp(VjpContext& c) {
   }
   Tensor x = c.saved_input(0);
   Tensor zero = x.eq(0);
-  if (!zero.any().item<bool>())
+  // Asking a device whether there are zeros would make the host wait: there they are always reckoned with.
+  if (x.device().is_cpu() && !zero.any().item<bool>())
     c.grad_in(0) = sum_from_the_end(g * c.saved_output(), dim) / x;
   else
     c.grad_in(0) = c.create_graph ? cumprod_grad_smooth(g, x, dim) : cumprod_grad(g, x, c.saved_output(), zero, dim);

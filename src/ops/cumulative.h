@@ -18,6 +18,7 @@ struct CumSum {
   static Meta infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -31,6 +32,7 @@ struct CumProd {
   static Meta infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

@@ -82,7 +82,7 @@ OpSamples CumProd::samples() {
   // Some factors come from another input that is all zeros, so that they have gradients of their own.
   auto zeros_at = [&](std::string note, Shape sizes, Shape zero_sizes, int64_t dim, std::vector<double> where) {
     auto mixed = [=](const Tensors& t) {
-      Tensor at = tensor(where, {DType::f64}).to(t[0].dtype());
+      Tensor at = tensor(where, {DType::f64}).to(t[0].dtype()).to(t[0].device());
       if (dim == 0) at = at.unsqueeze(1);
       return t[0] * (1 - at) + t[1] * at;
     };

@@ -13,10 +13,9 @@ namespace {
 constexpr int64_t kGrain = 32768;  // elements per lane before threads pay
 }
 
-Tensor wrap_number(Scalar value, Device device) {
+Tensor wrap_number(Scalar value, Device) {
   Meta m;
   m.dtype = value.kind();
-  m.device = device;
   m.wrapped_number = true;
   ImplPtr t = make_tensor(m);
   switch (value.kind()) {
@@ -76,7 +75,7 @@ Meta infer(const char* name, ResultType result, const Meta* const* inputs, int c
   Device device = inputs[0]->device;
   for (int i = 1; i < count; ++i) {
     if (!(inputs[i]->sizes == sizes)) sizes = broadcast_shapes(sizes, inputs[i]->sizes, name);
-    if (inputs[0]->wrapped_number) device = inputs[i]->device;
+    if (!inputs[i]->device.is_cpu()) device = inputs[i]->device;  // numbers lie on the host
   }
   Meta out = Meta::dense(sizes, result == ResultType::boolean ? DType::boolean : t, device);
   keep_layout(out, inputs, count);
@@ -238,6 +237,9 @@ Tensor binary(const OpDef& def, const Tensor& a, const Tensor& b, const Site& si
     out = is_one_value(b.meta())   ? with_value(def, a, b, false)
           : is_one_value(a.meta()) ? with_value(def, b, a, true)
                                    : Tensor();
+    if constexpr (kHasCuda) {
+      if (!out.defined() && !(a.device().is_cpu() && b.device().is_cpu())) out = cuda_fast(def, inputs, 2, nullptr);
+    }
     if (out.defined()) {
       finish(def, inputs, 2, out, nullptr, site);
       return out;
@@ -261,6 +263,15 @@ Tensor unary(const OpDef& def, const Tensor& x, void* params, const Site& site) 
     }
   }
   Tensor out;
+  if constexpr (kHasCuda) {
+    if (!(bits & kNotFast) && x.defined() && !x.device().is_cpu()) {
+      out = cuda_fast(def, inputs, 1, params);
+      if (out.defined()) {
+        finish(def, inputs, 1, out, params, site);
+        return out;
+      }
+    }
+  }
   dispatch(def, inputs, 1, &out, params, site);
   return out;
 }
@@ -314,6 +325,14 @@ void unary_vjp_fused(VjpContext& c, const ElementwiseDef& def, const void* param
   m.dtype = c.input_dtype(0);
   Tensor out(make_tensor(m));
   DType compute = compute_type(m.dtype);
+  if constexpr (kHasCuda) {
+    if (!m.device.is_cpu()) {
+      prepare_device_inputs(inputs, 3, m.device);
+      cuda_gradient(def, inputs, out, compute, params, c.node.type->name);
+      c.grad_in(0) = std::move(out);
+      return;
+    }
+  }
   run(def.grad_table()[def.row * kDTypeCount + static_cast<int>(compute)], inputs, 3, out, compute, compute, params);
   c.grad_in(0) = std::move(out);
 }

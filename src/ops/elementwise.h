@@ -4,6 +4,7 @@
 
 #include "base/math.h"
 #include "core/op.h"
+#include "runtime/config.h"
 
 namespace deft {
 
@@ -11,6 +12,10 @@ namespace cpu {
 // The same alias as in kernels/cpu/elementwise.h: public headers do not include kernels.
 using ChunkFn = void (*)(const void* const* in, void* out, size_t n, const void* params);
 }  // namespace cpu
+namespace cuda {
+struct ElementwiseKernel;  // kernels/cuda/elementwise.h
+}
+using CudaTableFn = const cuda::ElementwiseKernel* (*)();
 
 // Type of the result, given the promoted type of the inputs.
 enum class ResultType : uint8_t { same, floating /* integers become f32 */, boolean };
@@ -21,6 +26,9 @@ struct ElementwiseDef {
   const cpu::ChunkFn* (*table)();                 // [row][dtype]: forward formulas
   const cpu::ChunkFn* (*grad_table)() = nullptr;  // the same for gradients of unary ops: formulas of (g, x, y)
   bool condition = false;                         // input 0 is a condition: it takes no part in promotion
+  // The same for CUDA; nullptr in builds without it.
+  CudaTableFn cuda_table = nullptr;
+  CudaTableFn cuda_grad_table = nullptr;
 };
 
 // Kernel tables, one row per op in the order of unary.def, activation.def, binary.def, ternary.def; columns are DType.
@@ -30,6 +38,20 @@ const cpu::ChunkFn* activation_table();
 const cpu::ChunkFn* activation_grad_table();
 const cpu::ChunkFn* binary_table();
 const cpu::ChunkFn* ternary_table();
+// Defined only in builds with CUDA.
+const cuda::ElementwiseKernel* unary_cuda_table();
+const cuda::ElementwiseKernel* unary_cuda_grad_table();
+const cuda::ElementwiseKernel* activation_cuda_table();
+const cuda::ElementwiseKernel* activation_cuda_grad_table();
+const cuda::ElementwiseKernel* binary_cuda_table();
+const cuda::ElementwiseKernel* ternary_cuda_table();
+template <CudaTableFn kTable>
+constexpr CudaTableFn if_cuda() {
+  if constexpr (kHasCuda)
+    return kTable;
+  else
+    return nullptr;
+}
 
 // The part of the real line where an op is defined and smooth; its samples stay inside.
 struct Domain {
@@ -53,6 +75,14 @@ void cpu_kernel(KernelCall& c);
 // Runs `fn` over broadcast inputs into `out`.
 void run(cpu::ChunkFn fn, const Tensor* const* inputs, int count, const Tensor& out, DType compute, DType result,
          const void* params);
+// The same on CUDA: ops/elementwise.cuda.cpp, in builds with CUDA. Numbers among the inputs stay on the host.
+void cuda_kernel(KernelCall& c);
+// The gradient kernel of a unary op on (g, x, y).
+void cuda_gradient(const ElementwiseDef& def, const Tensor* const* inputs, const Tensor& out, DType compute,
+                   const void* params, const char* op);
+// One or two contiguous tensors of the same shape and type, or one and a number: the result, computed with little work
+// on the host. Undefined if this is not such a case.
+Tensor cuda_fast(const OpDef& def, const Tensor* const* inputs, int count, const void* params);
 
 // Eager entry points: a fast path for small, contiguous, same-type inputs, otherwise dispatch().
 Tensor unary(const OpDef& def, const Tensor& x, void* params, const Site& site);
@@ -82,17 +112,20 @@ constexpr OpDef make_def(const ElementwiseDef* e) {
   constexpr bool has_vjp = requires(VjpContext & c) { Op::vjp(c); };
   constexpr bool has_no_grad = requires { Op::not_differentiable; };
   static_assert(has_vjp != has_no_grad, "an op has exactly one of vjp() and not_differentiable");
-  return OpDef{.info = Op::info,
-               .node = {Op::info.name, &detail::vjp_adapter<Op>, nullptr},
-               .params_bytes = std::is_empty_v<Params> ? 0 : static_cast<uint32_t>(sizeof(Params)),
-               .infer = &infer_adapter<Op>,
-               .kernels = {&cpu_kernel},
-               .elementwise = e};
+  OpDef def{.info = Op::info,
+            .node = {Op::info.name, &detail::vjp_adapter<Op>, nullptr},
+            .params_bytes = std::is_empty_v<Params> ? 0 : static_cast<uint32_t>(sizeof(Params)),
+            .infer = &infer_adapter<Op>,
+            .kernels = {&cpu_kernel},
+            .elementwise = e};
+  if constexpr (kHasCuda) def.kernels[1] = &cuda_kernel;
+  return def;
 }
 
 }  // namespace elementwise
 
-// A 0-d tensor around a number; takes part in promotion as a number, not as a tensor.
+// A 0-d tensor around a number; takes part in promotion as a number, not as a tensor. It lies in host memory, also next
+// to tensors on other devices.
 Tensor wrap_number(Scalar value, Device device = kCPU);
 
 constexpr OpInfo unary_info(const char* name, DTypeSet dtypes, uint16_t uses, OnnxName onnx = {},

@@ -35,6 +35,9 @@ Tensor random_normal(const Shape& sizes, uint64_t draw) {
   return t;
 }
 
+// Row-major values that the host can read.
+Tensor host(const Tensor& x) { return x.defined() ? x.detach().to(kCPU).contiguous() : Tensor(); }
+
 // The same values in permuted, spaced out memory.
 Tensor scattered(const Tensor& x) {
   Shape strides = x.sizes();
@@ -43,7 +46,7 @@ Tensor scattered(const Tensor& x) {
     strides[i] = step;
     step *= std::max<int64_t>(x.sizes()[i], 1);
   }
-  Tensor room = zeros({step + 1}, x.dtype());
+  Tensor room = zeros({step + 1}, TensorOptions(x.dtype(), x.device()));
   Tensor t = as_strided(room, x.sizes(), strides, 1);
   t.copy_(x);
   return t;
@@ -61,7 +64,7 @@ std::string place(const Shape& sizes, int64_t flat) {
 bool same_bits(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (!(a.sizes() == b.sizes()) || a.dtype() != b.dtype()) return false;
-  Tensor x = a.contiguous(), y = b.contiguous();
+  Tensor x = host(a), y = host(b);
   return std::memcmp(x.data_ptr(), y.data_ptr(), static_cast<size_t>(x.numel()) * x.element_size()) == 0;
 }
 
@@ -69,7 +72,7 @@ class Checker {
  public:
   Checker(const char* name, const GradcheckFn& f, const Tensors& inputs, const GradcheckOptions& options,
           const Site& site)
-      : name_(name), f_(f), options_(options), site_(site) {
+      : name_(name), f_(f), options_(options), site_(site), base_(inputs.size()) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Tensor& x = inputs[i];
       leaves_.push_back(x);
@@ -79,6 +82,7 @@ class Checker {
       leaves_[i] = x.detach().clone(MemoryFormat::contiguous);
       if (!x.requires_grad()) continue;
       leaves_[i].requires_grad_();
+      base_[i] = host(x);
       checked_.push_back(i);
       input_count_ += x.numel();
     }
@@ -96,6 +100,7 @@ class Checker {
       output_count_ += first[o].numel();
       any |= first[o].requires_grad();
       cotangents_.push_back(random_normal(first[o].sizes(), 100 + o));
+      on_device_.push_back(cotangents_.back().to(first[o].device()));
     }
     DEFT_CHECK(any || constants_allowed, GradError, "{}: no output of the function requires grad", name_);
     check_repeats(first);
@@ -104,9 +109,10 @@ class Checker {
   }
 
  private:
-  Tensors evaluate() const {
+  Tensors evaluate() const { return evaluate(leaves_); }
+  Tensors evaluate(const Tensors& inputs) const {
     RngScope rng({kSeed, 0});
-    return f_(leaves_);
+    return f_(inputs);
   }
   Tensors outputs_only(const Tensors& all) const {
     Tensors out;
@@ -114,7 +120,7 @@ class Checker {
     return out;
   }
 
-  // Gradients of the checked inputs; undefined where an input takes no part.
+  // Gradients of the checked inputs, on the host; undefined where an input takes no part.
   Tensors analytic(const Tensors& all, const Tensors& cotangents, bool retain = false) const {
     Tensors roots, grads, inputs;
     for (size_t i = 0; i < outputs_.size(); ++i)
@@ -130,7 +136,7 @@ class Checker {
       DEFT_CHECK(result[i].sizes() == inputs[i].sizes() && result[i].dtype() == DType::f64, GradError,
                  "{}: the gradient of input {} is {}, the input is {}", name_, checked_[i], describe(result[i].meta()),
                  describe(inputs[i].meta()));
-      result[i] = result[i].detach().contiguous();
+      result[i] = host(result[i]);
       const double* g = result[i].data<double>();
       for (int64_t k = 0; k < result[i].numel(); ++k)
         DEFT_CHECK(std::isfinite(g[k]), GradError, "{}: the gradient of input {} at {} is {}", name_, checked_[i],
@@ -142,11 +148,11 @@ class Checker {
   void check_repeats(const Tensors& first) const {
     Tensors again = evaluate();
     for (size_t o : outputs_)
-      DEFT_CHECK(same_bits(first[o].detach(), again[o].detach()), GradError,
+      DEFT_CHECK(same_bits(first[o], again[o]), GradError,
                  "{}: two calls of the function with the same inputs gave different results (output {})", name_, o);
-    Tensors a = analytic(first, cotangents_), b = analytic(again, cotangents_);
+    Tensors a = analytic(first, on_device_), b = analytic(again, on_device_);
     Tensors odd;
-    for (const Tensor& c : cotangents_) odd.push_back(scattered(c));
+    for (const Tensor& c : on_device_) odd.push_back(scattered(c));
     Tensors s = analytic(evaluate(), odd);
     for (size_t i = 0; i < a.size(); ++i) {
       DEFT_CHECK(same_bits(a[i], b[i]), GradError, "{}: two backward passes gave different gradients for input {}",
@@ -168,17 +174,17 @@ class Checker {
   // Outputs, as flat values, after moving input `i` by `step` in direction `v` (one per element; empty: element k
   // only).
   std::vector<std::vector<double>> moved(size_t i, int64_t k, const std::vector<double>& v, double step) const {
-    Tensor& x = const_cast<Tensor&>(leaves_[i]);
+    Tensor x = base_[i].clone();
     double* p = x.data<double>();
-    std::vector<double> before(p, p + x.numel());
     if (v.empty()) {
       p[k] += step;
     } else {
       for (int64_t j = 0; j < x.numel(); ++j) p[j] += step * v[static_cast<size_t>(j)];
     }
+    Tensors inputs = leaves_;
+    inputs[i] = x.to(leaves_[i].device()).requires_grad_();
     std::vector<std::vector<double>> values;
-    for (const Tensor& out : outputs_only(evaluate())) values.push_back(out.to_vector<double>());
-    std::copy(before.begin(), before.end(), p);
+    for (const Tensor& out : outputs_only(evaluate(inputs))) values.push_back(out.to_vector<double>());
     return values;
   }
   // d(outputs)/d(step) by central differences.
@@ -217,6 +223,7 @@ class Checker {
         Tensors one(outputs_.size());
         one[o] = zeros(y.sizes(), DType::f64);
         one[o].data<double>()[r] = 1;
+        one[o] = one[o].to(y.device());
         Tensors row = analytic(out, one, true);
         size_t c = 0;
         for (size_t i = 0; i < checked_.size(); ++i) {
@@ -238,7 +245,7 @@ class Checker {
   }
 
   void check_projections() {
-    Tensors g = analytic(evaluate(), cotangents_);
+    Tensors g = analytic(evaluate(), on_device_);
     for (size_t i = 0; i < checked_.size(); ++i) {
       const Tensor& x = leaves_[checked_[i]];
       if (x.numel() <= kElementLimit) {
@@ -266,9 +273,10 @@ class Checker {
   const GradcheckFn& f_;
   GradcheckOptions options_;
   Site site_;
+  Tensors base_;  // values of the checked inputs, on the host
   Tensors leaves_;
   std::vector<size_t> checked_, outputs_;
-  Tensors cotangents_;
+  Tensors cotangents_, on_device_;
   int64_t input_count_ = 0, output_count_ = 0;
 };
 
@@ -306,7 +314,7 @@ void gradgradcheck(const GradcheckFn& f, const std::vector<Tensor>& inputs, Grad
   for (size_t o = 0; o < first.size(); ++o) {
     if (!first[o].defined() || !first[o].requires_grad()) continue;
     roots.push_back(o);
-    all.push_back(random_normal(first[o].sizes(), 200 + o).requires_grad_());
+    all.push_back(random_normal(first[o].sizes(), 200 + o).to(first[o].device()).requires_grad_());
   }
   DEFT_CHECK(!roots.empty(), GradError, "gradgradcheck: no output of the function requires grad");
   size_t count = inputs.size();

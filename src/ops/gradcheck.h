@@ -20,7 +20,8 @@ using GradcheckFn = std::function<std::vector<Tensor>(const std::vector<Tensor>&
 // Checks the gradients of f with respect to the inputs that require grad: that they equal central differences, are
 // finite, are the same when computed again, and do not depend on the memory layout of the incoming gradient. Throws
 // GradError that names the place and both numbers. Floating inputs must be f64 (DTypeError); others are passed on as
-// they are. f is called many times, each time with the same random numbers, and on copies of the inputs.
+// they are. f is called many times, each time with the same random numbers, and on copies of the inputs, which stay on
+// their device.
 void gradcheck(const GradcheckFn& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {},
                Site site = Site::current());
 // False where gradcheck() would throw GradError.

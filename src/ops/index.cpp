@@ -7,6 +7,8 @@
 #include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/dense.h"
+#include "ops/index_common.h"
+#include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/strided.h"
 #include "ops/ternary.h"
@@ -29,7 +31,10 @@ void check_mask(const char* op, const Tensor& mask) {
              "{}: the mask must be bool, found {}; compare or convert it first", op, describe(mask.meta()));
 }
 
-// A 0-d tensor as one of a single element, which is what index ops work on.
+}  // namespace
+
+namespace indexing {
+
 Tensor at_least_1d(const Tensor& t) {
   if (t.dim() > 0) return t;
   Meta m = t.meta();
@@ -38,12 +43,19 @@ Tensor at_least_1d(const Tensor& t) {
   return Tensor(make_alias(*t.impl(), m, 0));
 }
 
-// The result starts as a copy of x, unless it is x (in-place).
 void start_from(const Tensor& x, const Tensor& out) {
   if (x.data_ptr() != out.data_ptr()) copy_values(x, out);
 }
 
-}  // namespace
+const char* name_of(ScatterReduce r) {
+  return r == ScatterReduce::assign ? "scatter" : r == ScatterReduce::add ? "scatter_add" : "scatter_reduce";
+}
+
+}  // namespace indexing
+
+using indexing::at_least_1d;
+using indexing::name_of;
+using indexing::start_from;
 
 // --- gather, scatter -------------------------------------------------------------------------------------------
 
@@ -70,10 +82,6 @@ void Gather::vjp(VjpContext& c) {
 }
 
 namespace {
-
-const char* name_of(ScatterReduce r) {
-  return r == ScatterReduce::assign ? "scatter" : r == ScatterReduce::add ? "scatter_add" : "scatter_reduce";
-}
 
 Meta infer_scatter(const char* op, const Meta& x, const Meta& index, const Meta& source, Scatter::Params& p) {
   check_index(op, index);
@@ -338,14 +346,8 @@ Tensor take(const Tensor& x, const Tensor& index, Site site) {
   detail::check_defined(x, "take");
   detail::check_defined(index, "take");
   check_index("take", index.meta());
-  int64_t n = x.numel();
-  Tensor flat = index.contiguous();
-  const int64_t* p = flat.data<int64_t>();
-  for (int64_t i = 0; i < flat.numel(); ++i)
-    DEFT_CHECK(p[i] >= -n && p[i] < n, IndexError, "take: index {} at element {} is outside {} to {}", p[i], i, -n,
-               n - 1);
-  Tensor positive = where(lt(index, 0), index + n, index);
-  return index_select(x.reshape({-1}), 0, positive.reshape({-1})).reshape(index.sizes());
+  Tensor positions = call_list<LinearIndex>(site, {Shape{x.numel()}, Shape{LinearIndex::kTake}}, {&index, 1});
+  return call<Index>(site, {0, 1}, x.reshape({-1}), positions);
 }
 
 Tensor embedding(const Tensor& index, const Tensor& table, std::optional<int64_t> padding_index, Site site) {
@@ -369,8 +371,12 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value, Sit
   return where(mask, value.dtype() == x.dtype() ? value : value.to(x.dtype()), x);
 }
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value, Site site) {
+  SiteScope scope(site);
   detail::check_defined(x, "masked_fill");
-  return masked_fill(x, mask, scalar_tensor(value, {x.dtype(), x.device()}, site), site);
+  check_mask("masked_fill", mask);
+  // A number of the kind of x, which then decides the type.
+  Scalar number = is_floating(x.dtype()) ? value : is_integral(x.dtype()) ? Scalar(value.to_int64()) : value.to_bool();
+  return where(mask, number, x);
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask, Site site) {

@@ -1,4 +1,5 @@
-// Reading and writing through index tensors (i64) and masks (bool). Every index is checked before anything is written.
+// Reading and writing through index tensors (i64) and masks (bool). Every index is checked before anything is written;
+// on a device only bad elements are left out, since the error comes out later.
 #pragma once
 
 #include <optional>
@@ -24,6 +25,7 @@ struct Gather {
   static Meta infer(const Meta& x, const Meta& index, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -44,6 +46,7 @@ struct Scatter {
   static Meta infer(const Meta& x, const Meta& index, const Meta& source, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // Assignment and addition, whose gradients read only the index.
@@ -57,6 +60,7 @@ struct ScatterAdd {
   static Meta infer(const Meta& x, const Meta& index, const Meta& source, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -71,6 +75,7 @@ struct IndexSelect {
   static Meta infer(const Meta& x, const Meta& index, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -84,6 +89,7 @@ struct IndexAdd {
   static Meta infer(const Meta& x, const Meta& index, const Meta& source, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -97,6 +103,7 @@ struct Embedding {
   static Meta infer(const Meta& table, const Meta& index, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // zeros([rows, width]) with grad rows added at their indices.
@@ -109,6 +116,7 @@ struct EmbeddingBackward {
   static Meta infer(const Meta& grad, const Meta& index, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // The elements of x where mask holds, packed into one dimension. x and mask have the same shape here.
@@ -116,6 +124,7 @@ struct MaskedSelect {
   static constexpr OpInfo info{.name = "masked_select", .inputs = 2, .dtypes = kAllTypes, .uses = {input(1)}};
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // zeros with packed values where mask holds; inputs (values, mask).
@@ -124,6 +133,7 @@ struct MaskedUnpack {
   static Meta infer(const Meta& values, const Meta& mask, NoParams&);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -132,6 +142,7 @@ struct Nonzero {
   static constexpr OpInfo info{.name = "nonzero", .dtypes = kAllTypes, .onnx = {"NonZero", 13}};
   static constexpr const char* not_differentiable = "its result is a list of positions";
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

@@ -186,7 +186,7 @@ OpSamples ScatterAdd::samples() {
     Tensor index = spread_index(sizes, dim, size_at(x, dim));
     s.good.push_back({"assign " + note,
                       {real(x), real(source)},
-                      [=](const Tensors& t) { return Tensors{scatter(t[0], dim, index, t[1])}; },
+                      [=](const Tensors& t) { return Tensors{scatter(t[0], dim, index.to(t[0].device()), t[1])}; },
                       [=](const Tensors& t) { return scattered(t[0], dim, index, t[1], ScatterReduce::assign); },
                       "torch.scatter(a, " + std::to_string(dim) + ", " + python(index) + ", " +
                           python_part("b", sizes, source) + ")"});
@@ -216,7 +216,7 @@ OpSamples ScatterAdd::samples() {
   Tensor index = spread_index({2, 3}, 0, 5);
   s.good.push_back({"assign a number",
                     {real({5, 3})},
-                    [=](const Tensors& t) { return Tensors{scatter(t[0], 0, index, 1)}; },
+                    [=](const Tensors& t) { return Tensors{scatter(t[0], 0, index.to(t[0].device()), 1)}; },
                     [=](const Tensors& t) {
                       return scattered(t[0], 0, index, ones({2, 3}, DType::f64), ScatterReduce::assign);
                     },
@@ -264,7 +264,8 @@ OpSamples Scatter::samples() {
   s.good.push_back({"prod with zeros",
                     {real({5}), real({6}, 0, 0), real({5})},
                     [=](const Tensors& t) {
-                      return Tensors{scatter_reduce(t[0], 0, places, cat({t[1], t[2]}), ScatterReduce::mul)};
+                      Tensor index = places.to(t[0].device());
+                      return Tensors{scatter_reduce(t[0], 0, index, cat({t[1], t[2]}), ScatterReduce::mul)};
                     },
                     [=](const Tensors& t) {
                       return scattered(t[0], 0, places, cat({t[1], t[2]}), ScatterReduce::mul);

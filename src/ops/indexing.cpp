@@ -8,6 +8,7 @@
 #include "ops/creation.h"
 #include "ops/dense.h"
 #include "ops/index.h"
+#include "ops/index_common.h"
 #include "ops/strided.h"
 #include "ops/view.h"
 #include "runtime/context.h"
@@ -28,9 +29,26 @@ Meta LinearIndex::infer(std::span<const Meta* const> inputs, Params& p) {
   checked_numel(p.sizes, DType::boolean);
   return Meta::dense(sizes, DType::i64, inputs[0]->device);
 }
+
+namespace {
+
+void check_taken(const Tensor& index, int64_t n) {
+  Tensor flat = as_dense(index);
+  const int64_t* p = flat.data<int64_t>();
+  for (int64_t i = 0; i < flat.numel(); ++i)
+    DEFT_CHECK(p[i] >= -n && p[i] < n, IndexError, "take: index {} at element {} is outside {} to {}", p[i], i, -n,
+               n - 1);
+}
+
+}  // namespace
+
 void LinearIndex::cpu(KernelCall& c) {
   const Params& p = c.params<LinearIndex>();
   for (int i = 0; i < c.input_count; ++i) {
+    if (p.dims[i] == kTake) {
+      check_taken(c.in(i), p.sizes[i]);
+      continue;
+    }
     char name[48];
     *fmt::format_to_n(name, sizeof(name) - 1, "index at dimension {}", p.dims[i]).out = 0;
     cpu::check_indices(name, c.in(i).data<int64_t>(), strided(c.in(i)), p.sizes[i], true);
@@ -43,7 +61,7 @@ void LinearIndex::cpu(KernelCall& c) {
 
 // --- index, index_put ------------------------------------------------------------------------------------------
 
-namespace {
+namespace indexing {
 
 Shape indexed_sizes(const Meta& x, const Meta& linear, int64_t first, int64_t count) {
   Shape sizes;
@@ -53,7 +71,6 @@ Shape indexed_sizes(const Meta& x, const Meta& linear, int64_t first, int64_t co
   return sizes;
 }
 
-// Puts one dim in the place of dims [first, first + count).
 void replace_dims(cpu::Strided& s, int first, int count, int64_t size, int64_t stride) {
   s.sizes[first] = size;
   s.strides[first] = stride;
@@ -63,7 +80,6 @@ void replace_dims(cpu::Strided& s, int first, int count, int64_t size, int64_t s
   }
   s.ndim -= count - 1;
 }
-// The same where the strides make it one dim anyway.
 bool merge_dims(cpu::Strided& s, int first, int count) {
   int64_t size = 1, stride = 1;
   for (int d = first + count - 1; d >= first; --d) {
@@ -75,6 +91,23 @@ bool merge_dims(cpu::Strided& s, int first, int count) {
   replace_dims(s, first, count, size, stride);
   return true;
 }
+
+cpu::Strided value_strides(Tensor& value, const Shape& sizes, int first, int count) {
+  cpu::Strided s = strided_as(value, sizes);
+  if (merge_dims(s, first, count)) return s;
+  Tensor wide(make_tensor(Meta::dense(sizes, value.dtype(), value.device())));
+  copy_values(value, wide);
+  value = wide;
+  s = strided(value);
+  merge_dims(s, first, count);
+  return s;
+}
+
+}  // namespace indexing
+
+using namespace indexing;
+
+namespace {
 
 // One dim in the place of the indexed ones, and the positions in it: linear ones, or offsets in memory where the
 // strides do not allow that.
@@ -128,18 +161,11 @@ void IndexPut::cpu(KernelCall& c) {
   const Params& p = c.params<IndexPut>();
   int first = static_cast<int>(p.first);
   Tensor out = c.out(), value = c.in(2);
-  if (c.in(0).data_ptr() != out.data_ptr()) copy_values(c.in(0), out);
+  start_from(c.in(0), out);
   Shape sizes = indexed_sizes(out.meta(), c.in(1).meta(), p.first, p.count);
   if (checked_numel(sizes, out.dtype()) == 0) return;
   Positions at(out, c.in(1), first, static_cast<int>(p.count));
-  cpu::Strided source = strided_as(value, sizes);
-  if (!merge_dims(source, first, c.in(1).dim())) {
-    Tensor wide(make_tensor(Meta::dense(sizes, value.dtype(), value.device())));
-    copy_values(value, wide);
-    value = wide;
-    source = strided(value);
-    merge_dims(source, first, c.in(1).dim());
-  }
+  cpu::Strided source = value_strides(value, sizes, first, c.in(1).dim());
   auto write = p.accumulate ? cpu::index_add : cpu::index_copy;
   write(out.dtype(), out.data_ptr(), at.s, first, at.list.data<int64_t>(), 1, false, value.data_ptr(), source);
 }

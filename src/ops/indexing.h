@@ -13,16 +13,19 @@ struct OpSamples;
 
 // Index tensors of several dims as one: positions in those dims seen as a single row-major one. Negative indices count
 // from the end; every index is checked here, so that Index and IndexPut need not.
+// On a device, bad ones become -1, which reads 0 and is not written to.
 struct LinearIndex {
+  static constexpr int64_t kTake = -2;
   struct Params {
     Shape sizes;  // of the indexed dims
-    Shape dims;   // their numbers in the user's tensor, for messages; -1: made by an index itself
+    Shape dims;   // their numbers in the user's tensor, for messages; -1: made by an index itself, kTake: by take()
     bool operator==(const Params&) const = default;
   };
   static constexpr OpInfo info{.name = "linear_index", .inputs = kListInput, .dtypes = only(DType::i64)};
   static constexpr const char* not_differentiable = "its result is a list of positions";
   static Meta infer(std::span<const Meta* const> inputs, Params& p);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -36,6 +39,7 @@ struct Index {
   static Meta infer(const Meta& x, const Meta& linear, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -51,6 +55,7 @@ struct IndexPut {
   static Meta infer(const Meta& x, const Meta& linear, const Meta& value, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

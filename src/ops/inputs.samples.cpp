@@ -113,6 +113,23 @@ Tensor make_room(const Shape& sizes, DType dtype, Layout layout) {
   return zeros(sizes, dtype);
 }
 
+Tensor placed(const Tensor& x, Device device) {
+  if (!x.defined()) return {};
+  Meta meta = x.meta();
+  meta.device = device;
+  int64_t count = static_cast<int64_t>(x.impl()->storage->nbytes / x.element_size());
+  if (count == x.numel()) {
+    Tensor copy(make_tensor(meta));
+    return copy.copy_(x);
+  }
+  // The whole storage as one line, then the tensor's part of it.
+  int64_t offset = x.storage_offset();
+  Tensor line(make_alias(*x.impl(), Meta::dense({count}, x.dtype(), kCPU), -offset));
+  Tensor copy(make_tensor(Meta::dense({count}, x.dtype(), device)));
+  copy.copy_(line);
+  return Tensor(make_alias(*copy.impl(), meta, offset));
+}
+
 }  // namespace
 
 const char* name_of(Layout layout) {
@@ -139,7 +156,7 @@ bool has_layout(const std::vector<Arg>& args, Layout layout) {
   return layout == Layout::contiguous;
 }
 
-Tensors make_inputs(const std::vector<Arg>& args, DType dtype, uint64_t seed, Layout layout) {
+Tensors make_inputs(const std::vector<Arg>& args, DType dtype, uint64_t seed, Layout layout, Device device) {
   Tensors inputs;
   for (size_t i = 0; i < args.size(); ++i) {
     const Arg& a = args[i];
@@ -158,7 +175,13 @@ Tensors make_inputs(const std::vector<Arg>& args, DType dtype, uint64_t seed, La
     if (layout != Layout::contiguous && repeat < 0) t.copy_(values);
     inputs.push_back(repeat >= 0 ? t.expand(a.sizes) : t);
   }
-  return inputs;
+  return device.is_cpu() ? inputs : on_device(inputs, device);
+}
+
+Tensors on_device(const Tensors& inputs, Device device) {
+  Tensors out;
+  for (const Tensor& x : inputs) out.push_back(placed(x, device));
+  return out;
 }
 
 Tensors as_reference(const std::vector<Arg>& args, const Tensors& inputs) {
@@ -168,7 +191,7 @@ Tensors as_reference(const std::vector<Arg>& args, const Tensors& inputs) {
       out.emplace_back();
       continue;
     }
-    Tensor x = inputs[i].detach();
+    Tensor x = inputs[i].detach().to(kCPU);
     if (is_real(args[i])) x = x.to(DType::f64);
     out.push_back(x.clone(MemoryFormat::contiguous));
   }

@@ -4,6 +4,7 @@
 #include "core/describe.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
+#include "ops/dense.h"
 #include "ops/index.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -70,7 +71,7 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
 
 namespace {
 
-constexpr double kEdge = 1e-12;  // where x (1 - x) is no larger, PyTorch divides by this instead
+constexpr double kEdge = ProbabilityEdges::kEdge;
 
 Tensor probability_loss(const Tensor& x, const Tensor& target) {
   return -(target * log(x) + (1.0 - target) * log1p(-x));
@@ -87,19 +88,26 @@ Tensor probability_loss_with_edges(const Tensor& x, const Tensor& target, const 
 // f16 and bf16 as f32: small constants vanish in them.
 Tensor widened(const Tensor& x) { return x.element_size() < 4 ? x.to(DType::f32) : x; }
 
+// Undefined where no element is near 0 or 1. A device is not waited for to find out.
+Tensor probability_edges(const Tensor& x) {
+  if (!x.device().is_cpu()) return call<ProbabilityEdges>(Site::current(), {}, x);
+  Tensor edge = x * (1.0 - x) <= kEdge;
+  if (!any(edge).item<bool>()) return {};
+  DEFT_CHECK(!any((x < 0.0) | (x > 1.0)).item<bool>(), ValueError, "{}", ProbabilityEdges::kText);
+  return edge;
+}
+
 }  // namespace
+
+Meta ProbabilityEdges::infer(const Meta& x, NoParams&) { return Meta::dense(x.sizes, DType::boolean, x.device); }
 
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Tensor& weight, Reduction reduction,
                             Site site) {
   SiteScope scope(site);
   check_pair("binary_cross_entropy", input, target);
   Tensor x = widened(input);
-  Tensor edge = x * (1.0 - x) <= kEdge;
-  bool edges = any(edge).item<bool>();
-  DEFT_CHECK(
-      !edges || !any((x < 0.0) | (x > 1.0)).item<bool>(), ValueError,
-      "binary_cross_entropy: inputs are probabilities in [0, 1]; use binary_cross_entropy_with_logits for raw scores");
-  Tensor loss = edges ? probability_loss_with_edges(x, target, edge) : probability_loss(x, target);
+  Tensor edge = probability_edges(x);
+  Tensor loss = edge.defined() ? probability_loss_with_edges(x, target, edge) : probability_loss(x, target);
   if (weight.defined()) loss = loss * weight;
   loss = reduced(loss, reduction);
   return x.is_same(input) ? loss : loss.to(input.dtype());
@@ -140,19 +148,21 @@ ClassShape check_classes(const char* op, const Tensor& x, const Tensor& target, 
   return {d, classes};
 }
 
-void check_targets(const char* op, const Tensor& x, const Tensor& target, ClassShape c, int64_t ignore_index) {
+// Class numbers to read at, and which are ignored.
+struct Targets {
+  Tensor safe, ignored;
+};
+
+Targets checked_targets(const char* op, const Tensor& x, const Tensor& target, ClassShape c, int64_t ignore_index,
+                        bool cross_entropy) {
   DEFT_CHECK(target.dtype() == DType::i64, DTypeError, "{}: class numbers are i64, found {}; convert them with to()",
              op, describe(target.meta()));
   Shape want = x.sizes();
   want.erase(c.class_dim);
   DEFT_CHECK(target.sizes() == want, ShapeError, "{}: an input of shape {} needs a target of shape {}, found {}", op,
              to_string(x.sizes()), to_string(want), to_string(target.sizes()));
-  Tensor dense = target.contiguous();
-  const int64_t* t = dense.data<int64_t>();
-  for (int64_t i = 0; i < dense.numel(); ++i)
-    DEFT_CHECK((t[i] >= 0 && t[i] < c.classes) || t[i] == ignore_index, IndexError,
-               "{}: target {} at element {} is not one of the {} classes (0 to {}) nor the ignored {}", op, t[i], i,
-               c.classes, c.classes - 1, ignore_index);
+  auto [safe, ignored] = call<ClassTargets>(Site::current(), {c.classes, ignore_index, cross_entropy}, target);
+  return {safe, ignored};
 }
 
 // Weight of every element: that of its class, 0 where ignored.
@@ -176,11 +186,29 @@ Tensor class_mean(const Tensor& loss, const Tensor& weights, Reduction reduction
 
 }  // namespace
 
+std::array<Meta, 2> ClassTargets::infer(const Meta& target, const Params&) {
+  return {Meta::dense(target.sizes, DType::i64, target.device),
+          Meta::dense(target.sizes, DType::boolean, target.device)};
+}
+void ClassTargets::cpu(KernelCall& c) {
+  const Params& p = c.params<ClassTargets>();
+  Tensor target = as_dense(c.in());
+  const int64_t* t = target.data<int64_t>();
+  int64_t* safe = c.out(0).data<int64_t>();
+  bool* ignored = c.out(1).data<bool>();
+  for (int64_t i = 0; i < target.numel(); ++i) {
+    ignored[i] = t[i] == p.ignore_index;
+    DEFT_CHECK((t[i] >= 0 && t[i] < p.classes) || ignored[i], IndexError,
+               "{}: target {} at element {} is not one of the {} classes nor the ignored {}",
+               p.cross_entropy ? "cross_entropy" : "nll_loss", t[i], i, p.classes, p.ignore_index);
+    safe[i] = ignored[i] ? 0 : t[i];
+  }
+}
+
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const ClassLossOptions& options, Site site) {
   SiteScope scope(site);
   ClassShape c = check_classes("nll_loss", log_probs, target, options.weight);
-  check_targets("nll_loss", log_probs, target, c, options.ignore_index);
-  Tensor ignored = eq(target, options.ignore_index), safe = masked_fill(target, ignored, 0);
+  auto [safe, ignored] = checked_targets("nll_loss", log_probs, target, c, options.ignore_index, false);
   Tensor w = element_weights(log_probs, safe, ignored, options.weight);
   return class_mean(picked_loss(log_probs, safe, ignored, w, c.class_dim), w, options.reduction);
 }
@@ -213,9 +241,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLoss
   double smooth = o.label_smoothing;
   DEFT_CHECK(smooth >= 0 && smooth <= 1, ValueError, "cross_entropy: label_smoothing lies in [0, 1], found {}", smooth);
   if (is_floating(target.dtype())) return cross_entropy_probabilities(logits, target, o, c);
-  check_targets("cross_entropy", logits, target, c, o.ignore_index);
+  auto [safe, ignored] = checked_targets("cross_entropy", logits, target, c, o.ignore_index, true);
   Tensor log_probs = log_softmax(logits, c.class_dim);
-  Tensor ignored = eq(target, o.ignore_index), safe = masked_fill(target, ignored, 0);
   Tensor w = element_weights(logits, safe, ignored, o.weight);
   Tensor loss = picked_loss(log_probs, safe, ignored, w, c.class_dim);
   if (smooth > 0) {

@@ -1,6 +1,7 @@
 // Losses, as in PyTorch. All are compositions of other ops: gradients and double backward come from those.
 #pragma once
 
+#include <array>
 #include <optional>
 
 #include "core/op.h"
@@ -28,6 +29,31 @@ DEFT_LOSS(KlDiv, "kl_div")
 DEFT_LOSS(CosineSimilarity, "cosine_similarity")
 DEFT_LOSS(CosineEmbeddingLoss, "cosine_embedding_loss")
 #undef DEFT_LOSS
+
+// Checked class numbers as (numbers that gather() can take, where they are the ignored one). Internal.
+struct ClassTargets {
+  struct Params {
+    int64_t classes = 0, ignore_index = 0;
+    bool cross_entropy = false;  // or nll_loss: who is speaking
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "class_targets", .outputs = 2, .dtypes = only(DType::i64)};
+  static constexpr const char* not_differentiable = "its input holds class numbers";
+  static std::array<Meta, 2> infer(const Meta& target, const Params& p);
+  static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
+};
+// Where probabilities (f32, f64) are so near 0 or 1 that their logarithms are clamped; those outside are errors.
+// Internal: on the CPU binary_cross_entropy asks first whether there are any.
+struct ProbabilityEdges {
+  static constexpr double kEdge = 1e-12;  // where x (1 - x) is no larger, PyTorch divides by this instead
+  static constexpr const char* kText =
+      "binary_cross_entropy: inputs are probabilities in [0, 1]; use binary_cross_entropy_with_logits for raw scores";
+  static constexpr OpInfo info{.name = "binary_cross_entropy"};
+  static constexpr const char* not_differentiable = "its result is a mask";
+  static Meta infer(const Meta& x, NoParams&);
+  static void cuda(KernelCall& c);
+};
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
                 Site site = Site::current());

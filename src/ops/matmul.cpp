@@ -5,6 +5,7 @@
 #include "kernels/cpu/gemm.h"
 #include "ops/binary.h"
 #include "ops/dense.h"
+#include "ops/matmul_common.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
 #include "runtime/context.h"
@@ -13,69 +14,12 @@ namespace deft {
 
 namespace {
 
-// A product over batch dims, outermost first, each with its size and the strides of a, b and c.
-struct Batches {
-  int count = 0;
-  int64_t size[kMaxDims], a[kMaxDims], b[kMaxDims], c[kMaxDims];
-
-  // Adds a dim inside those there are, merged into the last one where all three walk on evenly.
-  void add(int64_t n, int64_t sa, int64_t sb, int64_t sc) {
-    if (n == 1) return;
-    if (count) {
-      int64_t &la = a[count - 1], &lb = b[count - 1], &lc = c[count - 1];
-      if (la == sa * n && lb == sb * n && lc == sc * n) {
-        size[count - 1] *= n;
-        la = sa, lb = sb, lc = sc;
-        return;
-      }
-    }
-    size[count] = n, a[count] = sa, b[count] = sb, c[count] = sc;
-    ++count;
-  }
-};
-
-bool follows(int64_t batch, int64_t rows, int64_t row) { return rows == 1 || batch == rows * row; }
-
-// Makes batch dims part of the matrices where one operand is shared: one large product beats many small ones.
-void fold(Batches& batches, cpu::GemmCall& g) {
-  while (batches.count) {
-    int i = batches.count - 1;
-    int64_t n = batches.size[i], a = batches.a[i], b = batches.b[i], c = batches.c[i];
-    if (b == 0 && follows(a, g.m, g.a_row) && follows(c, g.m, g.c_row)) {
-      if (g.m == 1) g.a_row = a, g.c_row = c;
-      g.m *= n;
-    } else if (a == 0 && !g.bias && follows(b, g.n, g.b_col) && follows(c, g.n, g.c_col)) {
-      if (g.n == 1) g.b_col = b, g.c_col = c;
-      g.n *= n;
-    } else {
-      return;
-    }
-    --batches.count;
-  }
-}
-
 void run(Batches& batches, cpu::GemmCall& g) {
-  for (int i = 0; i < batches.count; ++i)
-    if (batches.size[i] == 0) return;
   fold(batches, g);
   if (batches.count == 0) return cpu::gemm(g);
-  int outer = batches.count - 1;
-  int64_t total = 1;
-  for (int i = 0; i < outer; ++i) total *= batches.size[i];
-  auto bytes = static_cast<int64_t>(size_of(g.dtype));
-  for (int64_t linear_index = 0; linear_index < total; ++linear_index) {
-    int64_t rest = linear_index, at_a = 0, at_b = 0, at_c = 0;
-    for (int i = outer - 1; i >= 0; --i) {
-      int64_t at = rest % batches.size[i];
-      rest /= batches.size[i];
-      at_a += at * batches.a[i], at_b += at * batches.b[i], at_c += at * batches.c[i];
-    }
-    cpu::GemmCall one = g;
-    one.a = static_cast<const char*>(g.a) + at_a * bytes;
-    one.b = static_cast<const char*>(g.b) + at_b * bytes;
-    one.c = static_cast<char*>(g.c) + at_c * bytes;
-    cpu::gemm_batched(one, batches.size[outer], batches.a[outer], batches.b[outer], batches.c[outer]);
-  }
+  for_each_product(batches, g, [](const cpu::GemmCall& one, int64_t n, int64_t a, int64_t b, int64_t c) {
+    cpu::gemm_batched(one, n, a, b, c);
+  });
 }
 
 void check_same_type(const char* op, const char* what, const Meta& a, const Meta& b) {
@@ -110,31 +54,9 @@ Meta Matmul::infer(const Meta& a, const Meta& b, NoParams&) {
 }
 
 void Matmul::cpu(KernelCall& c) {
-  const Meta &a = c.in(0).meta(), &b = c.in(1).meta(), &out = c.out().meta();
-  if (out.numel == 0) return;
-  int ra = a.rank(), rb = b.rank();
-  cpu::GemmCall g{};
-  g.dtype = a.dtype;
-  g.m = ra == 1 ? 1 : a.sizes[ra - 2];
-  g.n = rb == 1 ? 1 : b.sizes[rb - 1];
-  g.k = a.sizes[ra - 1];
-  g.a = c.in(0).data_ptr();
-  g.a_row = ra == 1 ? 0 : a.strides[ra - 2];
-  g.a_col = a.strides[ra - 1];
-  g.b = c.in(1).data_ptr();
-  g.b_row = rb == 1 ? b.strides[0] : b.strides[rb - 2];
-  g.b_col = rb == 1 ? 0 : b.strides[rb - 1];
-  g.c = c.out().data_ptr();
-  g.c_row = g.n;
-  g.c_col = 1;
+  if (c.out().meta().numel == 0) return;
   Batches batches;
-  int batch_dims = std::max(std::max(ra, rb) - 2, 0);
-  for (int i = 0; i < batch_dims; ++i) {
-    int at_a = ra - 2 - batch_dims + i, at_b = rb - 2 - batch_dims + i;
-    int64_t sa = at_a < 0 || a.sizes[at_a] == 1 ? 0 : a.strides[at_a];
-    int64_t sb = at_b < 0 || b.sizes[at_b] == 1 ? 0 : b.strides[at_b];
-    batches.add(out.sizes[i], sa, sb, out.strides[i]);
-  }
+  auto g = matmul_call<cpu::GemmCall>(c.in(0), c.in(1), c.out(), batches);
   run(batches, g);
 }
 
@@ -226,37 +148,10 @@ Meta Linear::infer(const Meta& x, const Meta& weight, const Meta& bias, NoParams
 }
 
 void Linear::cpu(KernelCall& c) {
-  const Meta &x = c.in(0).meta(), &w = c.in(1).meta(), &out = c.out().meta();
-  if (out.numel == 0) return;
-  int last = x.rank() - 1;
-  cpu::GemmCall g{};
-  g.dtype = x.dtype;
-  g.m = 1;
-  g.n = w.sizes[0];
-  g.k = w.sizes[1];
-  g.a = c.in(0).data_ptr();
-  g.a_row = g.k;
-  g.a_col = x.strides[last];
-  g.b = c.in(1).data_ptr();
-  g.b_row = w.strides[1];
-  g.b_col = w.strides[0];
-  g.c = c.out().data_ptr();
-  g.c_row = g.n;
-  g.c_col = 1;
-  Tensor bias_copy;
-  if (c.has(2)) {
-    g.bias = c.in(2).data_ptr();
-    if (!c.in(2).meta().contiguous) {
-      bias_copy = as_dense(c.in(2));
-      g.bias = bias_copy.data_ptr();
-    }
-  }
-  if (x.contiguous) {
-    g.m = out.numel / g.n;
-    return cpu::gemm(g);
-  }
+  if (c.out().meta().numel == 0) return;
+  Tensor bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
   Batches rows;
-  for (int i = 0; i < last; ++i) rows.add(x.sizes[i], x.strides[i], 0, out.strides[i]);
+  auto g = linear_call<cpu::GemmCall>(c.in(0), c.in(1), bias, c.out(), rows);
   run(rows, g);
 }
 

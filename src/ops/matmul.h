@@ -23,6 +23,7 @@ struct Matmul {
   static Meta infer(const Meta& a, const Meta& b, NoParams&);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -39,6 +40,7 @@ struct Linear {
   static Meta infer(const Meta& x, const Meta& weight, const Meta& bias, NoParams&);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

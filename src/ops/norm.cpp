@@ -43,7 +43,9 @@ bool has_saved_input(const VjpContext& c, int i) {
   return false;
 }
 
-void clear(const Tensor& t) { __builtin_memset(t.data_ptr(), 0, static_cast<size_t>(t.numel()) * t.element_size()); }
+void clear(const Tensor& t) {
+  if (t.numel() > 0) fill_values(t, 0);
+}
 
 std::vector<Tensor> composed_grads(const Tensor& g, const Tensor& x, const Tensor& weight, IntList over, double eps) {
   Tensor centered = x - x.mean(over, true);
@@ -54,17 +56,6 @@ std::vector<Tensor> composed_grads(const Tensor& g, const Tensor& x, const Tenso
   return {dx, g * normal, g};
 }
 
-}  // namespace norms
-
-using namespace norms;
-
-namespace {
-
-// Rows and row length of x under `normalized_shape`; checks that its last sizes are those.
-struct Rows {
-  int64_t rows = 1, n = 1;
-  Shape lead;
-};
 Rows rows_of(const Meta& x, const Shape& normalized, const char* op) {
   DEFT_CHECK(!normalized.empty(), ValueError, "{}: normalized_shape is empty; give the sizes of the last dimensions",
              op);
@@ -81,37 +72,17 @@ Rows rows_of(const Meta& x, const Shape& normalized, const char* op) {
   }
   return r;
 }
-Rows rows_of(const Tensor& x, const Shape& normalized) { return rows_of(x.meta(), normalized, "norm"); }
 
-const void* data_or_null(const Tensor& t) { return t.defined() ? t.data_ptr() : nullptr; }
+}  // namespace norms
+
+using namespace norms;
+
+namespace {
+
 Shape last_dims(int count) {
   Shape dims;
   for (int i = -count; i < 0; ++i) dims.push_back(i);
   return dims;
-}
-
-// Backward kernels of both norms; out(2) is only looked at where there is one.
-void run_backward(KernelCall& c, const LayerNormBackward::Params& p, bool layer) {
-  Rows r = rows_of(c.in(1), p.normalized_shape);
-  auto target = [&](int i, uint8_t bit) -> void* { return p.wanted & bit ? c.out(i).data_ptr() : nullptr; };
-  if (r.rows == 0 || r.n == 0) {
-    for (int i = 0; i < c.def.info.outputs; ++i) clear(c.out(i));
-    return;
-  }
-  Tensor g = as_dense(c.in(0)), x = as_dense(c.in(1));
-  Tensor weight = c.has(2) ? as_dense(c.in(2)) : Tensor();
-  cpu::NormBackwardCall call{.dtype = x.dtype(),
-                             .rows = r.rows,
-                             .n = r.n,
-                             .g = g.data_ptr(),
-                             .x = x.data_ptr(),
-                             .gamma = data_or_null(weight),
-                             .mean = layer ? c.in(3).data_ptr() : nullptr,
-                             .rstd = c.in(layer ? 4 : 3).data_ptr(),
-                             .dx = target(0, kGradX),
-                             .dgamma = target(1, kGradWeight),
-                             .dbeta = layer ? target(2, kGradBias) : nullptr};
-  layer ? cpu::layer_norm_backward(call) : cpu::rms_norm_backward(call);
 }
 
 }  // namespace
@@ -126,23 +97,7 @@ std::array<Meta, 3> LayerNorm::infer(const Meta& x, const Meta& weight, const Me
   return {Meta::dense(x.sizes, x.dtype, x.device), statistics, statistics};
 }
 
-void LayerNorm::cpu(KernelCall& c) {
-  const Params& p = c.params<LayerNorm>();
-  Rows r = rows_of(c.in(0), p.normalized_shape);
-  Tensor x = as_dense(c.in(0));
-  Tensor weight = c.has(1) ? as_dense(c.in(1)) : Tensor(), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
-  if (r.n == 0) clear(c.out(1)), clear(c.out(2));
-  cpu::layer_norm({.dtype = x.dtype(),
-                   .rows = r.rows,
-                   .n = r.n,
-                   .x = x.data_ptr(),
-                   .gamma = data_or_null(weight),
-                   .beta = data_or_null(bias),
-                   .eps = p.eps,
-                   .y = c.out(0).data_ptr(),
-                   .mean = c.out(1).data_ptr(),
-                   .rstd = c.out(2).data_ptr()});
-}
+void LayerNorm::cpu(KernelCall& c) { run_forward<cpu::NormCall>(c, c.params<LayerNorm>(), true, cpu::layer_norm); }
 
 void LayerNorm::vjp(VjpContext& c) {
   if (!c.grad(0).defined()) return;
@@ -166,7 +121,9 @@ std::array<Meta, 3> LayerNormBackward::infer(const Meta& g, const Meta& x, const
   rows_of(x, p.normalized_shape, info.name);
   return backward_metas(g, x, Meta::dense(x.sizes, x.dtype, x.device), p.normalized_shape, p.wanted, info.name);
 }
-void LayerNormBackward::cpu(KernelCall& c) { run_backward(c, c.params<LayerNormBackward>(), true); }
+void LayerNormBackward::cpu(KernelCall& c) {
+  run_backward<cpu::NormBackwardCall>(c, c.params<LayerNormBackward>(), true, cpu::layer_norm_backward);
+}
 void LayerNormBackward::vjp(VjpContext& c) {
   const Params& p = c.params<LayerNormBackward>();
   reduction::vjp_through(c, 3, [&](const std::vector<Tensor>& in) {
@@ -188,23 +145,7 @@ std::array<Meta, 2> RmsNorm::infer(const Meta& x, const Meta& weight, const Para
   check_factor(weight, p.normalized_shape, x, "weight", info.name);
   return {Meta::dense(x.sizes, x.dtype, x.device), Meta::dense(r.lead, statistics_type(x.dtype), x.device)};
 }
-void RmsNorm::cpu(KernelCall& c) {
-  const Params& p = c.params<RmsNorm>();
-  Rows r = rows_of(c.in(0), p.normalized_shape);
-  Tensor x = as_dense(c.in(0));
-  Tensor weight = c.has(1) ? as_dense(c.in(1)) : Tensor();
-  if (r.n == 0) clear(c.out(1));
-  cpu::rms_norm({.dtype = x.dtype(),
-                 .rows = r.rows,
-                 .n = r.n,
-                 .x = x.data_ptr(),
-                 .gamma = data_or_null(weight),
-                 .beta = nullptr,
-                 .eps = p.eps,
-                 .y = c.out(0).data_ptr(),
-                 .mean = nullptr,
-                 .rstd = c.out(1).data_ptr()});
-}
+void RmsNorm::cpu(KernelCall& c) { run_forward<cpu::NormCall>(c, c.params<RmsNorm>(), false, cpu::rms_norm); }
 void RmsNorm::vjp(VjpContext& c) {
   if (!c.grad(0).defined()) return;
   const Params& p = c.params<RmsNorm>();
@@ -222,7 +163,9 @@ std::array<Meta, 2> RmsNormBackward::infer(const Meta& g, const Meta& x, const M
   auto m = backward_metas(g, x, Meta::dense(x.sizes, x.dtype, x.device), p.normalized_shape, p.wanted, info.name);
   return {m[0], m[1]};
 }
-void RmsNormBackward::cpu(KernelCall& c) { run_backward(c, c.params<RmsNormBackward>(), false); }
+void RmsNormBackward::cpu(KernelCall& c) {
+  run_backward<cpu::NormBackwardCall>(c, c.params<RmsNormBackward>(), false, cpu::rms_norm_backward);
+}
 void RmsNormBackward::vjp(VjpContext& c) {
   const Params& p = c.params<RmsNormBackward>();
   Shape over = last_dims(p.normalized_shape.size());

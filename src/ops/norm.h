@@ -36,6 +36,7 @@ struct LayerNorm {
   static std::array<Meta, 3> infer(const Meta& x, const Meta& weight, const Meta& bias, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // (g, x, weight, mean, rstd) -> (dx, dweight, dbias).
@@ -51,6 +52,7 @@ struct LayerNormBackward {
                                    const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // (x, weight) -> (y, rstd): x / sqrt(mean(x^2) + eps) * weight over the last dims.
@@ -61,6 +63,7 @@ struct RmsNorm {
   static std::array<Meta, 2> infer(const Meta& x, const Meta& weight, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // (g, x, weight, rstd) -> (dx, dweight).
@@ -70,6 +73,7 @@ struct RmsNormBackward {
   static std::array<Meta, 2> infer(const Meta& g, const Meta& x, const Meta& weight, const Meta& rstd, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // (x, weight, bias) -> (y, mean, rstd): x is N,C,...; statistics per image and group of channels.
@@ -84,6 +88,7 @@ struct GroupNorm {
   static std::array<Meta, 3> infer(const Meta& x, const Meta& weight, const Meta& bias, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // (g, x, weight, mean, rstd) -> (dx, dweight, dbias).
@@ -99,6 +104,7 @@ struct GroupNormBackward {
                                    const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // (x, weight, bias, running_mean, running_var) -> (y, mean, rstd): x is N,C or N,C,...; statistics per channel.
@@ -115,6 +121,7 @@ struct BatchNorm {
                                    const Meta& running_var, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // (g, x, weight, mean, rstd) -> (dx, dweight, dbias).
@@ -130,6 +137,7 @@ struct BatchNormBackward {
                                    const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // Composed of others.

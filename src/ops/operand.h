@@ -6,16 +6,19 @@
 
 namespace deft {
 
-inline cpu::Operand operand(const Tensor& t) {
-  cpu::Operand o;
+// For the CPU; operand<cuda::Operand>() for CUDA.
+template <class Operand = cpu::Operand>
+Operand operand(const Tensor& t) {
+  Operand o;
   o.data = t.data_ptr();
   o.dtype = t.dtype();
   for (int i = 0; i < t.dim(); ++i) o.strides[i] = t.strides()[i];
   return o;
 }
 // The same, broadcast to `sizes`.
-inline cpu::Operand operand_as(const Tensor& t, const Shape& sizes) {
-  cpu::Operand o;
+template <class Operand = cpu::Operand>
+Operand operand_as(const Tensor& t, const Shape& sizes) {
+  Operand o;
   o.data = t.data_ptr();
   o.dtype = t.dtype();
   int shift = sizes.size() - t.dim();
@@ -26,8 +29,22 @@ inline cpu::Operand operand_as(const Tensor& t, const Shape& sizes) {
   return o;
 }
 
-// Raw copy with broadcasting and conversion, and raw fill; no autograd, no version bump.
+// Raw copy with broadcasting and conversion, and raw fill; no autograd, no version bump. Both tensors are on the same
+// device, or `from` is one value on the host.
 void copy_values(const Tensor& from, const Tensor& to);
 void fill_values(const Tensor& out, Scalar value);
+
+namespace detail {
+
+// Defined in copy.cuda.cpp: only there in builds with CUDA.
+void cuda_copy(const Tensor& from, const Tensor& to);
+void cuda_fill(const Tensor& out, const void* value);  // an element of its type, in host memory
+void cuda_zero(const Tensor& out);                     // without gaps
+void cuda_arange(const Tensor& out, int64_t start, int64_t step);
+void cuda_arange(const Tensor& out, double start, double step);
+void cuda_linspace(const Tensor& out, double start, double end, double step);
+void cuda_eye(const Tensor& out);
+
+}  // namespace detail
 
 }  // namespace deft

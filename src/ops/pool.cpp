@@ -3,16 +3,16 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "kernels/cpu/pool.h"
-#include "ops/dense.h"
 #include "ops/index.h"
+#include "ops/pool_common.h"
 #include "ops/view.h"
 #include "runtime/context.h"
 
 namespace deft {
 
-namespace {
+using namespace pooling;
 
-bool keeps_channels_last(const Meta& x) { return !x.contiguous && x.is_channels_last(); }
+namespace {
 
 Meta with_spatial(const Meta& x, const std::array<int64_t, 3>& spatial_sizes, DType dtype) {
   Shape sizes = x.sizes;
@@ -49,27 +49,6 @@ void complete(const char* op, const Meta& x, PoolParams& p) {
   }
 }
 
-cpu::PoolCall pool_call(const PoolParams& p, const Meta& x, bool channels_last) {
-  cpu::PoolCall c{};
-  c.dtype = x.dtype;
-  c.spatial = static_cast<int>(p.spatial);
-  c.outer = channels_last ? x.sizes[0] : x.sizes[0] * x.sizes[1];
-  c.inner = channels_last ? x.sizes[1] : 1;
-  c.adaptive = p.adaptive;
-  c.count_include_pad = p.count_include_pad;
-  c.divisor_override = p.divisor;
-  for (size_t i = 0; i < 3; ++i) {
-    bool used = i < static_cast<size_t>(p.spatial);
-    c.in[i] = used ? p.in[i] : 1;
-    c.out[i] = used ? p.out[i] : 1;
-    c.kernel[i] = p.kernel[i];
-    c.stride[i] = p.stride[i];
-    c.pad[i] = p.pad[i];
-    c.dilation[i] = p.dilation[i];
-  }
-  return c;
-}
-
 }  // namespace
 
 // --- max -------------------------------------------------------------------------------------------------------
@@ -78,13 +57,7 @@ std::array<Meta, 2> MaxPool::infer(const Meta& x, Params& p) {
   complete("max_pool", x, p);
   return {with_spatial(x, p.out, x.dtype), with_spatial(x, p.out, DType::i64)};
 }
-void MaxPool::cpu(KernelCall& c) {
-  bool last = keeps_channels_last(c.in().meta());
-  Tensor x = as_dense(c.in(), last);
-  if (c.out().numel() == 0) return;
-  cpu::max_pool_forward(pool_call(c.params<MaxPool>(), x.meta(), last), x.data_ptr(), c.out(0).data_ptr(),
-                        c.out(1).data<int64_t>());
-}
+void MaxPool::cpu(KernelCall& c) { max_forward<cpu::PoolCall>(c, c.params<MaxPool>(), cpu::max_pool_forward); }
 void MaxPool::vjp(VjpContext& c) {
   if (c.grad().defined())
     c.grad_in(0) = call<MaxPoolBackward>(c.node.site, c.params<MaxPool>(), c.grad(), c.saved_output(1));
@@ -96,11 +69,7 @@ Meta MaxPoolBackward::infer(const Meta& g, const Meta& indices, const Params& p)
   return with_spatial(like, p.in, g.dtype);
 }
 void MaxPoolBackward::cpu(KernelCall& c) {
-  bool last = keeps_channels_last(c.in(1).meta());
-  Tensor g = as_dense(c.in(0), last), indices = as_dense(c.in(1), last);
-  if (c.out().numel() == 0) return;
-  cpu::max_pool_backward(pool_call(c.params<MaxPoolBackward>(), g.meta(), last), g.data_ptr(), indices.data<int64_t>(),
-                         c.out().data_ptr());
+  max_backward<cpu::PoolCall>(c, c.params<MaxPoolBackward>(), cpu::max_pool_backward);
 }
 void MaxPoolBackward::vjp(VjpContext& c) {
   Tensor indices = c.saved_input(1);
@@ -117,20 +86,12 @@ Meta AvgPool::infer(const Meta& x, Params& p) {
   complete("avg_pool", x, p);
   return with_spatial(x, p.out, x.dtype);
 }
-void AvgPool::cpu(KernelCall& c) {
-  bool last = keeps_channels_last(c.in().meta());
-  Tensor x = as_dense(c.in(), last);
-  if (c.out().numel() == 0) return;
-  cpu::avg_pool_forward(pool_call(c.params<AvgPool>(), x.meta(), last), x.data_ptr(), c.out().data_ptr());
-}
+void AvgPool::cpu(KernelCall& c) { average<cpu::PoolCall>(c, c.params<AvgPool>(), cpu::avg_pool_forward); }
 void AvgPool::vjp(VjpContext& c) { c.grad_in(0) = call<AvgPoolBackward>(c.node.site, c.params<AvgPool>(), c.grad()); }
 
 Meta AvgPoolBackward::infer(const Meta& g, const Params& p) { return with_spatial(g, p.in, g.dtype); }
 void AvgPoolBackward::cpu(KernelCall& c) {
-  bool last = keeps_channels_last(c.in().meta());
-  Tensor g = as_dense(c.in(), last);
-  if (c.out().numel() == 0) return;
-  cpu::avg_pool_backward(pool_call(c.params<AvgPoolBackward>(), g.meta(), last), g.data_ptr(), c.out().data_ptr());
+  average<cpu::PoolCall>(c, c.params<AvgPoolBackward>(), cpu::avg_pool_backward);
 }
 void AvgPoolBackward::vjp(VjpContext& c) {
   c.grad_in(0) = call<AvgPool>(c.node.site, c.params<AvgPoolBackward>(), c.grad());

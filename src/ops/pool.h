@@ -27,6 +27,7 @@ struct MaxPool {
   static std::array<Meta, 2> infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // Inputs (gradient, indices).
@@ -36,6 +37,7 @@ struct MaxPoolBackward {
   static Meta infer(const Meta& g, const Meta& indices, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 struct AvgPool {
   using Params = PoolParams;
@@ -43,6 +45,7 @@ struct AvgPool {
   static Meta infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 struct AvgPoolBackward {
@@ -51,6 +54,7 @@ struct AvgPoolBackward {
   static Meta infer(const Meta& g, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // One number in a list stands for all dimensions; an empty stride is the kernel.

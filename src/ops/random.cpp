@@ -8,6 +8,7 @@
 #include "core/describe.h"
 #include "ops/creation.h"
 #include "ops/dense.h"
+#include "ops/random_common.h"
 #include "ops/view.h"
 #include "runtime/context.h"
 #include "runtime/parallel.h"
@@ -30,14 +31,19 @@ void for_each_draw(PhiloxState draw, int64_t n, Make make, Write write) {
   });
 }
 
-// Elements are numbered row-major; tensors in another memory order are filled through a row-major copy.
-template <class Fill>
-void fill_row_major(const Tensor& out, Fill fill) {
-  if (out.meta().contiguous) return fill(out);
-  Tensor dense(make_tensor(Meta::dense(out.sizes(), out.dtype(), out.device())));
-  fill(dense);
-  copy_values(dense, out);
+// a * b + c with both roundings, whatever the compiler and its target: a fused multiply-add would give other numbers
+// than those of another device.
+double multiply_add(double a, double b, double c) {
+#if defined(__clang__)
+#pragma clang fp contract(off)
+  return a * b + c;
+#elif __has_builtin(__builtin_assoc_barrier)
+  return __builtin_assoc_barrier(a * b) + c;
+#else
+  return a * b + c;
+#endif
 }
+
 std::array<double, 4> uniform4(const std::array<uint32_t, 4>& w) {
   return {uniform_from_bits(w[0]), uniform_from_bits(w[1]), uniform_from_bits(w[2]), uniform_from_bits(w[3])};
 }
@@ -78,7 +84,7 @@ void UniformFill::cpu(KernelCall& c) {
       // Rounding to a narrow type must not reach the open end.
       T last = rounded<T>(p.high);
       for_each_draw(p.draw, out.numel(), uniform4, [&](int64_t i, double u) {
-        T v = rounded<T>(p.low + u * (p.high - p.low));
+        T v = rounded<T>(multiply_add(u, p.high - p.low, p.low));
         to[i] = v < last || p.low == p.high ? v : rounded<T>(p.low);
       });
     });
@@ -95,7 +101,8 @@ void NormalFill::cpu(KernelCall& c) {
   fill_row_major(c.out(), [&](const Tensor& out) {
     dispatch_floating(out.dtype(), [&]<class T>() {
       T* to = static_cast<T*>(out.data_ptr());
-      for_each_draw(p.draw, out.numel(), normal4, [&](int64_t i, double z) { to[i] = rounded<T>(p.mean + p.std * z); });
+      for_each_draw(p.draw, out.numel(), normal4,
+                    [&](int64_t i, double z) { to[i] = rounded<T>(multiply_add(p.std, z, p.mean)); });
     });
   });
 }

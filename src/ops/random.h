@@ -19,6 +19,7 @@ struct UniformFill {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext&) {}  // the old value has no influence
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 struct NormalFill {
@@ -31,6 +32,7 @@ struct NormalFill {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext&) {}
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -45,6 +47,7 @@ struct RandintFill {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext&) {}
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -58,6 +61,7 @@ struct Bernoulli {
   static Meta infer(const Meta& p, const Params&);
   static void vjp(VjpContext&) {}  // piecewise constant
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -73,6 +77,7 @@ struct Dropout {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

@@ -122,7 +122,7 @@ OpSamples NormalFill::samples() {
 OpSamples RandintFill::samples() {
   // Shape and type come from the input; its values do not matter.
   auto make = [](int64_t low, int64_t high) {
-    return [=](const Tensor& x) { return randint(low, high, x.sizes(), TensorOptions(x.dtype())); };
+    return [=](const Tensor& x) { return randint(low, high, x.sizes(), TensorOptions(x.dtype(), x.device())); };
   };
   auto value = [](int64_t low, int64_t high) {
     return [=](int64_t i, double) {

@@ -5,10 +5,12 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "core/core_ops.h"
 #include "core/describe.h"
 #include "kernels/cpu/reduce.h"
 #include "ops/creation.h"
 #include "ops/operand.h"
+#include "ops/reduce_call.h"
 #include "ops/reduce_common.h"
 #include "runtime/context.h"
 #include "runtime/parallel.h"
@@ -19,30 +21,9 @@ using namespace reduction;
 
 namespace {
 
-// Strides of the result as if the reduced dims had been kept.
-cpu::Operand keepdim_operand(const Tensor& out, int rank, uint32_t dims) {
-  cpu::Operand o;
-  o.data = out.data_ptr();
-  o.dtype = out.dtype();
-  bool kept = out.dim() == rank;
-  for (int i = 0, at = 0; i < rank; ++i) {
-    bool reduced = dims >> i & 1;
-    o.strides[i] = reduced ? 0 : out.strides()[kept ? i : at];
-    at += !reduced;
-  }
-  return o;
-}
-
 void run(cpu::ReduceOp op, const Tensor& x, const Tensor& out, uint32_t dims, double param = 0) {
   if (out.numel() == 0) return;
-  cpu::ReduceCall call;
-  call.ndim = x.dim();
-  for (int i = 0; i < x.dim(); ++i) {
-    call.sizes[i] = x.sizes()[i];
-    call.reduced[i] = dims >> i & 1;
-  }
-  call.in = operand(x);
-  call.out = keepdim_operand(out, x.dim(), dims);
+  auto call = reduce_call<cpu::ReduceCall>(x, out, dims);
   call.op = op;
   call.param = param;
   cpu::reduce(call);
@@ -172,7 +153,8 @@ void Prod::vjp(VjpContext& c) {
   }
   Tensor x = c.saved_input(0);
   Tensor zero = x.eq(0);
-  if (!zero.any().item<bool>())
+  // Asking a device whether there are zeros would make the host wait: there they are always reckoned with.
+  if (x.device().is_cpu() && !zero.any().item<bool>())
     c.grad_in(0) = g * output_with_dims<Prod>(c) / x;
   else
     c.grad_in(0) = g * (c.create_graph ? product_of_others_smooth(x, dims) : product_of_others(x, zero, dims));
@@ -218,8 +200,6 @@ Meta ArgMin::infer(const Meta& x, const Params& p) {
 void ArgMin::cpu(KernelCall& c) { run(cpu::ReduceOp::argmin, c.in(), c.out(), c.params<ArgMin>().dims); }
 
 namespace {
-
-ReduceParams one_dim(const MaxDim::Params& p, int rank) { return {rank ? 1u << p.dim : 0, p.keepdim}; }
 
 std::array<Meta, 2> infer_extreme(const Meta& x, MaxDim::Params& p, const char* op) {
   p.dim = normalize_dim(p.dim, x.rank(), op);
@@ -477,6 +457,14 @@ bool any_nan(const T* p, int64_t n) {
 
 bool has_nan(const Tensor& x) {
   if (!x.defined() || !is_floating(x.dtype()) || x.numel() == 0) return false;
+  if (!x.device().is_cpu()) {
+    ExecContext quiet = context();
+    quiet.bits |= kGradOff;
+    quiet.bits &= ~static_cast<uint32_t>(kAnomaly | kAutocast);
+    ContextGuard guard(quiet);
+    Tensor found = x.ne(x).any();
+    return detail::to_host(found, "has_nan", Site()).item<bool>();
+  }
   Tensor dense = x;
   if (!x.meta().is_dense()) {
     dense = Tensor(make_tensor(Meta::dense(x.sizes(), x.dtype(), x.device())));

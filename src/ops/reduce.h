@@ -25,6 +25,7 @@ constexpr OpInfo reduce_info(const char* name, DTypeSet dtypes, uint16_t uses, O
 #define DEFT_REDUCE_BODY                             \
   static Meta infer(const Meta& x, const Params& p); \
   static void cpu(KernelCall& c);                    \
+  static void cuda(KernelCall& c);                   \
   static OpSamples samples();
 
 // Integers and bool give i64.
@@ -91,6 +92,7 @@ struct MaxDim {
   static std::array<Meta, 2> infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 struct MinDim {
@@ -100,6 +102,7 @@ struct MinDim {
   static std::array<Meta, 2> infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

@@ -160,7 +160,7 @@ double min_of(const Row& v) { return *std::min_element(v.begin(), v.end()); }
 
 // Row 1 of an input is taken from another one that is all zeros: factors that are zero, with gradients of their own.
 Tensor with_zeros(const Tensor& x, const Tensor& z, std::vector<double> where) {
-  Tensor at = tensor(where, {DType::f64}).to(x.dtype());
+  Tensor at = tensor(where, {DType::f64}).to(x.dtype()).to(x.device());
   return x * (1 - at) + z * at;
 }
 

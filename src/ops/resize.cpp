@@ -15,15 +15,15 @@ namespace deft {
 
 // --- interpolate -----------------------------------------------------------------------------------------------
 
-namespace {
+bool Interpolate::keeps_channels_last(const Meta& x) { return !x.contiguous && x.is_channels_last(); }
 
-bool keeps_channels_last(const Meta& x) { return !x.contiguous && x.is_channels_last(); }
+namespace {
 
 Meta resized(const Meta& x, const std::array<int64_t, 3>& spatial) {
   Shape sizes = x.sizes;
   for (int i = 2; i < x.rank(); ++i) sizes[i] = spatial[static_cast<size_t>(i - 2)];
   Meta m = Meta::dense(sizes, x.dtype, x.device);
-  if (keeps_channels_last(x)) m.set_strides(channels_last_strides(sizes));
+  if (Interpolate::keeps_channels_last(x)) m.set_strides(channels_last_strides(sizes));
   return m;
 }
 
@@ -75,7 +75,7 @@ void Interpolate::vjp(VjpContext& c) {
 
 Meta InterpolateBackward::infer(const Meta& g, const Params& p) { return resized(g, p.in); }
 void InterpolateBackward::cpu(KernelCall& c) {
-  bool last = keeps_channels_last(c.in().meta());
+  bool last = Interpolate::keeps_channels_last(c.in().meta());
   Tensor g = as_dense(c.in(), last);
   if (g.numel() == 0) return;
   cpu::interpolate_backward(interpolate_call(c.params<InterpolateBackward>(), g.meta(), last), g.data_ptr(),
@@ -170,10 +170,9 @@ Meta Pad::infer(const Meta& x, const Params& p) {
   }
   return Meta::dense(sizes, x.dtype, x.device);
 }
-void Pad::cpu(KernelCall& c) {
-  const Params& p = c.params<Pad>();
-  Tensor x = as_dense(c.in());
-  dispatch_all(x.dtype(), [&]<class T>() {
+uint64_t Pad::value_bits(const Params& p, DType dtype) {
+  uint64_t bits = 0;
+  dispatch_all(dtype, [&]<class T>() {
     T value;
     if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
       value = T(static_cast<float>(p.value));
@@ -181,8 +180,15 @@ void Pad::cpu(KernelCall& c) {
       value = static_cast<T>(Scalar(p.value).to_int64());
     else
       value = static_cast<T>(p.value);
-    cpu::pad_forward(pad_call(p, x.sizes(), x.dtype(), &value), x.data_ptr(), c.out().data_ptr());
+    __builtin_memcpy(&bits, &value, sizeof(T));
   });
+  return bits;
+}
+void Pad::cpu(KernelCall& c) {
+  const Params& p = c.params<Pad>();
+  Tensor x = as_dense(c.in());
+  uint64_t value = value_bits(p, x.dtype());
+  cpu::pad_forward(pad_call(p, x.sizes(), x.dtype(), &value), x.data_ptr(), c.out().data_ptr());
 }
 void Pad::vjp(VjpContext& c) {
   const Params& p = c.params<Pad>();

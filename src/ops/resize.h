@@ -24,7 +24,10 @@ struct Interpolate {
   static Meta infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
+  // Whether results for x are channels last, as x is.
+  static bool keeps_channels_last(const Meta& x);
 };
 struct InterpolateBackward {
   using Params = Interpolate::Params;
@@ -32,6 +35,7 @@ struct InterpolateBackward {
   static Meta infer(const Meta& g, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 enum class PadMode : uint8_t { constant, reflect, replicate, circular };
@@ -47,7 +51,10 @@ struct Pad {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
+  // The value as an element of `dtype`, in the first bytes.
+  static uint64_t value_bits(const Params& p, DType dtype);
 };
 // The adjoint of the three modes that repeat values.
 struct PadBackward {
@@ -56,6 +63,7 @@ struct PadBackward {
   static Meta infer(const Meta& g, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // Sliding blocks of N, C, H, W as columns: N, C kh kw, positions.
@@ -68,6 +76,7 @@ struct Unfold {
   static Meta infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // The adjoint: overlapping blocks are summed.
@@ -77,6 +86,7 @@ struct Fold {
   static Meta infer(const Meta& columns, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "core/describe.h"
-#include "kernels/cpu/copy.h"
 #include "ops/dense.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
@@ -19,6 +18,22 @@ namespace {
 // torch.cat skips 1-d tensors of size 0 whatever the other ranks.
 bool is_nothing(const Meta& m) { return m.rank() == 1 && m.numel == 0; }
 }  // namespace
+
+void Cat::for_each_part(KernelCall& c, FunctionRef<void(const Tensor&, const Tensor&)> f) {
+  int d = static_cast<int>(c.params<Cat>().dim);
+  Tensor& out = c.out();
+  int64_t at = 0;
+  for (int i = 0; i < c.input_count; ++i) {
+    const Tensor& x = c.in(i);
+    if (x.numel() == 0) continue;
+    Meta part = out.meta();
+    part.sizes = x.sizes();
+    part.numel = x.numel();
+    part.set_strides(out.strides());
+    f(x, Tensor(make_alias(*out.impl(), part, at * out.strides()[d])));
+    at += x.sizes()[d];
+  }
+}
 
 Meta Cat::infer(std::span<const Meta* const> inputs, Params& p) {
   DEFT_CHECK(!inputs.empty(), ValueError, "cat: needs at least one tensor");
@@ -52,19 +67,7 @@ Meta Cat::infer(std::span<const Meta* const> inputs, Params& p) {
 }
 
 void Cat::cpu(KernelCall& c) {
-  int d = static_cast<int>(c.params<Cat>().dim);
-  Tensor& out = c.out();
-  int64_t at = 0;
-  for (int i = 0; i < c.input_count; ++i) {
-    const Tensor& x = c.in(i);
-    if (x.numel() == 0) continue;
-    Meta part = out.meta();
-    part.sizes = x.sizes();
-    part.numel = x.numel();
-    part.set_strides(out.strides());
-    copy_values(x, Tensor(make_alias(*out.impl(), part, at * out.strides()[d])));
-    at += x.sizes()[d];
-  }
+  for_each_part(c, [](const Tensor& x, const Tensor& part) { copy_values(x, part); });
 }
 
 void Cat::vjp(VjpContext& c) {
@@ -142,19 +145,20 @@ Tensor repeat_interleave(const Tensor& x, int64_t count, int64_t dim, Site site)
 }
 
 Meta Flip::infer(const Meta& x, const Params&) { return Meta::dense(x.sizes, x.dtype, x.device); }
-void Flip::cpu(KernelCall& c) {
+void Flip::run(KernelCall& c) {
   const Tensor& x = c.in();
   if (x.numel() == 0) return;
   uint32_t dims = c.params<Flip>().dims;
-  cpu::Operand from = operand(x);
-  auto* base = static_cast<char*>(from.data);
+  Meta m = x.meta();
+  Shape strides = x.strides();
+  int64_t last = 0;  // where the first element of the result lies
   for (int i = 0; i < x.dim(); ++i) {
     if (!(dims >> i & 1)) continue;
-    base += (x.sizes()[i] - 1) * from.strides[i] * static_cast<int64_t>(x.element_size());
-    from.strides[i] = -from.strides[i];
+    last += (x.sizes()[i] - 1) * strides[i];
+    strides[i] = -strides[i];
   }
-  from.data = base;
-  cpu::copy_strided(from, operand(c.out()), x.dim(), x.sizes().data());
+  m.set_strides(strides);
+  copy_values(Tensor(make_alias(*x.impl(), m, last)), c.out());
 }
 void Flip::vjp(VjpContext& c) { c.grad_in(0) = call<Flip>(c.node.site, c.params<Flip>(), c.grad()); }
 
@@ -241,8 +245,7 @@ Tensor one_hot(const Tensor& index, int64_t classes, Site site) {
     DEFT_CHECK(index.numel() > 0, ValueError, "one_hot: the number of classes of an empty tensor is unknown; pass it");
     DEFT_CHECK(index.dtype() == DType::i64, DTypeError, "one_hot: class numbers are i64, found {}",
                name_of(index.dtype()));
-    std::vector<int64_t> v = index.to_vector<int64_t>();
-    classes = *std::max_element(v.begin(), v.end()) + 1;
+    classes = max(index, site).item<int64_t>(site) + 1;
     DEFT_CHECK(classes > 0, IndexError, "one_hot: class numbers must not be negative");
   }
   return call<OneHot>(site, {classes}, index);

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "core/op.h"
 
 namespace deft {
@@ -19,6 +20,9 @@ struct Cat {
   static Meta infer(std::span<const Meta* const> inputs, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
+  // f(input, the part of the result it goes to) for the inputs that are not empty.
+  static void for_each_part(KernelCall& c, FunctionRef<void(const Tensor&, const Tensor&)> f);
   static OpSamples samples();
 };
 
@@ -31,7 +35,9 @@ struct Flip {
   static constexpr OpInfo info{.name = "flip", .dtypes = kAllTypes};
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext& c);
-  static void cpu(KernelCall& c);
+  static void run(KernelCall& c);  // a copy, on any device
+  static void cpu(KernelCall& c) { run(c); }
+  static void cuda(KernelCall& c) { run(c); }
   static OpSamples samples();
 };
 
@@ -46,6 +52,7 @@ struct Triangle {
   static Meta infer(const Meta& x, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -58,6 +65,7 @@ struct OneHot {
   static constexpr const char* not_differentiable = "its input holds class numbers";
   static Meta infer(const Meta& index, const Params& p);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

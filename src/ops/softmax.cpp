@@ -2,12 +2,10 @@
 
 #include "base/check.h"
 #include "kernels/cpu/rows.h"
-#include "ops/reduce_common.h"
+#include "ops/softmax_common.h"
 #include "runtime/context.h"
 
 namespace deft {
-
-using reduction::laid_out_as;
 
 namespace {
 
@@ -23,46 +21,24 @@ Meta infer_backward(const Meta& g, const Meta& y, SoftmaxParams& p, const char* 
   return infer_rows(y, p, op);
 }
 
-// In dense memory of any order, a dim of stride s has the s elements of the inner dims within it.
-cpu::RowsView rows_of(const Tensor& out, int64_t dim) {
-  cpu::RowsView v{out.dtype(), out.numel(), 1, 1};
-  if (out.dim() == 0 || out.sizes()[static_cast<int>(dim)] == 1) return v;
-  v.n = out.sizes()[static_cast<int>(dim)];
-  v.inner = out.strides()[static_cast<int>(dim)];
-  v.outer = out.numel() / (v.n * v.inner);
-  return v;
-}
-
-using ForwardFn = void (*)(const cpu::RowsView&, const void*, void*);
-using BackwardFn = void (*)(const cpu::RowsView&, const void*, const void*, void*);
-
-void run(KernelCall& c, ForwardFn kernel, int64_t dim) {
-  if (c.out().numel() == 0) return;
-  Tensor x = laid_out_as(c.in(), c.out().meta());
-  kernel(rows_of(c.out(), dim), x.data_ptr(), c.out().data_ptr());
-}
-void run_backward(KernelCall& c, BackwardFn kernel, int64_t dim) {
-  if (c.out().numel() == 0) return;
-  Tensor g = laid_out_as(c.in(0), c.out().meta()), y = laid_out_as(c.in(1), c.out().meta());
-  kernel(rows_of(c.out(), dim), g.data_ptr(), y.data_ptr(), c.out().data_ptr());
-}
-
 }  // namespace
 
 Meta Softmax::infer(const Meta& x, Params& p) { return infer_rows(x, p, info.name); }
-void Softmax::cpu(KernelCall& c) { run(c, cpu::softmax, c.params<Softmax>().dim); }
+void Softmax::cpu(KernelCall& c) { rows::run<cpu::RowsView>(c, c.params<Softmax>().dim, cpu::softmax); }
 void Softmax::vjp(VjpContext& c) {
   c.grad_in(0) = call<SoftmaxBackward>(c.node.site, c.params<Softmax>(), c.grad(), c.saved_output());
 }
 
 Meta LogSoftmax::infer(const Meta& x, Params& p) { return infer_rows(x, p, info.name); }
-void LogSoftmax::cpu(KernelCall& c) { run(c, cpu::log_softmax, c.params<LogSoftmax>().dim); }
+void LogSoftmax::cpu(KernelCall& c) { rows::run<cpu::RowsView>(c, c.params<LogSoftmax>().dim, cpu::log_softmax); }
 void LogSoftmax::vjp(VjpContext& c) {
   c.grad_in(0) = call<LogSoftmaxBackward>(c.node.site, c.params<LogSoftmax>(), c.grad(), c.saved_output());
 }
 
 Meta SoftmaxBackward::infer(const Meta& g, const Meta& y, Params& p) { return infer_backward(g, y, p, info.name); }
-void SoftmaxBackward::cpu(KernelCall& c) { run_backward(c, cpu::softmax_backward, c.params<SoftmaxBackward>().dim); }
+void SoftmaxBackward::cpu(KernelCall& c) {
+  rows::run_backward<cpu::RowsView>(c, c.params<SoftmaxBackward>().dim, cpu::softmax_backward);
+}
 void SoftmaxBackward::vjp(VjpContext& c) {
   const Params& p = c.params<SoftmaxBackward>();
   Tensor h = c.grad(), y = c.saved_input(1);
@@ -74,7 +50,7 @@ void SoftmaxBackward::vjp(VjpContext& c) {
 
 Meta LogSoftmaxBackward::infer(const Meta& g, const Meta& y, Params& p) { return infer_backward(g, y, p, info.name); }
 void LogSoftmaxBackward::cpu(KernelCall& c) {
-  run_backward(c, cpu::log_softmax_backward, c.params<LogSoftmaxBackward>().dim);
+  rows::run_backward<cpu::RowsView>(c, c.params<LogSoftmaxBackward>().dim, cpu::log_softmax_backward);
 }
 void LogSoftmaxBackward::vjp(VjpContext& c) {
   const Params& p = c.params<LogSoftmaxBackward>();

@@ -22,6 +22,7 @@ struct Softmax {
   static Meta infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 struct LogSoftmax {
@@ -34,6 +35,7 @@ struct LogSoftmax {
   static Meta infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -45,6 +47,7 @@ struct SoftmaxBackward {
   static Meta infer(const Meta& g, const Meta& y, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 struct LogSoftmaxBackward {
   using Params = SoftmaxParams;
@@ -55,6 +58,7 @@ struct LogSoftmaxBackward {
   static Meta infer(const Meta& g, const Meta& y, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 struct Softmin {

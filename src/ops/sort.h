@@ -20,6 +20,7 @@ struct Sort {
   static std::array<Meta, 2> infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -35,6 +36,7 @@ struct TopK {
   static std::array<Meta, 2> infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 
@@ -43,6 +45,7 @@ struct Unique {
   static constexpr OpInfo info{.name = "unique", .outputs = 3, .dtypes = kAllTypes, .onnx = {"Unique", 11}};
   static constexpr const char* not_differentiable = "which values are distinct is not a smooth question";
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 

@@ -13,7 +13,10 @@ void Where::vjp(VjpContext& c) {
 
 void Lerp::vjp(VjpContext& c) {
   const Tensor& g = c.grad();
-  if (c.needs(0)) c.grad_in(0) = g * (1 - c.saved_input(2));
+  if (c.needs(0)) {
+    Tensor w = c.saved_input(2);
+    c.grad_in(0) = w.meta().wrapped_number ? g * (1 - w.item()) : g * (1 - w);  // a number stays one
+  }
   if (c.needs(1)) c.grad_in(1) = g * c.saved_input(2);
   if (c.needs(2)) c.grad_in(2) = g * (c.saved_input(1) - c.saved_input(0));
 }

@@ -92,10 +92,13 @@ enum class TernaryRow : uint16_t {
 #undef DEFT_TERNARY
   count
 };
-#define DEFT_TERNARY(Type, function)                                                                                 \
-  inline constexpr ElementwiseDef elementwise_##function{static_cast<uint16_t>(TernaryRow::Type), Type::result,      \
-                                                         &ternary_table, nullptr, elementwise::has_condition<Type>}; \
-  template <>                                                                                                        \
+#define DEFT_TERNARY(Type, function)                                                                     \
+  inline constexpr ElementwiseDef elementwise_##function{.row = static_cast<uint16_t>(TernaryRow::Type), \
+                                                         .result = Type::result,                         \
+                                                         .table = &ternary_table,                        \
+                                                         .condition = elementwise::has_condition<Type>,  \
+                                                         .cuda_table = if_cuda<&ternary_cuda_table>()};  \
+  template <>                                                                                            \
   inline constexpr OpDef op_def<Type> = elementwise::make_def<Type>(&elementwise_##function);
 #include "ops/ternary.def"
 #undef DEFT_TERNARY

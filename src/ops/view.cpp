@@ -273,7 +273,7 @@ Meta AsStridedScatter::infer(const Meta& base, const Meta& source, const Params&
              to_string(source.sizes), to_string(p.sizes));
   return out;
 }
-void AsStridedScatter::cpu(KernelCall& c) {
+Tensor AsStridedScatter::copy_apart(KernelCall& c) {
   const Params& p = c.params<AsStridedScatter>();
   Tensor& out = c.out();
   copy_values(c.in(0), out);
@@ -282,11 +282,18 @@ void AsStridedScatter::cpu(KernelCall& c) {
   m.numel = c.in(1).numel();
   m.set_strides(p.strides);
   Tensor region(make_alias(*out.impl(), m, p.offset));
-  if (!m.overlaps_itself()) return copy_values(c.in(1), region);
+  if (m.overlaps_itself()) return region;
+  copy_values(c.in(1), region);
+  return {};
+}
+void AsStridedScatter::cpu(KernelCall& c) {
+  Tensor region = copy_apart(c);
+  if (!region.defined()) return;
+  const Meta& m = region.meta();
   // Overlapping regions are rare (gradients of expanded views): one element at a time, in order.
-  Tensor source = Tensor(make_tensor(Meta::dense(p.sizes, out.dtype(), out.device())));
+  Tensor source = Tensor(make_tensor(Meta::dense(m.sizes, m.dtype, m.device)));
   copy_values(c.in(1), source);
-  dispatch_all(out.dtype(), [&]<class T>() {
+  dispatch_all(m.dtype, [&]<class T>() {
     T* to = static_cast<T*>(region.data_ptr());
     const T* from = static_cast<const T*>(source.data_ptr());
     auto walk = [&](auto& self, int d, int64_t at) -> void {

@@ -128,6 +128,7 @@ struct SliceBackward {
   static Meta infer(const Meta& g, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // `base` (as a dense copy) with a strided region replaced. Elements that the region reaches twice get the sum.
@@ -137,7 +138,10 @@ struct AsStridedScatter {
   static Meta infer(const Meta& base, const Meta& source, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
+  // The whole op where no element is reached twice. Otherwise gives the region, which is still to be written.
+  static Tensor copy_apart(KernelCall& c);
 };
 
 // Functions of the same names as Tensor's methods.

@@ -2,10 +2,13 @@
 // submitted and restored in every pool lane, backward pass and worker, so that a mode follows the work.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/site.h"
 #include "runtime/dtype.h"
+#include "runtime/limits.h"
+#include "runtime/sync.h"
 
 namespace deft {
 
@@ -32,6 +35,8 @@ struct ExecContext {
   bool has_outer_site = false;
   Generator* rng = nullptr;  // nullptr: the process-wide generator
   const char* profile_scope = nullptr;
+  SyncPolicy sync = SyncPolicy::allow;
+  std::array<uint8_t, kMaxDevices> streams{};  // the current stream of each CUDA device
 };
 
 namespace detail {

@@ -15,6 +15,7 @@ struct Device {
   friend constexpr bool operator==(Device, Device) = default;
 };
 inline constexpr Device kCPU{};
+inline constexpr Device kCUDA{DeviceType::cuda, 0};
 
 // "cpu", "cuda:0". `parse_device` accepts the same and throws ValueError otherwise.
 std::string to_string(Device device);

@@ -34,6 +34,9 @@ struct MemoryUse {
   int64_t operator[](MemoryCategory c) const { return by_category[static_cast<int>(c)]; }
 };
 MemoryUse memory_live();
+// The part of it on devices other than the CPU. Reported besides memory_acquired() and the others.
+MemoryUse device_memory_live();
+void device_memory_changed(int64_t bytes, MemoryCategory category) noexcept;
 // Storages created since the process started, and calls made to the system allocator by Deft.
 int64_t storage_allocations();
 int64_t system_allocations();

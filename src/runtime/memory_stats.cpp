@@ -93,6 +93,18 @@ void memory_moved(size_t bytes, MemoryCategory from, MemoryCategory to) noexcept
   counter(to).add(static_cast<int64_t>(bytes));
 }
 
+namespace {
+constinit std::atomic<int64_t> device_use[kMemoryCategoryCount];
+}
+void device_memory_changed(int64_t bytes, MemoryCategory category) noexcept {
+  device_use[static_cast<int>(category)].fetch_add(bytes, kRelaxed);
+}
+MemoryUse device_memory_live() {
+  MemoryUse use;
+  for (int i = 0; i < kMemoryCategoryCount; ++i) use.total += use.by_category[i] = device_use[i].load(kRelaxed);
+  return use;
+}
+
 MemoryUse memory_live() {
   MemoryUse use;
   use.total = total_use.live.load(kRelaxed);

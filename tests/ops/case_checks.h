@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <regex>
 #include <string>
 #include <typeinfo>
 
@@ -80,7 +81,7 @@ inline std::string compare(const Tensor& got, const Tensor& want, Bound bound) {
 }
 
 inline std::string bytes_of(const Tensor& t) {
-  Tensor c = t.detach().contiguous();
+  Tensor c = t.detach().to(kCPU).contiguous();
   return {static_cast<const char*>(c.data_ptr()), static_cast<size_t>(c.numel()) * c.element_size()};
 }
 inline bool same_bits(const Tensor& a, const Tensor& b) {
@@ -88,19 +89,33 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.sizes() == b.sizes() && a.dtype() == b.dtype() && bytes_of(a) == bytes_of(b);
 }
 
+// Inputs of a case: as they are given to the op, and the same on the host.
+struct CaseInputs {
+  Tensors host, given;
+  CaseInputs(const std::vector<Arg>& args, DType dtype, uint64_t seed, Layout layout, Device device)
+      : host(make_inputs(args, dtype, seed, layout)), given(device.is_cpu() ? host : on_device(host, device)) {}
+};
+
 // Remembers the bytes of whole storages, so that writes next to an input are found as well.
 class Unchanged {
  public:
-  explicit Unchanged(const Tensors& inputs) : inputs_(inputs) {
-    for (const Tensor& t : inputs_) {
-      entries_.push_back({storage_bytes(t), t.defined() ? t.version() : 0, t.defined() ? t.meta().strides : Shape{}});
+  explicit Unchanged(const CaseInputs& in) : Unchanged(in.given, in.host) {}
+  // `host`: the same storages in host memory.
+  Unchanged(const Tensors& inputs, const Tensors& host) : inputs_(inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor& t = inputs[i];
+      entries_.push_back(
+          {storage_bytes(host[i]), t.defined() ? t.version() : 0, t.defined() ? t.meta().strides : Shape{}});
     }
   }
-  std::string problem() const {
+  // With `written_allowed`, nothing is said about inputs that an op wrote to on purpose.
+  std::string problem(bool written_allowed = false) const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!inputs_[i].defined()) continue;
+      bool written = inputs_[i].version() != entries_[i].version;
+      if (written && written_allowed) continue;
       if (storage_bytes(inputs_[i]) != entries_[i].bytes) return fmt::format("the bytes of input {} changed", i);
-      if (inputs_[i].version() != entries_[i].version) return fmt::format("the version of input {} changed", i);
+      if (written) return fmt::format("the version of input {} changed", i);
       if (!(inputs_[i].strides() == entries_[i].strides)) return fmt::format("the strides of input {} changed", i);
     }
     return "";
@@ -115,7 +130,9 @@ class Unchanged {
   static std::string storage_bytes(const Tensor& t) {
     if (!t.defined()) return {};
     const Storage& s = *t.impl()->storage;
-    return {static_cast<const char*>(s.data), s.nbytes};
+    if (s.device.is_cpu()) return {static_cast<const char*>(s.data), s.nbytes};
+    int64_t count = static_cast<int64_t>(s.nbytes / t.element_size());
+    return bytes_of(Tensor(make_alias(*t.impl(), Meta::dense({count}, t.dtype(), s.device), -t.storage_offset())));
   }
   Tensors inputs_;
   std::vector<Entry> entries_;
@@ -134,11 +151,18 @@ inline std::string class_of(const std::exception& e) {
   DEFT_CLASS(GradError)
   DEFT_CLASS(InplaceError)
   DEFT_CLASS(InferenceError)
+  DEFT_CLASS(SyncError)
   DEFT_CLASS(OutOfMemoryError)
   DEFT_CLASS(InternalError)
   DEFT_CLASS(Error)
 #undef DEFT_CLASS
   return typeid(e).name();
+}
+
+// Which of several bad values a kernel reports first is not said on a device.
+inline std::string without_places(const std::string& text) {
+  static const std::regex place_text(R"((position|element) (\([0-9, ]*\)|[0-9]+))");
+  return std::regex_replace(text, place_text, "$1 #");
 }
 
 // A message is one sentence that begins with who is speaking.

@@ -1,0 +1,248 @@
+#include "kernels/cuda/channel_norm_walk.cuh"
+
+namespace deft::cuda {
+namespace {
+
+// Sums of g, and of g * (x - mean), over a chunk.
+struct GradSums {
+  double g, product;
+};
+
+// Which statistics a plane has: its group's (group norm) or its channel's (batch norm, where planes are channels).
+struct GroupOf {
+  int64_t per_group;  // channels of a group; 1 for batch norm
+  __device__ __forceinline__ int64_t operator()(int64_t plane) const { return plane / per_group; }
+};
+
+// A segment is a plane, or all planes of a channel.
+template <class T, int kVec>
+__global__ void __launch_bounds__(kChannelThreads)
+    segment_grad_sums(const T* g, const T* x, const accumulate_t<T>* means, const GroupOf group_of, const Segments s,
+                      GradSums* out) {
+  using A = accumulate_t<T>;
+  using P = Pack<T, kVec>;
+  constexpr int kItems = kChannelItems<kVec>;
+  __shared__ A shared[32];
+  const int64_t segment = blockIdx.x / s.chunks, part = blockIdx.x - segment * s.chunks;
+  const int64_t end = min((part + 1) * s.chunk, s.packs());
+  const A mean = means[group_of(segment)];
+  A sum = 0, product = 0;
+  for (int64_t first = part * s.chunk + threadIdx.x; first < end; first += kItems * blockDim.x) {
+    P gs[kItems], xs[kItems];
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      gs[k] = xs[k] = zero_pack<T, kVec>();
+      const int64_t i = first + static_cast<int64_t>(k) * blockDim.x;
+      if (i >= end) continue;
+      const int64_t at = segment * s.stride + s.offset(i, kVec);
+      gs[k] = load_once(reinterpret_cast<const P*>(g + at));
+      xs[k] = load_once(reinterpret_cast<const P*>(x + at));
+    }
+    A more = 0, products = 0;
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+#pragma unroll
+      for (int e = 0; e < kVec; ++e) {
+        const A v = convert<A>(gs[k].v[e]);
+        more += v;
+        products += v * (convert<A>(xs[k].v[e]) - mean);
+      }
+    sum += more;
+    product += products;
+  }
+  sum = block_sum(sum, shared);
+  product = block_sum(product, shared);
+  if (threadIdx.x == 0) out[blockIdx.x] = {static_cast<double>(sum), static_cast<double>(product)};
+}
+
+// The same for channels-last data: out[plane * chunks + chunk].
+template <class T, int kVec>
+__global__ void __launch_bounds__(kChannelThreads)
+    last_grad_sums(const T* g, const T* x, const accumulate_t<T>* means, const GroupOf group_of, const LastRows r,
+                   GradSums* out) {
+  using A = accumulate_t<T>;
+  using P = Pack<T, kVec>;
+  constexpr int kItems = 4;
+  __shared__ A sums[kChannelThreads * kVec], products[kChannelThreads * kVec];
+  const LastPlace<kVec> at(r);
+  A sum[kVec], product[kVec], mean[kVec];
+#pragma unroll
+  for (int e = 0; e < kVec; ++e) {
+    sum[e] = product[e] = 0;
+    mean[e] = at.live ? means[group_of(at.image * r.c + at.channel + e)] : A(0);
+  }
+  for (int64_t row = at.begin + at.y; at.live && row < at.end; row += kItems * at.height) {
+    P gs[kItems], xs[kItems];
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      gs[k] = xs[k] = zero_pack<T, kVec>();
+      if (row + k * at.height >= at.end) continue;
+      const int64_t i = at.at(r, row + k * at.height);
+      gs[k] = load_once(reinterpret_cast<const P*>(g + i));
+      xs[k] = load_once(reinterpret_cast<const P*>(x + i));
+    }
+#pragma unroll
+    for (int e = 0; e < kVec; ++e) {
+      A more = 0, with_x = 0;
+#pragma unroll
+      for (int k = 0; k < kItems; ++k) {
+        const A v = convert<A>(gs[k].v[e]);
+        more += v;
+        with_x += v * (convert<A>(xs[k].v[e]) - mean[e]);
+      }
+      sum[e] += more;
+      product[e] += with_x;
+    }
+  }
+  const int t = threadIdx.x, width = 1 << r.log_x;
+  for (int half = at.height; half > 0; half /= 2) {  // the first round only stores
+    if (at.y < half) {
+#pragma unroll
+      for (int e = 0; e < kVec; ++e) {
+        const int other = (t + half * width) * kVec + e;
+        if (half < at.height) {
+          sum[e] += sums[other];
+          product[e] += products[other];
+        }
+        sums[t * kVec + e] = sum[e];
+        products[t * kVec + e] = product[e];
+      }
+    }
+    __syncthreads();
+  }
+  if (at.y > 0 || !at.live) return;
+#pragma unroll
+  for (int e = 0; e < kVec; ++e)
+    out[(at.image * r.c + at.channel + e) * r.chunks + at.part] = {static_cast<double>(sum[e]),
+                                                                   static_cast<double>(product[e])};
+}
+
+template <class A>
+struct Finish {
+  const GradSums* sums;  // [planes][chunks]; null where they are not needed
+  int64_t chunks;
+  int64_t images, channels, groups, per_group;  // images: 1 for batch norm; groups: of all images
+  double count;                                 // elements of a group
+  bool moving;
+  const void* weight;
+  DType dtype;
+  const A *mean, *rstd;
+  void *dweight, *dbias;
+  MapTable<A> map;
+
+  __device__ __forceinline__ double weight_of(int64_t channel) const {
+    return weight ? load_as<double>(weight, dtype, channel) : 1.0;
+  }
+};
+
+// One warp for a channel: sums over its images.
+template <class A>
+__global__ void __launch_bounds__(kChannelThreads) finish_parameters(const Finish<A> f) {
+  const int64_t channel = (static_cast<int64_t>(blockIdx.x) * kChannelThreads + threadIdx.x) / 32;
+  const int lane = threadIdx.x % 32;
+  if (channel >= f.channels) return;
+  double dweight = 0, dbias = 0;
+  for (int64_t i = lane; i < f.images * f.chunks; i += 32) {
+    const int64_t image = i / f.chunks, plane = image * f.channels + channel;
+    const GradSums s = f.sums[plane * f.chunks + (i - image * f.chunks)];
+    dweight += s.product * static_cast<double>(f.rstd[plane / f.per_group]);
+    dbias += s.g;
+  }
+  dweight = lanes_sum(dweight);
+  dbias = lanes_sum(dbias);
+  if (lane > 0) return;
+  if (f.dweight) store_as(f.dweight, f.dtype, channel, dweight);
+  if (f.dbias) store_as(f.dbias, f.dtype, channel, dbias);
+}
+
+// One warp for a group: its sums, then the coefficients of its planes.
+template <class A>
+__global__ void __launch_bounds__(kChannelThreads) finish_map(const Finish<A> f) {
+  const int64_t group = (static_cast<int64_t>(blockIdx.x) * kChannelThreads + threadIdx.x) / 32;
+  const int lane = threadIdx.x % 32;
+  if (group >= f.groups) return;
+  const int64_t first = group * f.per_group;
+  const double mean = static_cast<double>(f.mean[group]), rstd = static_cast<double>(f.rstd[group]);
+  double sum = 0, product = 0;
+  for (int64_t i = lane; f.moving && i < f.per_group * f.chunks; i += 32) {
+    const double weight = f.weight_of((first + i / f.chunks) % f.channels);
+    const GradSums s = f.sums[first * f.chunks + i];
+    sum += weight * s.g;
+    product += weight * s.product;
+  }
+  sum = lanes_sum(sum);
+  product = lanes_sum(product);
+  for (int64_t k = lane; k < f.per_group; k += 32) {
+    const double scale = f.weight_of((first + k) % f.channels) * rstd;
+    if (f.moving) f.map.of_g[first + k] = static_cast<A>(scale);
+    f.map.of_x[first + k] = static_cast<A>(f.moving ? -rstd * rstd * rstd * product / f.count : scale);
+    f.map.center[first + k] = static_cast<A>(f.moving ? mean : 0.0);
+    f.map.offset[first + k] = static_cast<A>(f.moving ? -rstd * sum / f.count : 0.0);
+  }
+}
+
+template <class T>
+void finish(Encoder& e, const ChannelNormBackwardCall& c, const GradSums* sums, int64_t chunks) {
+  using A = accumulate_t<T>;
+  const ChannelsView& v = c.view;
+  const int64_t groups = c.groups ? v.n * c.groups : v.c, per_group = c.groups ? v.c / c.groups : 1;
+  const double count = static_cast<double>(c.groups ? per_group * v.s : v.n * v.s);
+  Finish<A> f{sums,
+              chunks,
+              c.groups ? v.n : 1,
+              v.c,
+              groups,
+              per_group,
+              count,
+              c.moving,
+              c.weight,
+              v.dtype,
+              static_cast<const A*>(c.mean),
+              static_cast<const A*>(c.rstd),
+              c.dweight,
+              c.dbias,
+              {}};
+  if (c.dweight || c.dbias)
+    e.launch(finish_parameters<A>, Encoder::blocks_for(v.c * 32, kChannelThreads), kChannelThreads, 0, f);
+  if (!c.dx) return;
+  const int64_t entries = groups * per_group;
+  Workspace table(e, static_cast<size_t>(4 * entries) * sizeof(A));
+  A* t = table.as<A>();
+  f.map = {t, t + entries, t + 2 * entries, t + 3 * entries};
+  e.launch(finish_map<A>, Encoder::blocks_for(groups * 32, kChannelThreads), kChannelThreads, 0, f);
+  const T* g = static_cast<const T*>(c.g);
+  map_channels<T>(e, v, c.groups != 0, c.moving ? g : nullptr, c.moving ? static_cast<const T*>(c.x) : g, f.map,
+                  static_cast<T*>(c.dx));
+}
+
+template <class T>
+void run(Encoder& e, const ChannelNormBackwardCall& c) {
+  constexpr int kVec = 16 / sizeof(T);
+  const ChannelsView& v = c.view;
+  const T *g = static_cast<const T*>(c.g), *x = static_cast<const T*>(c.x);
+  if (!c.moving && !c.dweight && !c.dbias) return finish<T>(e, c, nullptr, 0);
+  const bool packs = all_aligned16(g, x) && (v.last ? v.c : v.s) % kVec == 0;
+  const int vec = packs ? kVec : 1;
+  const GroupOf group_of{c.groups ? v.c / c.groups : 1};
+  if (v.last) {
+    const LastRows r(e, v, vec, 8);
+    Workspace sums(e, static_cast<size_t>(v.n * v.c * r.chunks) * sizeof(GradSums));
+    e.launch(packs ? last_grad_sums<T, kVec> : last_grad_sums<T, 1>, r.blocks(), kChannelThreads, 0, g, x,
+             static_cast<const accumulate_t<T>*>(c.mean), group_of, r, sums.as<GradSums>());
+    return finish<T>(e, c, sums.as<GradSums>(), r.chunks);
+  }
+  const Segments s =
+      c.groups ? Segments(e, v.n * v.c, v.s, 1, v.s, 0, vec) : Segments(e, v.c, v.s, v.n, v.s, v.c * v.s, vec);
+  Workspace sums(e, static_cast<size_t>(s.count * s.chunks) * sizeof(GradSums));
+  e.launch(packs ? segment_grad_sums<T, kVec> : segment_grad_sums<T, 1>, Encoder::blocks_for(s.count * s.chunks, 1),
+           s.threads, 0, g, x, static_cast<const accumulate_t<T>*>(c.mean), group_of, s, sums.as<GradSums>());
+  finish<T>(e, c, sums.as<GradSums>(), s.chunks);
+}
+
+}  // namespace
+
+void channel_norm_backward(Encoder& e, const ChannelNormBackwardCall& c) {
+  dispatch_floating(c.view.dtype, [&]<class T>() { run<T>(e, c); });
+}
+
+}  // namespace deft::cuda

@@ -1,0 +1,41 @@
+// The GPUs of this machine: their streams, allocators and fault records.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "kernels/cuda/allocator.h"
+#include "kernels/cuda/fault.h"
+
+namespace deft::cuda {
+
+struct Gpu {
+  int index;
+  cudaDeviceProp properties;
+  int max_shared_bytes;  // per block, after opting in
+  Allocator allocator;
+  std::array<std::atomic<cudaStream_t>, kMaxStreams> streams{};
+  std::atomic<uint8_t> next_stream{1};
+  FaultRecord* faults;  // host memory that kernels can write
+  unsigned* fault_taken;
+  std::atomic<const char*> recent_ops[8] = {};  // names of ops launched last, for errors that come out later
+  std::atomic<unsigned> launches{0};
+
+  explicit Gpu(int i);
+  cudaStream_t stream(uint8_t id);
+};
+
+int gpu_count();
+Gpu& gpu(int index);  // made at its first use; never destroyed
+// Throws what a kernel reported; see fault.h.
+void check_faults(Gpu& g);
+// Makes the GPU the calling thread's current one.
+void use_gpu(int index);
+// True with DEFT_CUDA_BLOCKING=1: every launch is waited for, so that errors name the op they belong to.
+bool blocking_launches();
+PinnedAllocator& pinned_allocator();
+
+}  // namespace deft::cuda

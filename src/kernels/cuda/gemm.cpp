@@ -1,0 +1,288 @@
+// Products through cuBLASLt. It thinks in columns, so it is asked for the transpose: c' = b' * a', whose memory is that
+// of c by rows. The bias, one value per column of c, is then one per row of c', which is what its epilogue adds.
+#include "kernels/cuda/gemm.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "kernels/cuda/cublas.h"
+#include "kernels/cuda/device_timer.h"
+#include "kernels/cuda/gemm_tiled.h"
+#include "kernels/cuda/plan_cache.h"
+#include "runtime/context.h"
+#include "runtime/numerics.h"
+#include "runtime/sync.h"
+
+namespace deft::cuda {
+
+namespace {
+
+constexpr size_t kPlanLimit = 1024;
+constexpr size_t kWorkspaceLimit = size_t{32} << 20;
+constexpr int kCandidates = 8;
+constexpr int64_t kMaxExtent = int64_t{1} << 30;  // rows, columns: the library counts in 32 bits
+constexpr int64_t kMaxBatch = 32768;              // below the size of a grid in its third dimension
+
+// How a matrix lies in memory: by rows that are ld apart, or by columns that are.
+struct Operand2d {
+  bool regular;
+  bool by_rows;
+  int64_t ld;
+};
+
+Operand2d describe(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride) {
+  bool column = cols == 1 && row_stride == 1;  // also regular by rows, with rows of one element: slower to read
+  if (!column && (col_stride == 1 || cols == 1) && (rows == 1 || row_stride >= cols))
+    return {true, true, rows == 1 ? cols : row_stride};
+  if ((row_stride == 1 || rows == 1) && (cols == 1 || col_stride >= rows))
+    return {true, false, cols == 1 ? rows : col_stride};
+  return {false, false, 0};
+}
+
+// The result must lie by rows.
+Operand2d describe_result(const GemmCall& g) {
+  bool regular = (g.c_col == 1 || g.n == 1) && (g.m == 1 || g.c_row >= g.n);
+  return {regular, true, g.m == 1 ? g.n : g.c_row};
+}
+
+struct GemmKey {
+  int64_t m, n, k, lda, ldb, ldc, batch, a_batch, b_batch, c_batch;
+  int16_t align_a, align_b, align_c, align_bias;  // align_bias 0: no bias
+  uint8_t dtype, a_by_rows, b_by_rows, tf32, autotune, beta, device, unused;
+};
+
+struct GemmPlan {
+  bool usable = false;  // false: the library has nothing for this problem
+  cublasLtMatmulDescOpaque_t operation;
+  cublasLtMatrixLayoutOpaque_t a, b, c;
+  cublasLtMatmulAlgo_t algorithm;
+  size_t workspace = 0;
+};
+using PlanPtr = std::shared_ptr<const GemmPlan>;
+
+PlanCache<GemmKey, GemmPlan>& plans() {
+  static auto* const cache = new PlanCache<GemmKey, GemmPlan>(kPlanLimit);
+  return *cache;
+}
+
+GemmKey key_of(const Encoder& e, const GemmCall& g, const Operand2d& a, const Operand2d& b, const Operand2d& c) {
+  GemmKey key{};
+  key.m = g.m, key.n = g.n, key.k = g.k;
+  key.lda = a.ld, key.ldb = b.ld, key.ldc = c.ld;
+  key.batch = g.batch;
+  if (g.batch > 1) key.a_batch = g.a_batch, key.b_batch = g.b_batch, key.c_batch = g.c_batch;
+  key.align_a = static_cast<int16_t>(alignment_of(g.a, true));
+  key.align_b = static_cast<int16_t>(alignment_of(g.b, true));
+  key.align_c = static_cast<int16_t>(alignment_of(g.c, true));
+  key.align_bias = static_cast<int16_t>(g.bias ? alignment_of(g.bias, true) : 0);
+  key.dtype = static_cast<uint8_t>(g.dtype);
+  key.a_by_rows = a.by_rows, key.b_by_rows = b.by_rows;
+  key.tf32 = g.dtype == DType::f32 && allow_tf32();
+  key.autotune = gemm_autotune();
+  key.beta = g.beta != 0;
+  key.device = static_cast<uint8_t>(e.device().index);
+  return key;
+}
+
+cudaDataType_t library_type(DType t) {
+  switch (t) {
+    case DType::f64:
+      return CUDA_R_64F;
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+template <class V>
+void set(cublasLtMatmulDescOpaque_t& d, cublasLtMatmulDescAttributes_t name, V value, const char* op) {
+  check(cublasLtMatmulDescSetAttribute(&d, name, &value, sizeof(value)), op, "describe a product");
+}
+
+void set_layout(cublasLtMatrixLayoutOpaque_t& l, const GemmKey& key, int64_t rows, int64_t cols, int64_t ld,
+                int64_t batch_stride, const char* op) {
+  check(cublasLtMatrixLayoutInit(&l, library_type(static_cast<DType>(key.dtype)), static_cast<uint64_t>(rows),
+                                 static_cast<uint64_t>(cols), ld),
+        op, "describe a matrix");
+  if (key.batch == 1) return;
+  auto batch = static_cast<int32_t>(key.batch);
+  check(cublasLtMatrixLayoutSetAttribute(&l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof(batch)), op,
+        "describe a batch");
+  check(cublasLtMatrixLayoutSetAttribute(&l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride,
+                                         sizeof(batch_stride)),
+        op, "describe a batch");
+}
+
+void describe_problem(GemmPlan& plan, const GemmKey& key, const void* bias, const char* op) {
+  bool f64 = static_cast<DType>(key.dtype) == DType::f64;
+  cublasComputeType_t compute = f64 ? CUBLAS_COMPUTE_64F : key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  check(cublasLtMatmulDescInit(&plan.operation, compute, f64 ? CUDA_R_64F : CUDA_R_32F), op, "describe a product");
+  int32_t first = key.b_by_rows ? CUBLAS_OP_N : CUBLAS_OP_T, second = key.a_by_rows ? CUBLAS_OP_N : CUBLAS_OP_T;
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, first, op);
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, second, op);
+  if (bias) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS), op);
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias, op);
+  }
+  set_layout(plan.b, key, key.b_by_rows ? key.n : key.k, key.b_by_rows ? key.k : key.n, key.ldb, key.b_batch, op);
+  set_layout(plan.a, key, key.a_by_rows ? key.k : key.m, key.a_by_rows ? key.m : key.k, key.lda, key.a_batch, op);
+  set_layout(plan.c, key, key.n, key.m, key.ldc, key.c_batch, op);
+}
+
+// The library's choices, best first.
+int candidates(const Encoder& e, GemmPlan& plan, const GemmKey& key, cublasLtMatmulHeuristicResult_t* results) {
+  cublasLtMatmulPreferenceOpaque_t wish;
+  check(cublasLtMatmulPreferenceInit(&wish), e.op(), "describe a choice");
+  auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
+    check(cublasLtMatmulPreferenceSetAttribute(&wish, name, &value, sizeof(value)), e.op(), "describe a choice");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceLimit));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key.align_b));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key.align_a));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key.align_c));
+  int16_t align_d = key.align_bias ? std::min(key.align_c, key.align_bias) : key.align_c;
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(align_d));
+  if (size_of(static_cast<DType>(key.dtype)) == 2)  // partial sums must not be rounded to 16 bits
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  int count = 0;
+  cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(cublas_handle(e.device(), e.op()), &plan.operation, &plan.b, &plan.a, &plan.c,
+                                     &plan.c, &wish, kCandidates, results, &count);
+  if (status != CUBLAS_STATUS_SUCCESS) return 0;
+  auto good = [](const cublasLtMatmulHeuristicResult_t& r) { return r.state == CUBLAS_STATUS_SUCCESS; };
+  return static_cast<int>(std::stable_partition(results, results + count, good) - results);
+}
+
+cublasStatus_t execute(const Encoder& e, const GemmPlan& plan, const GemmCall& g, void* workspace) {
+  // Plans are shared between threads, and the operation holds the address of the bias.
+  cublasLtMatmulDescOpaque_t operation = plan.operation;
+  if (g.bias) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, e.op());
+  float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
+  bool f64 = g.dtype == DType::f64;
+  const void* alpha_at = f64 ? static_cast<const void*>(&g.alpha) : &alpha;
+  const void* beta_at = f64 ? static_cast<const void*>(&g.beta) : &beta;
+  auto layout = [](const cublasLtMatrixLayoutOpaque_t& l) { return const_cast<cublasLtMatrixLayout_t>(&l); };
+  cublasStatus_t status = cublasLtMatmul(cublas_handle(e.device(), e.op()), &operation, alpha_at, g.b, layout(plan.b),
+                                         g.a, layout(plan.a), beta_at, g.c, layout(plan.c), g.c, layout(plan.c),
+                                         &plan.algorithm, workspace, plan.workspace, e.stream());
+  e.note_launch();
+  return status;
+}
+
+// Times the candidates on the operands themselves: c is written, which it will be anyway.
+int fastest(const Encoder& e, GemmPlan plan, const GemmCall& g, const cublasLtMatmulHeuristicResult_t* results,
+            int count) {
+  count_sync("gemm autotune", effective_site({}));
+  Workspace space(e, kWorkspaceLimit);
+  DeviceTimer timer(e);
+  int best = 0;
+  double best_ms = DeviceTimer::kNever;
+  for (int i = 0; i < count; ++i) {
+    plan.algorithm = results[i].algo;
+    plan.workspace = results[i].workspaceSize;
+    double ms = timer.least_ms(best_ms, [&] { return execute(e, plan, g, space.as()) == CUBLAS_STATUS_SUCCESS; });
+    if (ms < best_ms) best = i, best_ms = ms;
+  }
+  return best;
+}
+
+PlanPtr make_plan(const Encoder& e, const GemmKey& key, const GemmCall& g, bool timed) {
+  auto plan = std::make_shared<GemmPlan>();
+  describe_problem(*plan, key, g.bias, e.op());
+  cublasLtMatmulHeuristicResult_t results[kCandidates];
+  int count = candidates(e, *plan, key, results);
+  if (count == 0) return plan;
+  int chosen = timed && count > 1 ? fastest(e, *plan, g, results, count) : 0;
+  plan->usable = true;
+  plan->algorithm = results[chosen].algo;
+  plan->workspace = results[chosen].workspaceSize;
+  return plan;
+}
+
+// False: the library does not take this problem.
+bool run_library(const Encoder& e, const GemmCall& g) {
+  Operand2d a = describe(g.m, g.k, g.a_row, g.a_col), b = describe(g.k, g.n, g.b_row, g.b_col);
+  Operand2d c = describe_result(g);
+  if (!a.regular || !b.regular || !c.regular || g.a_batch < 0 || g.b_batch < 0) return false;
+  GemmKey key = key_of(e, g, a, b, c);
+  PlanPtr plan = plans().find(key);
+  if (!plan) {
+    bool timed = key.autotune && g.beta == 0 && can_wait(e);
+    plan = make_plan(e, key, g, timed);
+    if (timed || !key.autotune || g.beta != 0) plans().add(key, plan);
+  }
+  if (!plan->usable) return false;
+  std::optional<Workspace> space;
+  if (plan->workspace) space.emplace(e, plan->workspace);
+  check(execute(e, *plan, g, space ? space->as() : nullptr), e.op(), "multiply matrices");
+  return true;
+}
+
+GemmCall transposed(const GemmCall& g) {
+  GemmCall t = g;
+  t.m = g.n, t.n = g.m;
+  t.a = g.b, t.a_row = g.b_col, t.a_col = g.b_row, t.a_batch = g.b_batch;
+  t.b = g.a, t.b_row = g.a_col, t.b_col = g.a_row, t.b_batch = g.a_batch;
+  t.c_row = g.c_col, t.c_col = g.c_row;
+  return t;
+}
+
+// Results that lie by columns, and columns alone: the library likes a single column better than a single row.
+bool wants_transposing(const GemmCall& g) {
+  if (g.bias || g.c_row != 1) return false;
+  return g.n == 1 ? g.m > 1 : g.c_col != 1;
+}
+
+// All sizes are within the library's limits.
+void gemm_part(Encoder& e, const GemmCall& g) {
+  if (!is_floating(g.dtype) || g.k == 0) return gemm_tiled(e, g);
+  if (!g.bias) {
+    if (!run_library(e, wants_transposing(g) ? transposed(g) : g)) gemm_tiled(e, g);
+    return;
+  }
+  if (g.dtype != DType::f64 && run_library(e, g)) return;
+  if (g.beta != 0) return gemm_tiled(e, g);
+  GemmCall fill = g;  // no epilogue: start from the bias and add the product
+  fill.k = 0;
+  gemm_tiled(e, fill);
+  GemmCall rest = g;
+  rest.bias = nullptr;
+  rest.beta = 1;
+  if (!run_library(e, rest)) gemm_tiled(e, g);
+}
+
+template <class F>
+void for_each_part(int64_t total, int64_t most, F f) {
+  for (int64_t at = 0; at < total; at += most) f(at, std::min(most, total - at));
+}
+
+}  // namespace
+
+bool is_regular(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride) {
+  return describe(rows, cols, row_stride, col_stride).regular;
+}
+
+void gemm(Encoder& e, const GemmCall& call) {
+  if (call.m <= 0 || call.n <= 0 || call.batch <= 0) return;
+  if (call.m <= kMaxExtent && call.n <= kMaxExtent && call.batch <= kMaxBatch) return gemm_part(e, call);
+  auto bytes = static_cast<int64_t>(size_of(call.dtype));
+  auto at = [&](const void* p, int64_t elements) { return static_cast<const char*>(p) + elements * bytes; };
+  for_each_part(call.batch, kMaxBatch, [&](int64_t batch, int64_t batches) {
+    for_each_part(call.m, kMaxExtent, [&](int64_t row, int64_t rows) {
+      for_each_part(call.n, kMaxExtent, [&](int64_t column, int64_t columns) {
+        GemmCall part = call;
+        part.batch = batches, part.m = rows, part.n = columns;
+        part.a = at(call.a, batch * call.a_batch + row * call.a_row);
+        part.b = at(call.b, batch * call.b_batch + column * call.b_col);
+        part.c = static_cast<char*>(call.c) + (batch * call.c_batch + row * call.c_row + column * call.c_col) * bytes;
+        if (call.bias) part.bias = at(call.bias, column);
+        gemm_part(e, part);
+      });
+    });
+  });
+}
+
+}  // namespace deft::cuda

@@ -1,0 +1,16 @@
+// CUDA kernels of the activations' formulas.
+#include "ops/elementwise_table.cuh"
+#include "ops/unary.h"
+
+namespace deft {
+
+const cuda::ElementwiseKernel* activation_cuda_table() {
+  static const cuda::ElementwiseKernel table[][kDTypeCount] = {
+#define DEFT_UNARY(Type, function) DEFT_CUDA_ROW(Type)
+#include "ops/activation.def"
+#undef DEFT_UNARY
+  };
+  return table[0];
+}
+
+}  // namespace deft

@@ -1,0 +1,42 @@
+#include "runtime/numerics.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+namespace deft {
+
+namespace {
+
+bool set_in_env(const char* name) {
+  const char* text = std::getenv(name);
+  return text && std::string_view(text) == "1";
+}
+
+struct Switches {
+  std::atomic<bool> tf32{set_in_env("DEFT_ALLOW_TF32")};
+  std::atomic<bool> conv_benchmark{set_in_env("DEFT_CONV_BENCHMARK")};
+  std::atomic<bool> gemm_autotune{set_in_env("DEFT_GEMM_AUTOTUNE")};
+  std::atomic<size_t> conv_workspace{size_t{256} << 20};
+};
+
+Switches& switches() {
+  static Switches all;
+  return all;
+}
+
+}  // namespace
+
+void set_allow_tf32(bool allow) { switches().tf32.store(allow, std::memory_order_relaxed); }
+bool allow_tf32() { return switches().tf32.load(std::memory_order_relaxed); }
+
+void set_conv_benchmark(bool on) { switches().conv_benchmark.store(on, std::memory_order_relaxed); }
+bool conv_benchmark() { return switches().conv_benchmark.load(std::memory_order_relaxed); }
+
+void set_conv_workspace_limit(size_t bytes) { switches().conv_workspace.store(bytes, std::memory_order_relaxed); }
+size_t conv_workspace_limit() { return switches().conv_workspace.load(std::memory_order_relaxed); }
+
+void set_gemm_autotune(bool on) { switches().gemm_autotune.store(on, std::memory_order_relaxed); }
+bool gemm_autotune() { return switches().gemm_autotune.load(std::memory_order_relaxed); }
+
+}  // namespace deft
