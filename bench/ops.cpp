@@ -17,7 +17,7 @@ namespace deft::bench {
 
 namespace {
 
-constexpr double kRoundMs = 4;       // work of one timed round
+constexpr double kRoundMs = 4;                 // work of one timed round
 constexpr int64_t kRotateBytes = 200'000'000;  // inputs take turns until this much was read: more than any cache
 
 // A case made ready to run: call(i) runs it once on input set i % sets.
@@ -94,17 +94,13 @@ Work conv_work(const Words& w, Device device) {
   for (size_t i = 0; i < sets; ++i) inputs.push_back(channels_last(x));
   int64_t h = (x[2] + 2 * padding - k[1]) / stride + 1, v = (x[3] + 2 * padding - k[2]) / stride + 1;
   double flops = 2.0 * static_cast<double>(x[0] * k[0] * h * v) * static_cast<double>(x[1] * k[1] * k[2]);
-  return {[=](int64_t i) {
-            Tensor y = conv2d(inputs[static_cast<size_t>(i) % sets], weight, {}, {stride}, {padding});
-          },
+  return {[=](int64_t i) { Tensor y = conv2d(inputs[static_cast<size_t>(i) % sets], weight, {}, {stride}, {padding}); },
           0, flops};
 }
 
 Work make_work(const std::string& name, Device device) {
   Words w = words_of(name);
-  auto unary = [&](auto f) {
-    return unary_work(w, device, 1, [f](const Tensor& x) { Tensor y = f(x); });
-  };
+  auto unary = [&](auto f) { return unary_work(w, device, 1, [f](const Tensor& x) { Tensor y = f(x); }); };
   if (w.op == "copy") return unary([](const Tensor& x) { return x.clone(); });
   if (w.op == "transpose") return unary([](const Tensor& x) { return x.t().contiguous(); });
   if (w.op == "cast") {
@@ -221,11 +217,11 @@ struct ConvShape {
   int64_t channels, size, out, kernel, stride;
 };
 constexpr ConvShape kResNet50[] = {
-    {3, 224, 64, 7, 2},    {64, 56, 64, 1, 1},     {64, 56, 64, 3, 1},     {64, 56, 256, 1, 1},   {256, 56, 64, 1, 1},
-    {256, 56, 128, 1, 1},  {128, 56, 128, 3, 2},   {128, 28, 512, 1, 1},   {256, 56, 512, 1, 2},  {512, 28, 128, 1, 1},
-    {128, 28, 128, 3, 1},  {512, 28, 256, 1, 1},   {256, 28, 256, 3, 2},   {256, 14, 1024, 1, 1}, {512, 28, 1024, 1, 2},
-    {1024, 14, 256, 1, 1}, {256, 14, 256, 3, 1},   {1024, 14, 512, 1, 1},  {512, 14, 512, 3, 2},  {512, 7, 2048, 1, 1},
-    {1024, 14, 2048, 1, 2}, {2048, 7, 512, 1, 1},  {512, 7, 512, 3, 1}};
+    {3, 224, 64, 7, 2},     {64, 56, 64, 1, 1},   {64, 56, 64, 3, 1},    {64, 56, 256, 1, 1},   {256, 56, 64, 1, 1},
+    {256, 56, 128, 1, 1},   {128, 56, 128, 3, 2}, {128, 28, 512, 1, 1},  {256, 56, 512, 1, 2},  {512, 28, 128, 1, 1},
+    {128, 28, 128, 3, 1},   {512, 28, 256, 1, 1}, {256, 28, 256, 3, 2},  {256, 14, 1024, 1, 1}, {512, 28, 1024, 1, 2},
+    {1024, 14, 256, 1, 1},  {256, 14, 256, 3, 1}, {1024, 14, 512, 1, 1}, {512, 14, 512, 3, 2},  {512, 7, 2048, 1, 1},
+    {1024, 14, 2048, 1, 2}, {2048, 7, 512, 1, 1}, {512, 7, 512, 3, 1}};
 
 }  // namespace
 

@@ -109,22 +109,33 @@ std::vector<DeviceCase> device_cases(Device device) {
   auto input_on = [=](IntList sizes, Mode m) { return full(sizes, 0.5, {f32, device, m == Mode::grad}); };
   return {
       {"launch", {Mode::inference}, [=](Mode) { return [=] { backend(device.type)->launch_nothing(device, 0); }; }},
-      {"empty", all, [=](Mode) { return [=] { Tensor y = empty({8}, {f32, device}); }; }},
-      {"view", all, [=](Mode m) { return [x = input_on({8}, m)] { Tensor y = x.view({2, 4}); }; }},
+      {"empty", all, [=](Mode) { return [=] {
+                                   Tensor y = empty({8}, {f32, device});
+                                 }; }},
+      {"view", all, [=](Mode m) { return [x = input_on({8}, m)] {
+                                    Tensor y = x.view({2, 4});
+                                  }; }},
       {"add", all, [=](Mode m) { return [a = input_on({8}, m), b = input_on({8}, m)] { Tensor y = a + b; }; }},
-      {"add_", {Mode::no_grad, Mode::inference},
-       [=](Mode) { return [a = full({8}, 0.5, {f32, device}), b = full({8}, 0.5, {f32, device})]() mutable { a.add_(b); }; }},
+      {"add_",
+       {Mode::no_grad, Mode::inference},
+       [=](Mode) {
+         return [a = full({8}, 0.5, {f32, device}), b = full({8}, 0.5, {f32, device})]() mutable { a.add_(b); };
+       }},
       {"exp", all, [=](Mode m) { return [x = input_on({8}, m)] { Tensor y = x.exp(); }; }},
       {"mul number", all, [=](Mode m) { return [x = input_on({8}, m)] { Tensor y = x * 1.5; }; }},
       {"sum", all, [=](Mode m) { return [x = input_on({8}, m)] { Tensor y = x.sum(); }; }},
-      {"softmax 4x64", all, [=](Mode m) { return [x = input_on({4, 64}, m)] { Tensor y = x.softmax(-1); }; }},
+      {"softmax 4x64", all,
+       [=](Mode m) {
+         return [x = input_on({4, 64}, m)] { Tensor y = x.softmax(-1); };
+       }},
       {"linear 1x64x64", all,
        [=](Mode m) {
          return [x = full({1, 64}, 0.5, {f32, device}), w = input_on({64, 64}, m), b = input_on({64}, m)] {
            Tensor y = linear(x, w, b);
          };
        }},
-      {"mul+sum+backward", {Mode::grad},
+      {"mul+sum+backward",
+       {Mode::grad},
        [=](Mode m) {
          return [a = input_on({8}, m), b = input_on({8}, m)] {
            (a * b).sum().backward();

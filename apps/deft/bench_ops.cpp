@@ -32,8 +32,9 @@ Presentation presentation_of(const bench::Report& report, Device device) {
                {"tflops", "TFLOP/s", 1},
                {"peer_ms", peer + " ms", 4},
                {"peer_ratio", "times faster", 2}};
-  p.notes = {"Medians; random data; inputs take turns so that no cache holds them. Bytes: every input read once, every "
-             "output written once. Copy: the faster of the two copy rows of this run."};
+  p.notes = {
+      "Medians; random data; inputs take turns so that no cache holds them. Bytes: every input read once, every "
+      "output written once. Copy: the faster of the two copy rows of this run."};
   return p;
 }
 

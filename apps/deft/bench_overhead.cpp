@@ -45,8 +45,9 @@ Presentation device_presentation(Device device) {
                {"ns_per_op", "ns", 0},
                {"ns_above_launch", "ns above a bare launch", 0},
                {"heap_allocs_per_op", "heap allocs", 2}};
-  p.notes = {"Per op, 8 floats where no size is named; the device works on its own meanwhile. Time: median of thread CPU "
-             "time. Launch: an empty kernel through the same path."};
+  p.notes = {
+      "Per op, 8 floats where no size is named; the device works on its own meanwhile. Time: median of thread CPU "
+      "time. Launch: an empty kernel given to the driver directly."};
   return p;
 }
 

@@ -76,9 +76,10 @@ void add_gpu_rows(const Json& gpu, const std::function<void(const char*, const s
   if (gpu.contains("reason")) add("GPU", "none: " + gpu["reason"].get<std::string>());
   if (!gpu.contains("devices")) return;
   for (const Json& d : gpu["devices"])
-    add("GPU", fmt::format("{}, compute capability {}, {} multiprocessors, {} memory, {} L2",
-                           d["name"].get<std::string>(), d["compute_capability"].get<std::string>(),
-                           d["multiprocessors"].get<int>(), human_bytes(d["memory_bytes"]), human_bytes(d["l2_bytes"])));
+    add("GPU",
+        fmt::format("{}, compute capability {}, {} multiprocessors, {} memory, {} L2", d["name"].get<std::string>(),
+                    d["compute_capability"].get<std::string>(), d["multiprocessors"].get<int>(),
+                    human_bytes(d["memory_bytes"]), human_bytes(d["l2_bytes"])));
   std::vector<std::string> parts;
   for (const auto& [what, version] : gpu["versions"].items()) parts.push_back(what + " " + version.get<std::string>());
   add("CUDA", fmt::format("{}", fmt::join(parts, ", ")));

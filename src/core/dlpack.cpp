@@ -46,7 +46,11 @@ DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
              "to_dlpack: the tensor {} requires grad, which other libraries cannot see (at {}); detach() it",
              describe(t.meta()), to_string(site));
   // Whoever takes the tensor knows nothing of our streams: its values must be there.
-  if (!t.device().is_cpu()) current_stream(t.device()).synchronize(site);
+  if (!t.device().is_cpu()) {
+    Stream stream = current_stream(t.device());
+    order_read(*t.impl()->storage->memory, stream.id());
+    stream.synchronize(site);
+  }
   auto* e = new Exported;
   e->tensor = t;
   std::copy(t.sizes().begin(), t.sizes().end(), e->shape);

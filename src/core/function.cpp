@@ -199,6 +199,8 @@ Tensors apply_function(const FunctionType& type, Tensors&& inputs, FunctionRef<T
 
   NodePtr node = make_node(&type, static_cast<int>(inputs.size()), static_cast<int>(outputs.size()),
                            static_cast<int>(ctx->to_save_.size()), sizeof(Payload), site);
+  for (const Tensor& t : outputs)
+    if (t.defined()) node->runs_on(t.device());
   new (node->payload()) Payload;
   for (size_t i = 0; i < inputs.size(); ++i) {
     node->edges()[i] = Edge{};

@@ -181,6 +181,7 @@ void refresh_view(TensorImpl& t) {
   if (constant || !recorded_since || !base.has(kRequiresGrad) || !base.grad_fn)
     return publish();  // its own history holds
   NodePtr node = make_node(&kRegionRead, 1, 1, 0, sizeof(Region), effective_site(t.site));
+  node->runs_on(base.meta.device);
   set_edge(node->edges()[0], base);
   new (node->payload()) Region(region_of(t));
   set_history(t, node, 0);
@@ -200,6 +201,7 @@ void rebase_history(TensorImpl& t, const NodePtr& node, uint32_t output_nr) {
   }
   TensorImpl& base = *t.base;
   NodePtr write = make_node(&kRegionWrite, node->inputs, 1, 0, sizeof(RegionWrite), node->site);
+  write->runs_on(base.meta.device);
   set_edge(write->edges()[0], base);
   for (int i = 1; i < node->inputs; ++i) {
     write->edges()[i] = node->edges()[i];

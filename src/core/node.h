@@ -8,6 +8,7 @@
 
 #include "base/site.h"
 #include "core/tensor_impl.h"
+#include "runtime/context.h"
 
 namespace deft {
 
@@ -100,6 +101,13 @@ struct Node {
     return *static_cast<P*>(payload());
   }
   bool has(NodeFlags f) const { return flags & f; }
+  // Its formula will run on the stream that is current now.
+  void runs_on(Device d) {
+    if (d.is_cpu()) [[likely]]
+      return;
+    device = d;
+    stream = context().streams[static_cast<size_t>(d.index)];
+  }
 
   // A leaf's accumulator lives as long as the leaf: references to it are references to the leaf.
   void retain() noexcept {

@@ -22,11 +22,11 @@ void check_defined(const Tensor& x, const char* op) {
 
 }  // namespace detail
 
-void prepare_device_inputs(const Tensor* const* inputs, int count, Device device) {
-  uint8_t stream = context().streams[static_cast<size_t>(device.index)];
+void prepare_device_inputs(const Tensor* const* inputs, int count) {
   for (int i = 0; i < count; ++i) {
     TensorImpl* t = inputs[i]->impl();
-    if (t && !t->meta.device.is_cpu() && t->storage->memory) order_read(*t->storage->memory, stream);
+    if (t && !t->meta.device.is_cpu() && t->storage->memory)
+      order_read(*t->storage->memory, context().streams[static_cast<size_t>(t->meta.device.index)]);
   }
 }
 
@@ -85,9 +85,9 @@ KernelFn find_kernel(const OpDef& def, Device device) {
 }
 
 // What the kernel finds out later, or makes the host wait for, belongs to the user's line.
-void run_on_device(KernelFn kernel, KernelCall& call, Device device, const Site& site) {
+void run_on_device(KernelFn kernel, KernelCall& call, const Site& site) {
   SiteScope scope(site);
-  prepare_device_inputs(call.inputs, call.input_count, device);
+  prepare_device_inputs(call.inputs, call.input_count);
   kernel(call);
 }
 
@@ -123,7 +123,7 @@ void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* 
   if (device.is_cpu()) [[likely]]
     kernel(call);
   else
-    run_on_device(kernel, call, device, site);
+    run_on_device(kernel, call, site);
   const ExecContext& ctx = context();
   if (ctx.bits & kAnomaly) [[unlikely]]
     check_finite_results(def, inputs, count, outputs, site);
@@ -199,7 +199,7 @@ void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, 
     kernel(call);
   } else {
     order_write(*x.impl()->storage->memory, context().streams[static_cast<size_t>(x.device().index)]);
-    run_on_device(kernel, call, x.device(), site);
+    run_on_device(kernel, call, site);
   }
   x.impl()->storage->bump_version(def.info.name, effective_site(site));
   if (will_record) record(def, record_inputs, count, &out, params, site, true);
@@ -271,10 +271,7 @@ void record(const OpDef& def, const Tensor* const* inputs, int count, const Tens
     else
       node->edges()[i] = Edge{};
   }
-  if (!outputs[0].device().is_cpu()) {
-    node->device = outputs[0].device();
-    node->stream = context().streams[static_cast<size_t>(node->device.index)];
-  }
+  node->runs_on(outputs[0].device());
   if (def.params_bytes) __builtin_memcpy(node->payload(), params, def.params_bytes);
   int slot = 0;
   for (unsigned left = uses; left; left &= left - 1) {

@@ -193,7 +193,7 @@ void record(const OpDef& def, const Tensor* const* inputs, int count, const Tens
 
 // Before work is given to a device: inputs written on another stream are waited for there, memory is marked as used,
 // and errors that earlier kernels reported are thrown.
-void prepare_device_inputs(const Tensor* const* inputs, int count, Device device);
+void prepare_device_inputs(const Tensor* const* inputs, int count);
 
 // True if the op has a kernel for this device and element type.
 bool supports(const OpDef& def, Device device, DType dtype);

@@ -34,7 +34,7 @@ struct Storage {
   std::atomic<Site> last_write_site{};
   std::atomic<const char*> last_write_op{nullptr};
   std::function<void()>* on_free = nullptr;  // external only
-  DeviceMemory* memory = nullptr;            // owned by this storage; StoragePlace::device only, external CUDA memory too
+  DeviceMemory* memory = nullptr;  // owned by this storage; StoragePlace::device only, external CUDA memory too
 
   void retain() noexcept { refs.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {

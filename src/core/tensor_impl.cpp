@@ -62,8 +62,7 @@ ImplPtr place_device_header(DeviceMemory* memory, size_t nbytes, const Meta& met
   detail::check_fuse();
   size_t nbytes = static_cast<size_t>(meta.numel) * size_of(meta.dtype);
   auto index = static_cast<size_t>(meta.device.index);
-  DeviceMemory* memory =
-      require_backend(meta.device, "empty").allocate(meta.device, nbytes, context().streams[index]);
+  DeviceMemory* memory = require_backend(meta.device, "empty").allocate(meta.device, nbytes, context().streams[index]);
   return place_device_header(memory, nbytes, meta);
 }
 
@@ -156,7 +155,7 @@ void give_back(void* hook) {
 }
 
 // Memory of somebody else on a device goes back when our streams are done with it.
-void release_external(Storage& s) noexcept {
+void release_external(Storage& s) noexcept try {
   if (s.memory) {
     uint8_t stream = s.memory->owner;
     order_write(*s.memory, stream);
@@ -169,6 +168,7 @@ void release_external(Storage& s) noexcept {
   } else if (s.on_free) {
     give_back(s.on_free);
   }
+} catch (...) {  // the device has failed: its memory is lost with it
 }
 
 }  // namespace

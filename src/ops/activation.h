@@ -119,14 +119,14 @@ struct Gelu {
   };
   DEFT_ACTIVATION_BODY(Gelu, "gelu", domains::kReal, OnnxName("Gelu", 20)) {
     using namespace math;
-    if (p.approximate == GeluApproximation::none) return V(0.5) * x * (V(1) + erf(x * V(kInvSqrt2)));
+    if (p.approximate == GeluApproximation::none) return x * share_below(x);
     return V(0.5) * x * (V(1) + tanh(inner(x)));
   }
   DEFT_ACTIVATION_GRAD {
     using namespace math;
     if (p.approximate == GeluApproximation::none) {
       V density = V(kInvSqrt2Pi) * exp(V(-0.5) * x * x);
-      return g * (V(0.5) * (V(1) + erf(x * V(kInvSqrt2))) + x * density);
+      return g * (share_below(x) + x * density);
     }
     V t = tanh(inner(x));
     V slope = V(kSqrt2OverPi) * (V(1) + V(3 * kCubic) * x * x);
@@ -136,6 +136,30 @@ struct Gelu {
  private:
   static constexpr double kInvSqrt2 = 0.70710678118654752440, kInvSqrt2Pi = 0.39894228040143267794;
   static constexpr double kSqrt2OverPi = 0.79788456080286535588, kCubic = 0.044715;
+  // The share of a normal distribution below x.
+  template <class V>
+  DEFT_HD static V share_below(V x) {
+    using namespace math;
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<V, float>) return x < 0.0f ? share_beyond(x) : 1.0f - share_beyond(x);
+#endif
+    return V(0.5) * (V(1) + erf(x * V(kInvSqrt2)));
+  }
+#ifdef __CUDA_ARCH__
+  // erff costs a GPU more than the memory it works on: bf16 would run at 69 % of copy speed. Here the share beyond |x|
+  // is t 2^(p(t) - x^2 log2(e) / 2) with t = 1 / (1 + |x| / sqrt(8)); p is fitted to 8e-7. Unlike 1 + erf it does not
+  // cancel.
+  __device__ static float share_beyond(float x) {
+    constexpr float p[] = {-2.82569885f, 1.44064200f,  0.568670869f, -0.0589569844f,
+                           0.509088457f, -1.44984031f, 1.08797133f,  -0.271877706f};
+    float t = __fdividef(1.0f, fmaf(fabsf(x), 0.353553391f, 1.0f)), e = p[7];
+#pragma unroll
+    for (int i = 6; i >= 0; --i) e = fmaf(e, t, p[i]);
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(fmaf(x * -0.721347520f, x, e)));
+    return t * power;
+  }
+#endif
   template <class V>
   DEFT_HD static V inner(V x) {
     return V(kSqrt2OverPi) * (x + V(kCubic) * x * x * x);

@@ -83,9 +83,9 @@ struct Transfer {
 
 Tensor clone(const Tensor& x, MemoryFormat format = MemoryFormat::preserve, Site site = Site::current());
 
-// Copies values between host and device without waiting and returns the ticket: query() and synchronize() it, or just go
-// on. Pinned memory is kept alive, and host access to it through a tensor waits, until the copy is done. Pageable memory
-// makes the host wait. Same shape and type on both sides; not recorded for backward.
+// Copies values between host and device without waiting and returns the ticket: query() and synchronize() it, or just
+// go on. Pinned memory is kept alive, and host access to it through a tensor waits, until the copy is done. Pageable
+// memory makes the host wait. Same shape and type on both sides; not recorded for backward.
 Event copy_async(Tensor& to, const Tensor& from, Site site = Site::current());
 
 }  // namespace deft

@@ -327,7 +327,7 @@ void unary_vjp_fused(VjpContext& c, const ElementwiseDef& def, const void* param
   DType compute = compute_type(m.dtype);
   if constexpr (kHasCuda) {
     if (!m.device.is_cpu()) {
-      prepare_device_inputs(inputs, 3, m.device);
+      prepare_device_inputs(inputs, 3);
       cuda_gradient(def, inputs, out, compute, params, c.node.type->name);
       c.grad_in(0) = std::move(out);
       return;

@@ -110,7 +110,7 @@ Tensor cuda_fast(const OpDef& def, const Tensor* const* inputs, int count, const
   if (e.result == ResultType::floating && !is_floating(m->dtype)) return {};
   const cuda::ElementwiseKernel& kernel = e.cuda_table()[e.row * kDTypeCount + static_cast<int>(m->dtype)];
   if (!kernel.linear) return {};
-  prepare_device_inputs(inputs, count, m->device);
+  prepare_device_inputs(inputs, count);
   Tensor out(make_result(*m, e.result));
   if (m->numel == 0) return out;
   cuda::LinearArgs args;

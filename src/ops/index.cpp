@@ -47,12 +47,20 @@ void start_from(const Tensor& x, const Tensor& out) {
   if (x.data_ptr() != out.data_ptr()) copy_values(x, out);
 }
 
+Tensor apart_from(const Tensor& input, const Tensor& out) {
+  if (input.data_ptr() != out.data_ptr() || input.numel() == 0) return input;
+  Tensor copy(make_tensor(Meta::dense(input.sizes(), input.dtype(), input.device())));
+  copy_values(input, copy);
+  return copy;
+}
+
 const char* name_of(ScatterReduce r) {
   return r == ScatterReduce::assign ? "scatter" : r == ScatterReduce::add ? "scatter_add" : "scatter_reduce";
 }
 
 }  // namespace indexing
 
+using indexing::apart_from;
 using indexing::at_least_1d;
 using indexing::name_of;
 using indexing::start_from;
@@ -107,7 +115,8 @@ Meta infer_scatter(const char* op, const Meta& x, const Meta& index, const Meta&
 void run_scatter(KernelCall& c, const Scatter::Params& p) {
   constexpr cpu::Scatter kinds[] = {cpu::Scatter::assign, cpu::Scatter::add, cpu::Scatter::mul, cpu::Scatter::min,
                                     cpu::Scatter::max};
-  Tensor index = at_least_1d(c.in(1)), source = at_least_1d(c.in(2)), out = at_least_1d(c.out());
+  Tensor index = at_least_1d(apart_from(c.in(1), c.out())), source = at_least_1d(apart_from(c.in(2), c.out()));
+  Tensor out = at_least_1d(c.out());
   cpu::check_indices(name_of(p.reduce), index.data<int64_t>(), strided(index), out.sizes()[static_cast<int>(p.dim)],
                      false);
   start_from(c.in(0), c.out());
@@ -223,7 +232,8 @@ Meta IndexAdd::infer(const Meta& x, const Meta& index, const Meta& source, Param
   return Meta::dense(x.sizes, x.dtype, x.device);
 }
 void IndexAdd::cpu(KernelCall& c) {
-  Tensor index = at_least_1d(c.in(1)), source = at_least_1d(c.in(2)), out = at_least_1d(c.out());
+  Tensor index = at_least_1d(apart_from(c.in(1), c.out())), source = at_least_1d(apart_from(c.in(2), c.out()));
+  Tensor out = at_least_1d(c.out());
   int dim = static_cast<int>(c.params<IndexAdd>().dim);
   cpu::check_indices("index_add", index.data<int64_t>(), strided(index), out.sizes()[dim], false);
   start_from(c.in(0), c.out());

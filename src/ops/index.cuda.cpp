@@ -33,19 +33,12 @@ cuda::Operand spread(const Tensor& list, int dim) {
   return o;
 }
 
-// What is read must not be what is written; dispatch leaves only the very same tensor to us.
-Tensor apart_from(const Tensor& source, const Tensor& out) {
-  if (source.data_ptr() != out.data_ptr() || source.numel() == 0) return source;
-  Tensor copy(make_tensor(Meta::dense(source.sizes(), source.dtype(), source.device())));
-  copy_values(source, copy);
-  return copy;
-}
-
 void run_scatter(KernelCall& c, const Scatter::Params& p) {
   constexpr cuda::ScatterOp kinds[] = {cuda::ScatterOp::assign, cuda::ScatterOp::add, cuda::ScatterOp::mul,
                                        cuda::ScatterOp::min, cuda::ScatterOp::max};
   cuda::Encoder e(c.out().device(), name_of(p.reduce));
-  Tensor source = at_least_1d(apart_from(c.in(2), c.out())), index = at_least_1d(c.in(1)), out = at_least_1d(c.out());
+  Tensor index = at_least_1d(apart_from(c.in(1), c.out())), source = at_least_1d(apart_from(c.in(2), c.out()));
+  Tensor out = at_least_1d(c.out());
   start_from(c.in(0), c.out());
   cuda::scatter(e, kinds[static_cast<int>(p.reduce)], index_space(index, p.dim, out), device_operand(out),
                 device_operand(index), device_operand(source), deterministic());
@@ -72,7 +65,8 @@ void IndexSelect::cuda(KernelCall& c) {
 
 void IndexAdd::cuda(KernelCall& c) {
   cuda::Encoder e(c.out().device(), c.def.info.name);
-  Tensor source = at_least_1d(apart_from(c.in(2), c.out())), index = at_least_1d(c.in(1)), out = at_least_1d(c.out());
+  Tensor index = at_least_1d(apart_from(c.in(1), c.out())), source = at_least_1d(apart_from(c.in(2), c.out()));
+  Tensor out = at_least_1d(c.out());
   start_from(c.in(0), c.out());
   cuda::IndexSpace s = index_space(source, c.params<IndexAdd>().dim, out);
   s.list = true;

@@ -10,6 +10,8 @@ namespace deft::indexing {
 Tensor at_least_1d(const Tensor& t);
 // The result starts as a copy of x, unless it is x (in-place).
 void start_from(const Tensor& x, const Tensor& out);
+// `input`, or a copy where it is what is written: dispatch leaves only the very same tensor to us.
+Tensor apart_from(const Tensor& input, const Tensor& out);
 // The name users know a way of scattering by.
 const char* name_of(ScatterReduce r);
 

@@ -1,5 +1,6 @@
 // Copies between host and devices.
 #include "base/check.h"
+#include "core/describe.h"
 #include "core/op.h"
 #include "ops/copy.h"
 #include "ops/dense.h"
@@ -22,8 +23,8 @@ uint8_t stream_of(Device device) { return context().streams[static_cast<size_t>(
 
 bool same_order(const Tensor& a, const Tensor& b) {
   const Meta &x = a.meta(), &y = b.meta();
-  return x.dtype == y.dtype && x.sizes == y.sizes && ((x.contiguous && y.contiguous) ||
-                                                      (x.strides == y.strides && x.is_dense()));
+  return x.dtype == y.dtype && x.sizes == y.sizes &&
+         ((x.contiguous && y.contiguous) || (x.strides == y.strides && x.is_dense()));
 }
 
 // Plain bytes from one place to another, on a stream of the device; no waiting unless pageable memory takes part.
@@ -41,25 +42,31 @@ Event copy_bytes(const Tensor& from, const Tensor& to, const char* what, const S
     if (from.device() == device) {
       order_read(*source, stream);
     } else {  // another GPU: the copy runs on the target's stream, after what the source's stream holds now
+      order_read(*source, stream_of(from.device()));
       Stream::numbered(device, stream).wait(Stream::numbered(from.device(), stream_of(from.device())));
     }
   }
   if (!to.device().is_cpu()) order_write(*target, stream);
+  // Pinned memory has no stream of its own: copies that use it wait for each other.
+  if (from.device().is_cpu() && source) wait_for_copies(*source, device, stream);
+  if (to.device().is_cpu() && target) wait_for_copies(*target, device, stream);
   b.copy(to.impl()->data, from.impl()->data, bytes, device, stream, "to");
   if (pageable) {
-    if (to.device().is_cpu()) {
+    // From pageable memory the driver takes its own copy before it returns; memory of others may be of another kind.
+    bool others = from.impl()->storage->place == StoragePlace::external;
+    if (to.device().is_cpu() || others) {
       b.synchronize_stream(device, stream);
       b.check_faults(device);
     }
-    return {};  // from pageable memory: the driver has taken its own copy
+    return {};
   }
   Event done(device);
   done.record(Stream::numbered(device, stream));
   if (source && source != target && (from.device().is_cpu() || from.device() != device)) {
-    add_copy(*source, done);
+    add_copy(*source, done, false);
     hold_storage(from, done);
   }
-  add_copy(*target, done);
+  add_copy(*target, done, true);
   if (to.device().is_cpu()) hold_storage(to, done);
   return done;
 }
@@ -72,7 +79,7 @@ Event copy_between(const Tensor& from, const Tensor& to, const char* what, const
     if (to.meta().is_dense()) m.set_strides(to.strides());
     Tensor packed(make_tensor(m));
     const Tensor* in[] = {&from};
-    prepare_device_inputs(in, 1, from.device());
+    prepare_device_inputs(in, 1);
     copy_values(from, packed);
     if (same_order(packed, to)) return copy_bytes(packed, to, what, site);
     Meta host = m;
@@ -84,6 +91,8 @@ Event copy_between(const Tensor& from, const Tensor& to, const char* what, const
   }
   Tensor packed = from;
   if (!from.meta().is_dense()) {
+    const Tensor* in[] = {&from};
+    if (!from.device().is_cpu()) prepare_device_inputs(in, 1);
     packed = Tensor(make_tensor(Meta::dense(from.sizes(), from.dtype(), from.device())));
     copy_values(from, packed);
   }
@@ -93,7 +102,9 @@ Event copy_between(const Tensor& from, const Tensor& to, const char* what, const
   copy_bytes(packed, arrived, what, site);
   order_write(*to.impl()->storage->memory, stream_of(to.device()));
   copy_values(arrived, to);
-  return {};
+  Event done(to.device());
+  done.record(Stream::numbered(to.device(), stream_of(to.device())));
+  return done;
 }
 
 const char* name_of_copy(const Tensor& from) {
@@ -139,7 +150,9 @@ Tensor Tensor::pin_memory(Site site) const {
   DEFT_CHECK(device().is_cpu(), DeviceError, "pin_memory: only host memory can be pinned, found a tensor on {}",
              deft::to_string(device()));
   if (is_pinned()) return *this;
-  static_cast<void>(site);
+  DEFT_CHECK(!requires_grad() || (context().bits & (kGradOff | kInference)), GradError,
+             "pin_memory: the copy would lose the history of {} (at {}); detach() it first", describe(meta()),
+             deft::to_string(site));
   Meta m = Meta::dense(sizes(), dtype(), kCPU);
   if (!meta().contiguous && meta().is_dense()) m.set_strides(strides());
   Tensor t(make_pinned(m));
@@ -150,9 +163,10 @@ Tensor Tensor::pin_memory(Site site) const {
 Event copy_async(Tensor& to, const Tensor& from, Site site) {
   detail::check_defined(to, "copy_async");
   detail::check_defined(from, "copy_async");
-  DEFT_CHECK(to.sizes() == from.sizes() && to.dtype() == from.dtype(), ShapeError,
-             "copy_async: source {} and target {} must have the same shape and type; use copy_() to broadcast or convert",
-             to_string(from.sizes()), to_string(to.sizes()));
+  DEFT_CHECK(
+      to.sizes() == from.sizes() && to.dtype() == from.dtype(), ShapeError,
+      "copy_async: source {} and target {} must have the same shape and type; use copy_() to broadcast or convert",
+      to_string(from.sizes()), to_string(to.sizes()));
   DEFT_CHECK(!to.requires_grad() || (context().bits & (kGradOff | kInference)), GradError,
              "copy_async: the target requires grad and the copy is not recorded; use copy_(), or no_grad");
   if (to.device().is_cpu() && from.device().is_cpu()) {

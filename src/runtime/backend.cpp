@@ -54,6 +54,9 @@ int64_t check_guard_words() {
   Backend* b = backend(DeviceType::cuda);
   return b ? b->check_guard_words() : 0;
 }
-size_t trim_device_memory(Device device) { return require_backend(device, "trim_device_memory").trim(device); }
+size_t trim_device_memory(Device device) {
+  if (!device.is_cpu()) return require_backend(device, "trim_device_memory").trim(device);
+  return device_count(DeviceType::cuda) > 0 ? backend(DeviceType::cuda)->trim(device) : 0;
+}
 
 }  // namespace deft

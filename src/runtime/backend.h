@@ -27,17 +27,18 @@ struct DeviceProperties {
 // Bytes on a device, or pinned bytes on the host, and which streams have to do with them. See Note [Stream order].
 struct DeviceMemory {
   void* data = nullptr;
-  size_t bytes = 0;     // as reserved: at least what was asked for
-  Device device;        // kCPU: pinned host memory
-  uint8_t owner = 0;    // the stream it was handed out on
-  std::atomic<uint8_t> writer{0};     // the stream of the last write
-  std::atomic<uint64_t> ordered{0};   // streams that already wait for that write
-  std::atomic<uint64_t> readers{0};   // streams that were given reads since
-  std::atomic<uint64_t> used_on{0};   // streams other than the owner that were given work on it
+  size_t bytes = 0;                  // as reserved: at least what was asked for
+  Device device;                     // kCPU: pinned host memory
+  uint8_t owner = 0;                 // the stream it was handed out on
+  std::atomic<uint8_t> writer{0};    // the stream of the last write
+  std::atomic<uint64_t> ordered{0};  // streams that already wait for that write
+  std::atomic<uint64_t> readers{0};  // streams that were given reads since
+  std::atomic<uint64_t> used_on{0};  // streams other than the owner that were given work on it
   // Copies under way that read or write it. Only copies from and to the host and other devices leave one.
   std::atomic<bool> in_flight{false};
   SpinLock lock;
   std::vector<Event> copies;
+  Event written;  // the copy that was the last write; exact, where waiting for its whole stream would wait for too much
 };
 
 // Counters of one device's memory.

@@ -1,6 +1,8 @@
 #include "runtime/stream.h"
 
+#include <algorithm>
 #include <bit>
+#include <iterator>
 #include <mutex>
 
 #include "base/check.h"
@@ -62,9 +64,11 @@ void synchronize(Device device, Site site) {
 
 struct Event::State {
   Device device;
+  bool timed;
   void* handle;
   std::atomic<bool> recorded{false};
-  State(Device d, bool timed) : device(d), handle(require_backend(d, "Event").create_event(d, timed)) {}
+  State(Device d, bool with_time)
+      : device(d), timed(with_time), handle(require_backend(d, "Event").create_event(d, with_time)) {}
   ~State() { backend(device.type)->destroy_event(device, handle); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -72,7 +76,8 @@ struct Event::State {
 
 Event::Event(Device device, bool timed) : state_(std::make_shared<State>(device, timed)) {}
 void Event::record(const Stream& stream) {
-  if (!state_) state_ = std::make_shared<State>(stream.device(), false);
+  // Who holds a copy of this event, such as memory a copy is using, keeps the point it has.
+  if (!state_ || state_.use_count() > 1) state_ = std::make_shared<State>(stream.device(), state_ && state_->timed);
   DEFT_CHECK(stream.device() == state_->device, DeviceError, "Event: made for {}, but the stream is of {}",
              to_string(state_->device), to_string(stream.device()));
   backend(state_->device.type)->record_event(state_->device, state_->handle, stream.id());
@@ -82,9 +87,15 @@ bool Event::query() const {
   if (!state_ || !state_->recorded.load(std::memory_order_acquire)) return true;
   return backend(state_->device.type)->query_event(state_->device, state_->handle);
 }
-void Event::synchronize() const {
+void Event::synchronize(Site site) const {
+  if (!query()) count_sync("synchronize", site);
+  wait_uncounted();
+}
+void Event::wait_uncounted() const {
   if (!state_ || !state_->recorded.load(std::memory_order_acquire)) return;
-  backend(state_->device.type)->synchronize_event(state_->device, state_->handle);
+  Backend& b = *backend(state_->device.type);
+  b.synchronize_event(state_->device, state_->handle);
+  b.check_faults(state_->device);
 }
 double Event::elapsed_ms(const Event& end) const {
   DEFT_CHECK(state_ && end.state_, ValueError, "Event: elapsed_ms needs two recorded events");
@@ -105,40 +116,55 @@ void Stream::wait(const Stream& other) const {
 
 void make_wait(Device device, uint8_t waiting, uint8_t on) {
   if (waiting == on) return;
-  Backend& b = *backend(device.type);
-  void* event = b.create_event(device, false);
-  b.record_event(device, event, on);
-  b.stream_wait(device, waiting, event);
-  b.destroy_event(device, event);  // goes when it has been reached
+  Event here(device);  // its handle goes when it has been reached
+  here.record(Stream::numbered(device, on));
+  Stream::numbered(device, waiting).wait(here);
 }
 
 namespace {
 
-// True if a copy that wrote `memory` left an event: exact, where waiting for its whole stream would wait for too much.
-bool wait_for_copy_events(DeviceMemory& m, uint8_t stream) {
+std::vector<Event> copies_of(DeviceMemory& m) {
+  if (!m.in_flight.load(std::memory_order_acquire)) return {};
+  std::lock_guard lock(m.lock);
+  return m.copies;
+}
+
+// Waits for the copy that wrote `m`, if that was the last write.
+bool wait_for_written(DeviceMemory& m, uint8_t stream) {
   if (!m.in_flight.load(std::memory_order_acquire)) return false;
-  std::vector<Event> copies;
+  Event written;
   {
     std::lock_guard lock(m.lock);
-    copies = m.copies;
+    written = m.written;
   }
-  Stream current = Stream::numbered(m.device, stream);
-  for (const Event& e : copies) current.wait(e);
-  return !copies.empty();
+  if (!written) return false;
+  Stream::numbered(m.device, stream).wait(written);
+  return true;
 }
 
 }  // namespace
+
+void wait_for_copies(DeviceMemory& m, Device device, uint8_t stream) {
+  for (const Event& e : copies_of(m)) Stream::numbered(device, stream).wait(e);
+}
 
 void order_read(DeviceMemory& m, uint8_t stream) {
   set_bit(m.readers, stream);
   if (stream != m.owner) set_bit(m.used_on, stream);
   uint8_t writer = m.writer.load(std::memory_order_relaxed);
   if (writer == stream || (m.ordered.load(std::memory_order_relaxed) & bit_of(stream))) return;
-  if (!wait_for_copy_events(m, stream)) make_wait(m.device, stream, writer);
+  if (!wait_for_written(m, stream)) make_wait(m.device, stream, writer);
   m.ordered.fetch_or(bit_of(stream), std::memory_order_relaxed);
 }
 
 void order_write(DeviceMemory& m, uint8_t stream) {
+  if (m.in_flight.load(std::memory_order_acquire)) {
+    wait_for_copies(m, m.device, stream);
+    std::lock_guard lock(m.lock);
+    m.copies.clear();
+    m.written = {};
+    m.in_flight.store(false, std::memory_order_release);
+  }
   uint64_t before = m.readers.load(std::memory_order_relaxed);
   if (!(m.ordered.load(std::memory_order_relaxed) & bit_of(stream)))
     before |= bit_of(m.writer.load(std::memory_order_relaxed));
@@ -152,25 +178,22 @@ void order_write(DeviceMemory& m, uint8_t stream) {
 
 // --- Copies under way ------------------------------------------------------------------------------------------
 
-void add_copy(DeviceMemory& m, const Event& done) {
+void add_copy(DeviceMemory& m, const Event& done, bool writes) {
   std::lock_guard lock(m.lock);
+  if (writes) m.written = done;
   std::erase_if(m.copies, [](const Event& e) { return e.query(); });
   m.copies.push_back(done);
   m.in_flight.store(true, std::memory_order_release);
 }
 
 void wait_for_copies(DeviceMemory& m) {
-  std::vector<Event> copies;
-  {
-    std::lock_guard lock(m.lock);
-    copies = m.copies;
-  }
   bool counted = false;
-  for (const Event& e : copies) {
-    if (e.query()) continue;
-    if (!counted) count_sync("copy under way", Site());
-    counted = true;
-    e.synchronize();
+  for (const Event& e : copies_of(m)) {
+    if (!counted && !e.query()) {
+      count_sync("copy under way", Site());
+      counted = true;
+    }
+    e.wait_uncounted();  // also where it is done: what kernels before it reported comes out here
   }
   std::lock_guard lock(m.lock);
   std::erase_if(m.copies, [](const Event& e) { return e.query(); });
@@ -188,6 +211,14 @@ struct HeldList {
   std::mutex mutex;
   std::vector<Held> entries;
 };
+// A device that has failed keeps what it was given.
+bool is_done(const Event& e) noexcept {
+  try {
+    return e.query();
+  } catch (...) {
+    return false;
+  }
+}
 HeldList& held_list() {
   static auto* list = new HeldList;  // never destroyed: threads may outlive static destruction
   return *list;
@@ -200,11 +231,10 @@ void poll_held() {
   {
     HeldList& list = held_list();
     std::lock_guard lock(list.mutex);
-    std::erase_if(list.entries, [&](Held& h) {
-      if (!h.done.query()) return false;
-      ready.push_back(std::move(h));
-      return true;
-    });
+    auto first =
+        std::partition(list.entries.begin(), list.entries.end(), [](const Held& h) { return !is_done(h.done); });
+    ready.assign(std::make_move_iterator(first), std::make_move_iterator(list.entries.end()));
+    list.entries.erase(first, list.entries.end());
   }
   for (Held& h : ready) h.release(h.object);  // outside the lock: it may free memory and come back here
 }

@@ -59,8 +59,9 @@ void order_write(DeviceMemory& memory, uint8_t stream);
 void make_wait(Device device, uint8_t waiting, uint8_t on);
 
 // Copies under way: memory is held, and host access to it waits, until `done` is reached.
-void add_copy(DeviceMemory& memory, const Event& done);
-void wait_for_copies(DeviceMemory& memory);
+void add_copy(DeviceMemory& memory, const Event& done, bool writes);
+void wait_for_copies(DeviceMemory& memory);                                 // on the host
+void wait_for_copies(DeviceMemory& memory, Device device, uint8_t stream);  // on a stream
 // Calls release(object) once `done` is reached.
 void hold_until(const Event& done, void* object, void (*release)(void*));
 void poll_held();

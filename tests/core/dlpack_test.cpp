@@ -75,7 +75,7 @@ TEST(DLPack, Refused) {
     change(m.dl_tensor);
     from_dlpack(&m);
   };
-  EXPECT_THROW(broken([](auto& d) { d.device.device_type = 2; }), DeviceError);
+  EXPECT_THROW(broken([](auto& d) { d.device = {2, 99}; }), DeviceError);
   EXPECT_THROW(broken([](auto& d) { d.dtype.lanes = 4; }), DTypeError);
   EXPECT_THROW(broken([](auto& d) { d.dtype.code = 5; }), DTypeError);
   EXPECT_THROW(broken([](auto& d) { d.ndim = 100; }), ShapeError);

@@ -159,8 +159,14 @@ TEST(ErrorText, WrongType) {
 }
 
 TEST(ErrorText, MissingDevice) {
-  EXPECT_TEXT(DeviceError, zeros({2}, {DType::f32, Device{DeviceType::cuda, 0}}),
-              "empty: this build has no support for cuda:0; devices present: cpu");
+  const Device none{DeviceType::cuda, 99};
+  if constexpr (!kHasCuda) {
+    EXPECT_TEXT(DeviceError, zeros({2}, {DType::f32, none}), "empty: this build has no support for cuda:99; devices present: cpu");
+  } else if (device_count(DeviceType::cuda) == 0) {
+    EXPECT_TEXT(DeviceError, zeros({2}, {DType::f32, none}), "empty: there is no device cuda:99; devices present: cpu");
+  } else {
+    EXPECT_THROW(zeros({2}, {DType::f32, none}), DeviceError);
+  }
 }
 
 TEST(ErrorText, NotAScalar) {

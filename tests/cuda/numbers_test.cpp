@@ -224,5 +224,13 @@ TEST_F(CudaNumbers, LongSumsAreExactEnough) {
   EXPECT_NEAR(half.mean().item(), 2, 1e-3) << "16-bit floats are added up in f32";
 }
 
+TEST_F(CudaNumbers, ProductsOfPartsMayLeaveTheRange) {
+  for (int64_t n : {400, 100000}) {  // one piece, several
+    Tensor x = arange(n).to(f32), wide = repeat(x.unsqueeze(1), {1, 16});
+    EXPECT_TRUE(same_bits(x.to(kCUDA).cumprod(0), x.cumprod(0))) << n;
+    EXPECT_TRUE(same_bits(wide.to(kCUDA).cumprod(0), wide.cumprod(0))) << n << ", side by side";
+  }
+}
+
 }  // namespace
 }  // namespace deft

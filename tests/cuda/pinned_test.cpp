@@ -148,5 +148,71 @@ TEST_F(CudaPinned, Refuses) {
   EXPECT_NO_THROW(copy_async(w, zeros({3})));
 }
 
+TEST_F(CudaPinned, AWriteAfterTheCopyIsSeenByOtherStreams) {
+  Stream a = Stream::create(kCUDA);
+  Tensor x;
+  {
+    StreamGuard guard(a);
+    x = ones({kBusyElements}).pin_memory().to(kCUDA);
+    x.copy_(busy(zeros({kBusyElements}, on_gpu())));
+  }
+  bool running = !a.query();
+  expect_all(x + 0, kBusySteps);
+  EXPECT_TRUE(running) << "the stream was done too early to show anything";
+}
+
+TEST_F(CudaPinned, CopiesThroughOneBufferKeepTheirOrder) {
+  Stream a = Stream::create(kCUDA), b = Stream::create(kCUDA);
+  Tensor p, d;
+  {
+    StreamGuard guard(a);
+    p = busy(zeros({kBusyElements}, on_gpu())).to(kCPU, true);
+  }
+  {
+    StreamGuard guard(b);
+    d = p.to(kCUDA);
+    copy_async(p, zeros({kBusyElements}, on_gpu()));
+  }
+  expect_all(d, kBusySteps);
+  expect_all(p, 0);
+}
+
+TEST_F(CudaPinned, ATicketForAStridedTargetComesLast) {
+  Tensor p = full({1 << 20}, 3).pin_memory(), room = zeros({1 << 20, 2}, on_gpu());
+  Tensor target = room.select(1, 1);
+  Stream a = Stream::create(kCUDA);
+  StreamGuard guard(a);
+  Tensor before = busy(zeros({kBusyElements}, on_gpu()));
+  Event done = copy_async(target, p);
+  EXPECT_FALSE(done.query()) << "the work before it was done too early to show anything";
+  {
+    SyncGuard forbid(SyncPolicy::forbid);
+    if (!done.query()) {
+      EXPECT_THROW(done.synchronize(), SyncError);
+    }
+  }
+  done.synchronize();
+  expect_all(room.select(1, 1), 3);
+  expect_all(room.select(1, 0), 0);
+}
+
+TEST_F(CudaPinned, CachedBlocksCanBeGivenBack) {
+  { Tensor p = zeros({1 << 20}).pin_memory(); }
+  EXPECT_GE(trim_device_memory(kCPU), size_t{4} << 20);
+  EXPECT_EQ(trim_device_memory(kCPU), 0u);
+}
+
+TEST_F(CudaPinned, AFaultComesOutWhenTheHostReads) {
+  Tensor table = sample({5, 4}).to(f32).to(kCUDA), index = tensor<int64_t>({1, 9}).to(kCUDA);
+  auto read = [&] { return table.index_select(0, index).to(kCPU, true).data<float>()[0]; };
+  EXPECT_THROW(read(), IndexError);
+}
+
+TEST_F(CudaPinned, HistoryIsNotLostSilently) {
+  Tensor x = sample({3}).to(f32).requires_grad_();
+  EXPECT_THROW(x.pin_memory(), GradError);
+  EXPECT_TRUE(x.detach().pin_memory().is_pinned());
+}
+
 }  // namespace
 }  // namespace deft

@@ -276,6 +276,21 @@ TEST(Refused, BadValueLeavesEverythingUnchanged) {
   EXPECT_EQ(x.version(), 0u);
 }
 
+TEST(Indexing, InPlaceWritesReadTheIndexAndSourceOfBefore) {
+  Tensor far = list({100, 200, 300, 400});
+  EXPECT_VALUES(list({1, 2, 3, 0}).scatter_(0, list({1, 2, 3, 0}), far), 400, 100, 200, 300);
+  Tensor x = list({1, 2, 3, 0});
+  EXPECT_VALUES(x.scatter_(0, x, far), 400, 100, 200, 300);
+  x = list({1, 2, 3, 0});
+  EXPECT_VALUES(x.scatter_add_(0, x, far), 401, 102, 203, 300);
+  x = list({1, 2, 3, 0});
+  EXPECT_VALUES(x.index_add_(0, x, far), 401, 102, 203, 300);
+  x = list({1, 2, 3, 0});
+  EXPECT_VALUES(x.scatter_(0, list({3, 2, 1, 0}), x), 0, 3, 2, 1);
+  x = list({1, 2, 3, 0});
+  EXPECT_VALUES(x.index_add_(0, x, x), 1, 3, 5, 3);
+}
+
 TEST(Refused, ErrorsNameTheUsersLine) {
   Tensor x = leaf({3});
   int line = __LINE__ + 1;

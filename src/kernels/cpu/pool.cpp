@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kInner = 256;  // channels worked on at a time, on the stack
 constexpr int64_t kGrain = 16 * 1024;
+constexpr int64_t kRun = 128;  // elements added up before their sum goes to one in f64
 
 struct Span {
   int64_t begin, end, step;
@@ -180,12 +181,22 @@ void avg_forward(const Plan& p, const T* x, T* y) {
   using Acc = accumulate_t<T>;
   for_each_position(p, true, window_cost(p), [&](int64_t plane, int64_t o, const int64_t* at, int64_t c, int64_t n) {
     Acc sum[kInner];
+    double total[kInner];  // set by the first run, which most windows do not reach
     std::fill_n(sum, n, Acc(0));
     const Span s[3] = {p.axis[0].window(at[0]), p.axis[1].window(at[1]), p.axis[2].window(at[2])};
+    int64_t added = 0;
     for_each_in(s, p.axis[1].in, p.axis[2].in, [&](int64_t i, int64_t, int64_t, int64_t) {
       const T* from = x + (plane * p.in + i) * p.inner + c;
       for (int64_t k = 0; k < n; ++k) sum[k] += detail::widen(from[k]);
+      if (++added % kRun != 0) return;
+      for (int64_t k = 0; k < n; ++k) {
+        total[k] = added == kRun ? sum[k] : total[k] + sum[k];
+        sum[k] = 0;
+      }
     });
+    if (added >= kRun) {
+      for (int64_t k = 0; k < n; ++k) sum[k] = static_cast<Acc>(total[k] + sum[k]);
+    }
     const Acc divisor = static_cast<Acc>(p.weight(at));
     T* to = y + (plane * p.out + o) * p.inner + c;
     for (int64_t k = 0; k < n; ++k) to[k] = static_cast<T>(divisor == 0 ? Acc(0) : sum[k] / divisor);

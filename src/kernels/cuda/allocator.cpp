@@ -155,10 +155,14 @@ cudaEvent_t Allocator::take_event() {
 }
 
 void Allocator::free_later(Block* block, uint64_t streams) {
-  use_gpu(device_);
+  cudaSetDevice(device_);  // an error here is one that has been reported: freeing must not throw
   Pending p{block, {}};
   for (; streams; streams &= streams - 1) {
     cudaEvent_t e = take_event();
+    if (!e) {
+      cudaDeviceSynchronize();
+      break;
+    }
     cudaEventRecord(e, gpu(device_).stream(static_cast<uint8_t>(std::countr_zero(streams))));
     p.events.push_back(e);
   }
@@ -170,7 +174,10 @@ void Allocator::poll_pending(bool wait) {
     while (!p.events.empty()) {
       cudaEvent_t e = p.events.back();
       if (wait) cudaEventSynchronize(e);
-      if (cudaEventQuery(e) == cudaErrorNotReady) return false;
+      if (cudaEventQuery(e) == cudaErrorNotReady) {
+        cudaGetLastError();  // or the next launch check takes it for its own
+        return false;
+      }
       events_.push_back(e);
       p.events.pop_back();
     }
@@ -233,11 +240,12 @@ void Allocator::fail(size_t bytes) {
     parts += fmt::format("{}{} {}", i ? ", " : "", name_of(static_cast<MemoryCategory>(i)), live.by_category[i]);
   size_t free_bytes = 0, total = 0;
   cudaMemGetInfo(&free_bytes, &total);
-  DEFT_FAIL(OutOfMemoryError,
-            "allocate: cuda:{} has no {} bytes to give: {} of {} bytes are free on the device, {} reserved{} and {} live "
-            "in tensors ({}); use a smaller batch, a narrower dtype or activation checkpointing",
-            device_, bytes, free_bytes, total, use_.reserved_bytes, limit_ ? fmt::format(" of a cap of {}", limit_) : "",
-            live.total, parts);
+  DEFT_FAIL(
+      OutOfMemoryError,
+      "allocate: cuda:{} has no {} bytes to give: {} of {} bytes are free on the device, {} reserved{} and {} live "
+      "in tensors ({}); use a smaller batch, a narrower dtype or activation checkpointing",
+      device_, bytes, free_bytes, total, use_.reserved_bytes, limit_ ? fmt::format(" of a cap of {}", limit_) : "",
+      live.total, parts);
 }
 
 // --- Guard words -----------------------------------------------------------------------------------------------
@@ -276,6 +284,7 @@ int64_t Allocator::check_guard_words() {
 // --- Pinned memory ---------------------------------------------------------------------------------------------
 
 Block* PinnedAllocator::allocate(size_t bytes) {
+  DEFT_CHECK(bytes <= kMaxBlock, OutOfMemoryError, "pin_memory: {} bytes are more than a system holds", bytes);
   SizeClass size = size_class_of(bytes);
   {
     std::lock_guard lock(mutex_);
@@ -309,7 +318,7 @@ void PinnedAllocator::free(Block* block) noexcept {
   block->in_flight.store(false, std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
-    if (cached_ + block->bytes <= cap) {
+    if (cached_ + block->bytes <= cap || !lists_[block->size_class]) {  // at least one: pinning is slow
       block->next = lists_[block->size_class];
       lists_[block->size_class] = block;
       cached_ += block->bytes;

@@ -18,7 +18,7 @@ struct Block : DeviceMemory {
   int size_class = 0;
   size_t requested = 0;
   Segment* segment = nullptr;
-  Block* next = nullptr;        // in a free list
+  Block* next = nullptr;  // in a free list
   bool guarded = false;
 };
 

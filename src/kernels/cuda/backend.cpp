@@ -45,6 +45,7 @@ class CudaBackend final : public Backend {
     return pinned_allocator().allocate(bytes);
   }
   void free(DeviceMemory* memory) noexcept override {
+    if (in_forked_child()) return;
     auto* block = static_cast<Block*>(memory);
     if (block->device.is_cpu())
       pinned_allocator().free(block);
@@ -105,9 +106,7 @@ class CudaBackend final : public Backend {
     check(cudaEventRecord(static_cast<cudaEvent_t>(event), gpu(device.index).stream(stream)), "event",
           "recording an event");
   }
-  bool query_event(Device, void* event) override {
-    return is_ready(cudaEventQuery(static_cast<cudaEvent_t>(event)));
-  }
+  bool query_event(Device, void* event) override { return is_ready(cudaEventQuery(static_cast<cudaEvent_t>(event))); }
   void synchronize_event(Device, void* event) override {
     check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "event", "waiting for an event");
   }
@@ -124,8 +123,8 @@ class CudaBackend final : public Backend {
   }
 
   void launch_nothing(Device device, uint8_t stream) override {
-    Encoder e(device, stream, "nothing");
-    cuda::launch_nothing(e);
+    use_gpu(device.index);
+    check(cuda::launch_nothing(gpu(device.index).stream(stream)), "nothing", "a kernel launch");
   }
   void copy(void* to, const void* from, size_t bytes, Device on, uint8_t stream, const char* op) override {
     Encoder e(on, stream, op);
@@ -136,7 +135,10 @@ class CudaBackend final : public Backend {
 
  private:
   static bool is_ready(cudaError_t status) {
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // or the next launch check takes it for its own
+      return false;
+    }
     check(status, "event", "asking a stream");
     return true;
   }
@@ -152,7 +154,6 @@ class CudaBackend final : public Backend {
 };
 
 }  // namespace
-
 
 }  // namespace cuda
 

@@ -45,56 +45,60 @@ __global__ void __launch_bounds__(kChannelThreads) segment_moments(const T* x, c
   using P = Pack<T, kVec>;
   constexpr int kItems = kChannelItems<kVec>;
   __shared__ A means[32], squares[32], counts[32];
-  const int64_t segment = blockIdx.x / s.chunks, part = blockIdx.x - segment * s.chunks;
-  const int64_t end = min((part + 1) * s.chunk, s.packs());
-  const T* from = x + segment * s.stride;
-  Welford<A> w;
-  A count = 0;
-  for (int64_t first = part * s.chunk + threadIdx.x; first < end; first += kItems * blockDim.x) {
-    P raw[kItems];
-    int packs = 0;
+  for (int64_t block = blockIdx.x; block < s.units(); block += gridDim.x) {
+    const int64_t segment = block / s.chunks, part = block - segment * s.chunks;
+    const int64_t end = min((part + 1) * s.chunk, s.packs());
+    const T* from = x + segment * s.stride;
+    Welford<A> w;
+    A count = 0;
+    for (int64_t first = part * s.chunk + threadIdx.x; first < end; first += kItems * blockDim.x) {
+      P raw[kItems];
+      int packs = 0;
 #pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      raw[k] = zero_pack<T, kVec>();
-      const int64_t i = first + static_cast<int64_t>(k) * blockDim.x;
-      if (i >= end) continue;
-      raw[k] = load_once(reinterpret_cast<const P*>(from + s.offset(i, kVec)));
-      ++packs;
-    }
-    // Relative to one of them: the mean of equal values is that value, whatever 1 / n rounds to.
-    const A base = convert<A>(raw[0].v[0]);
-    A sum = 0, square = 0;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-#pragma unroll
-      for (int e = 0; e < kVec; ++e)
-        if (k < packs) sum += convert<A>(raw[k].v[e]) - base;
-    const A more = static_cast<A>(packs * kVec), mean = base + sum / more;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) {
-        const A d = convert<A>(raw[k].v[e]) - mean;
-        if (k < packs) square += d * d;
+      for (int k = 0; k < kItems; ++k) {
+        raw[k] = zero_pack<T, kVec>();
+        const int64_t i = first + static_cast<int64_t>(k) * blockDim.x;
+        if (i >= end) continue;
+        raw[k] = load_once(reinterpret_cast<const P*>(from + s.offset(i, kVec)));
+        ++packs;
       }
-    w.merge(count, mean, square, share(count, more));
-    count += more;
+      // Relative to one of them: the mean of equal values is that value, whatever 1 / n rounds to.
+      const A base = convert<A>(raw[0].v[0]);
+      A sum = 0, square = 0;
+#pragma unroll
+      for (int k = 0; k < kItems; ++k)
+#pragma unroll
+        for (int e = 0; e < kVec; ++e)
+          if (k < packs) sum += convert<A>(raw[k].v[e]) - base;
+      const A more = static_cast<A>(packs * kVec), mean = base + sum / more;
+#pragma unroll
+      for (int k = 0; k < kItems; ++k)
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
+          const A d = convert<A>(raw[k].v[e]) - mean;
+          if (k < packs) square += d * d;
+        }
+      w.merge(count, mean, square, share(count, more));
+      count += more;
+    }
+    merge_lanes(w, count);
+    const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
+    if (lane == 0) {
+      means[threadIdx.x / 32] = w.mean;
+      squares[threadIdx.x / 32] = w.squares;
+      counts[threadIdx.x / 32] = count;
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      const bool used = lane < warps;
+      w.mean = used ? means[lane] : A(0);
+      w.squares = used ? squares[lane] : A(0);
+      count = used ? counts[lane] : A(0);
+      merge_lanes(w, count);
+      if (lane == 0) out[block] = {static_cast<double>(w.mean), static_cast<double>(w.squares)};
+    }
+    __syncthreads();  // the next round writes what the first warp reads
   }
-  merge_lanes(w, count);
-  const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
-  if (lane == 0) {
-    means[threadIdx.x / 32] = w.mean;
-    squares[threadIdx.x / 32] = w.squares;
-    counts[threadIdx.x / 32] = count;
-  }
-  __syncthreads();
-  if (threadIdx.x >= 32) return;
-  const bool used = lane < warps;
-  w.mean = used ? means[lane] : A(0);
-  w.squares = used ? squares[lane] : A(0);
-  count = used ? counts[lane] : A(0);
-  merge_lanes(w, count);
-  if (lane == 0) out[blockIdx.x] = {static_cast<double>(w.mean), static_cast<double>(w.squares)};
 }
 
 // The same for channels-last data: out[plane * chunks + chunk].
@@ -104,58 +108,60 @@ __global__ void __launch_bounds__(kChannelThreads) last_moments(const T* x, cons
   using P = Pack<T, kVec>;
   constexpr int kItems = 4;
   __shared__ A means[kChannelThreads * kVec], squares[kChannelThreads * kVec], counts[kChannelThreads];
-  const LastPlace<kVec> at(r);
-  Welford<A> w[kVec];
-  A count = 0;
-  for (int64_t row = at.begin + at.y; at.live && row < at.end; row += kItems * at.height) {
-    P raw[kItems];
-    int items = 0;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      raw[k] = zero_pack<T, kVec>();
-      if (row + k * at.height >= at.end) continue;
-      raw[k] = load_once(reinterpret_cast<const P*>(x + at.at(r, row + k * at.height)));
-      ++items;
-    }
-    const A more = static_cast<A>(items), part = share(count, more), one = A(1) / more;
-#pragma unroll
-    for (int e = 0; e < kVec; ++e) {
-      const A base = convert<A>(raw[0].v[e]);
-      A sum = 0, square = 0;
-#pragma unroll
-      for (int k = 0; k < kItems; ++k)
-        if (k < items) sum += convert<A>(raw[k].v[e]) - base;
-      const A mean = base + sum * one;
+  for (int64_t block = blockIdx.x; block < r.units(); block += gridDim.x) {
+    const LastPlace<kVec> at(r, block);
+    Welford<A> w[kVec];
+    A count = 0;
+    for (int64_t row = at.begin + at.y; at.live && row < at.end; row += kItems * at.height) {
+      P raw[kItems];
+      int items = 0;
 #pragma unroll
       for (int k = 0; k < kItems; ++k) {
-        const A d = convert<A>(raw[k].v[e]) - mean;
-        if (k < items) square += d * d;
+        raw[k] = zero_pack<T, kVec>();
+        if (row + k * at.height >= at.end) continue;
+        raw[k] = load_once(reinterpret_cast<const P*>(x + at.at(r, row + k * at.height)));
+        ++items;
       }
-      w[e].merge(count, mean, square, part);
-    }
-    count += more;
-  }
-  const int t = threadIdx.x, width = 1 << r.log_x;
-  for (int half = at.height; half > 0; half /= 2) {  // the first round only stores
-    if (at.y < half) {
-      const int other = t + half * width;
-      const A more = half < at.height ? counts[other] : A(0), part = share(count, more);
+      const A more = static_cast<A>(items), part = share(count, more), one = A(1) / more;
 #pragma unroll
       for (int e = 0; e < kVec; ++e) {
-        if (half < at.height) w[e].merge(count, means[other * kVec + e], squares[other * kVec + e], part);
-        means[t * kVec + e] = w[e].mean;
-        squares[t * kVec + e] = w[e].squares;
+        const A base = convert<A>(raw[0].v[e]);
+        A sum = 0, square = 0;
+#pragma unroll
+        for (int k = 0; k < kItems; ++k)
+          if (k < items) sum += convert<A>(raw[k].v[e]) - base;
+        const A mean = base + sum * one;
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+          const A d = convert<A>(raw[k].v[e]) - mean;
+          if (k < items) square += d * d;
+        }
+        w[e].merge(count, mean, square, part);
       }
       count += more;
-      counts[t] = count;
     }
-    __syncthreads();
-  }
-  if (at.y > 0 || !at.live) return;
+    const int t = threadIdx.x, width = 1 << r.log_x;
+    for (int half = at.height; half > 0; half /= 2) {  // the first round only stores
+      if (at.y < half) {
+        const int other = t + half * width;
+        const A more = half < at.height ? counts[other] : A(0), part = share(count, more);
 #pragma unroll
-  for (int e = 0; e < kVec; ++e)
-    out[(at.image * r.c + at.channel + e) * r.chunks + at.part] = {static_cast<double>(w[e].mean),
-                                                                   static_cast<double>(w[e].squares)};
+        for (int e = 0; e < kVec; ++e) {
+          if (half < at.height) w[e].merge(count, means[other * kVec + e], squares[other * kVec + e], part);
+          means[t * kVec + e] = w[e].mean;
+          squares[t * kVec + e] = w[e].squares;
+        }
+        count += more;
+        counts[t] = count;
+      }
+      __syncthreads();
+    }
+    if (at.y > 0 || !at.live) continue;
+#pragma unroll
+    for (int e = 0; e < kVec; ++e)
+      out[(at.image * r.c + at.channel + e) * r.chunks + at.part] = {static_cast<double>(w[e].mean),
+                                                                     static_cast<double>(w[e].squares)};
+  }
 }
 
 // What is known of a group: the moments of `members` planes (or of the group itself), each in `chunks` chunks.
@@ -199,8 +205,9 @@ __global__ void __launch_bounds__(kChannelThreads) finish_groups(const Finish<A>
     auto count_of = [&](int64_t i) { return static_cast<double>(min(p.chunk, p.total - i % p.chunks * p.chunk)); };
     const double count = static_cast<double>(p.members) * static_cast<double>(p.total);
     double squares = 0;
-    for (int64_t i = lane; i < parts; i += 32) mean += from[i].mean * (count_of(i) / count);
-    mean = lanes_sum(mean);
+    const double base = from[0].mean;
+    for (int64_t i = lane; i < parts; i += 32) mean += (from[i].mean - base) * (count_of(i) / count);
+    mean = base + lanes_sum(mean);
     for (int64_t i = lane; i < parts; i += 32) {
       const double d = from[i].mean - mean;
       squares += from[i].squares + count_of(i) * d * d;
@@ -265,8 +272,8 @@ void run(Encoder& e, const ChannelNormCall& c) {
     const bool packs = aligned16(x) && v.c % kVec == 0;
     const LastRows r(e, v, packs ? kVec : 1, 8);
     Workspace moments(e, static_cast<size_t>(v.n * v.c * r.chunks) * sizeof(Moments));
-    e.launch(packs ? last_moments<T, kVec> : last_moments<T, 1>, r.blocks(), kChannelThreads, 0, x, r,
-             moments.as<Moments>());
+    e.launch(packs ? last_moments<T, kVec> : last_moments<T, 1>, Encoder::blocks_for(r.units(), 1), kChannelThreads, 0,
+             x, r, moments.as<Moments>());
     return finish<T>(e, c, {moments.as<Moments>(), c.groups ? v.c / c.groups : 1, r.chunks, r.chunk, v.s}, false);
   }
   // The channels of a group lie side by side, so that it is one segment; a channel of a batch has a part per image.
@@ -276,8 +283,8 @@ void run(Encoder& e, const ChannelNormCall& c) {
   const Segments s = c.groups ? Segments(e, v.n * c.groups, run_length, 1, run_length, 0, vec)
                               : Segments(e, v.c, v.s, v.n, v.s, v.c * v.s, vec);
   Workspace moments(e, static_cast<size_t>(s.count * s.chunks) * sizeof(Moments));
-  e.launch(packs ? segment_moments<T, kVec> : segment_moments<T, 1>, Encoder::blocks_for(s.count * s.chunks, 1),
-           s.threads, 0, x, s, moments.as<Moments>());
+  e.launch(packs ? segment_moments<T, kVec> : segment_moments<T, 1>, Encoder::blocks_for(s.units(), 1), s.threads, 0, x,
+           s, moments.as<Moments>());
   finish<T>(e, c, {moments.as<Moments>(), 1, s.chunks, s.chunk * vec, s.packs() * vec}, false);
 }
 

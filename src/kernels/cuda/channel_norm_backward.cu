@@ -23,36 +23,39 @@ __global__ void __launch_bounds__(kChannelThreads)
   using P = Pack<T, kVec>;
   constexpr int kItems = kChannelItems<kVec>;
   __shared__ A shared[32];
-  const int64_t segment = blockIdx.x / s.chunks, part = blockIdx.x - segment * s.chunks;
-  const int64_t end = min((part + 1) * s.chunk, s.packs());
-  const A mean = means[group_of(segment)];
-  A sum = 0, product = 0;
-  for (int64_t first = part * s.chunk + threadIdx.x; first < end; first += kItems * blockDim.x) {
-    P gs[kItems], xs[kItems];
+  for (int64_t block = blockIdx.x; block < s.units(); block += gridDim.x) {
+    const int64_t segment = block / s.chunks, part = block - segment * s.chunks;
+    const int64_t end = min((part + 1) * s.chunk, s.packs());
+    const A mean = means[group_of(segment)];
+    A sum = 0, product = 0;
+    for (int64_t first = part * s.chunk + threadIdx.x; first < end; first += kItems * blockDim.x) {
+      P gs[kItems], xs[kItems];
 #pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      gs[k] = xs[k] = zero_pack<T, kVec>();
-      const int64_t i = first + static_cast<int64_t>(k) * blockDim.x;
-      if (i >= end) continue;
-      const int64_t at = segment * s.stride + s.offset(i, kVec);
-      gs[k] = load_once(reinterpret_cast<const P*>(g + at));
-      xs[k] = load_once(reinterpret_cast<const P*>(x + at));
-    }
-    A more = 0, products = 0;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) {
-        const A v = convert<A>(gs[k].v[e]);
-        more += v;
-        products += v * (convert<A>(xs[k].v[e]) - mean);
+      for (int k = 0; k < kItems; ++k) {
+        gs[k] = xs[k] = zero_pack<T, kVec>();
+        const int64_t i = first + static_cast<int64_t>(k) * blockDim.x;
+        if (i >= end) continue;
+        const int64_t at = segment * s.stride + s.offset(i, kVec);
+        gs[k] = load_once(reinterpret_cast<const P*>(g + at));
+        xs[k] = load_once(reinterpret_cast<const P*>(x + at));
       }
-    sum += more;
-    product += products;
+      A more = 0, products = 0;
+#pragma unroll
+      for (int k = 0; k < kItems; ++k)
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
+          const A v = convert<A>(gs[k].v[e]);
+          more += v;
+          products += v * (convert<A>(xs[k].v[e]) - mean);
+        }
+      sum += more;
+      product += products;
+    }
+    sum = block_sum(sum, shared);
+    product = block_sum(product, shared);
+    if (threadIdx.x == 0) out[block] = {static_cast<double>(sum), static_cast<double>(product)};
+    __syncthreads();
   }
-  sum = block_sum(sum, shared);
-  product = block_sum(product, shared);
-  if (threadIdx.x == 0) out[blockIdx.x] = {static_cast<double>(sum), static_cast<double>(product)};
 }
 
 // The same for channels-last data: out[plane * chunks + chunk].
@@ -64,57 +67,59 @@ __global__ void __launch_bounds__(kChannelThreads)
   using P = Pack<T, kVec>;
   constexpr int kItems = 4;
   __shared__ A sums[kChannelThreads * kVec], products[kChannelThreads * kVec];
-  const LastPlace<kVec> at(r);
-  A sum[kVec], product[kVec], mean[kVec];
-#pragma unroll
-  for (int e = 0; e < kVec; ++e) {
-    sum[e] = product[e] = 0;
-    mean[e] = at.live ? means[group_of(at.image * r.c + at.channel + e)] : A(0);
-  }
-  for (int64_t row = at.begin + at.y; at.live && row < at.end; row += kItems * at.height) {
-    P gs[kItems], xs[kItems];
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      gs[k] = xs[k] = zero_pack<T, kVec>();
-      if (row + k * at.height >= at.end) continue;
-      const int64_t i = at.at(r, row + k * at.height);
-      gs[k] = load_once(reinterpret_cast<const P*>(g + i));
-      xs[k] = load_once(reinterpret_cast<const P*>(x + i));
-    }
+  for (int64_t block = blockIdx.x; block < r.units(); block += gridDim.x) {
+    const LastPlace<kVec> at(r, block);
+    A sum[kVec], product[kVec], mean[kVec];
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
-      A more = 0, with_x = 0;
+      sum[e] = product[e] = 0;
+      mean[e] = at.live ? means[group_of(at.image * r.c + at.channel + e)] : A(0);
+    }
+    for (int64_t row = at.begin + at.y; at.live && row < at.end; row += kItems * at.height) {
+      P gs[kItems], xs[kItems];
 #pragma unroll
       for (int k = 0; k < kItems; ++k) {
-        const A v = convert<A>(gs[k].v[e]);
-        more += v;
-        with_x += v * (convert<A>(xs[k].v[e]) - mean[e]);
+        gs[k] = xs[k] = zero_pack<T, kVec>();
+        if (row + k * at.height >= at.end) continue;
+        const int64_t i = at.at(r, row + k * at.height);
+        gs[k] = load_once(reinterpret_cast<const P*>(g + i));
+        xs[k] = load_once(reinterpret_cast<const P*>(x + i));
       }
-      sum[e] += more;
-      product[e] += with_x;
-    }
-  }
-  const int t = threadIdx.x, width = 1 << r.log_x;
-  for (int half = at.height; half > 0; half /= 2) {  // the first round only stores
-    if (at.y < half) {
 #pragma unroll
       for (int e = 0; e < kVec; ++e) {
-        const int other = (t + half * width) * kVec + e;
-        if (half < at.height) {
-          sum[e] += sums[other];
-          product[e] += products[other];
+        A more = 0, with_x = 0;
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+          const A v = convert<A>(gs[k].v[e]);
+          more += v;
+          with_x += v * (convert<A>(xs[k].v[e]) - mean[e]);
         }
-        sums[t * kVec + e] = sum[e];
-        products[t * kVec + e] = product[e];
+        sum[e] += more;
+        product[e] += with_x;
       }
     }
-    __syncthreads();
-  }
-  if (at.y > 0 || !at.live) return;
+    const int t = threadIdx.x, width = 1 << r.log_x;
+    for (int half = at.height; half > 0; half /= 2) {  // the first round only stores
+      if (at.y < half) {
 #pragma unroll
-  for (int e = 0; e < kVec; ++e)
-    out[(at.image * r.c + at.channel + e) * r.chunks + at.part] = {static_cast<double>(sum[e]),
-                                                                   static_cast<double>(product[e])};
+        for (int e = 0; e < kVec; ++e) {
+          const int other = (t + half * width) * kVec + e;
+          if (half < at.height) {
+            sum[e] += sums[other];
+            product[e] += products[other];
+          }
+          sums[t * kVec + e] = sum[e];
+          products[t * kVec + e] = product[e];
+        }
+      }
+      __syncthreads();
+    }
+    if (at.y > 0 || !at.live) continue;
+#pragma unroll
+    for (int e = 0; e < kVec; ++e)
+      out[(at.image * r.c + at.channel + e) * r.chunks + at.part] = {static_cast<double>(sum[e]),
+                                                                     static_cast<double>(product[e])};
+  }
 }
 
 template <class A>
@@ -227,15 +232,15 @@ void run(Encoder& e, const ChannelNormBackwardCall& c) {
   if (v.last) {
     const LastRows r(e, v, vec, 8);
     Workspace sums(e, static_cast<size_t>(v.n * v.c * r.chunks) * sizeof(GradSums));
-    e.launch(packs ? last_grad_sums<T, kVec> : last_grad_sums<T, 1>, r.blocks(), kChannelThreads, 0, g, x,
-             static_cast<const accumulate_t<T>*>(c.mean), group_of, r, sums.as<GradSums>());
+    e.launch(packs ? last_grad_sums<T, kVec> : last_grad_sums<T, 1>, Encoder::blocks_for(r.units(), 1), kChannelThreads,
+             0, g, x, static_cast<const accumulate_t<T>*>(c.mean), group_of, r, sums.as<GradSums>());
     return finish<T>(e, c, sums.as<GradSums>(), r.chunks);
   }
   const Segments s =
       c.groups ? Segments(e, v.n * v.c, v.s, 1, v.s, 0, vec) : Segments(e, v.c, v.s, v.n, v.s, v.c * v.s, vec);
   Workspace sums(e, static_cast<size_t>(s.count * s.chunks) * sizeof(GradSums));
-  e.launch(packs ? segment_grad_sums<T, kVec> : segment_grad_sums<T, 1>, Encoder::blocks_for(s.count * s.chunks, 1),
-           s.threads, 0, g, x, static_cast<const accumulate_t<T>*>(c.mean), group_of, s, sums.as<GradSums>());
+  e.launch(packs ? segment_grad_sums<T, kVec> : segment_grad_sums<T, 1>, Encoder::blocks_for(s.units(), 1), s.threads,
+           0, g, x, static_cast<const accumulate_t<T>*>(c.mean), group_of, s, sums.as<GradSums>());
   finish<T>(e, c, sums.as<GradSums>(), s.chunks);
 }
 

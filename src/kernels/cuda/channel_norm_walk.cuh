@@ -42,6 +42,7 @@ struct Segments {
     chunks = (packs() + chunk - 1) / chunk;
   }
   constexpr int64_t packs() const { return parts * length; }
+  constexpr int64_t units() const { return count * chunks; }  // each is work for a block
 
   __device__ __forceinline__ int64_t offset(int64_t pack, int vec) const {
     if (parts == 1) return pack * vec;
@@ -67,7 +68,9 @@ struct LastRows {
     chunk = (rows + chunks - 1) / chunks;
     chunks = (rows + chunk - 1) / chunk;
   }
-  unsigned blocks() const { return static_cast<unsigned>(images * chunks * strips); }
+  constexpr int64_t units() const { return images * chunks * strips; }  // each is work for a block
+  // One for each unit: too many for a grid fail to launch.
+  unsigned blocks() const { return static_cast<unsigned>(std::min<int64_t>(units(), UINT32_MAX)); }
 };
 
 // The place of a thread in LastRows: strips are next to each other.
@@ -76,11 +79,11 @@ struct LastPlace {
   int x, y, height;
   int64_t image, part, channel, begin, end;
   bool live;
-  __device__ __forceinline__ explicit LastPlace(const LastRows& r) {
+  __device__ __forceinline__ explicit LastPlace(const LastRows& r, int64_t block = blockIdx.x) {
     x = threadIdx.x & ((1 << r.log_x) - 1);
     y = threadIdx.x >> r.log_x;
     height = kChannelThreads >> r.log_x;
-    const int64_t unit = blockIdx.x / r.strips, strip = blockIdx.x - unit * r.strips;
+    const int64_t unit = block / r.strips, strip = block - unit * r.strips;
     image = unit / r.chunks;
     part = unit - image * r.chunks;
     channel = ((strip << r.log_x) + x) * kVec;

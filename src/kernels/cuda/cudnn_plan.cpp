@@ -235,11 +235,18 @@ std::shared_ptr<const ConvPlan> benchmark(Library& lib, Encoder& e, ConvKind kin
 std::shared_ptr<const ConvPlan> run_first(Library& lib, Encoder& e, ConvKind kind, const ConvProblem& p,
                                           const ConvCall& c) {
   Search search(lib.handle, p);
+  std::exception_ptr no_memory;
   while (std::shared_ptr<ConvPlan> plan = search.next()) {
-    PlanSpace space(e, *plan);
-    if (run(lib, e, kind, *plan, c, space.data()) == CUDNN_STATUS_SUCCESS) return plan;
+    try {
+      PlanSpace space(e, *plan);
+      if (run(lib, e, kind, *plan, c, space.data()) == CUDNN_STATUS_SUCCESS) return plan;
+    } catch (const OutOfMemoryError&) {  // others may do with less
+      no_memory = std::current_exception();
+      continue;
+    }
     cudaGetLastError();  // what the refusal left behind
   }
+  if (no_memory) std::rethrow_exception(no_memory);
   return nullptr;
 }
 

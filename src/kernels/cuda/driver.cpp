@@ -1,5 +1,7 @@
 #include "kernels/cuda/driver.h"
 
+#include <pthread.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -13,7 +15,7 @@ namespace {
 
 constinit std::mutex making;
 constinit std::atomic<Gpu*> gpus[kMaxDevices];
-thread_local int current_gpu = -1;
+constinit std::atomic<bool> forked{false};
 
 }  // namespace
 
@@ -24,15 +26,17 @@ int gpu_count() {
       cudaGetLastError();
       return 0;
     }
+    if (n > 0) pthread_atfork(nullptr, nullptr, [] { forked = true; });
     return n < kMaxDevices ? n : kMaxDevices;
   }();
-  return count;
+  return forked.load(std::memory_order_relaxed) ? 0 : count;
 }
 
 void use_gpu(int index) {
-  if (current_gpu == index) return;
+  int now = -1;  // asked every time: other libraries change it too
+  if (cudaGetDevice(&now) == cudaSuccess && now == index) [[likely]]
+    return;
   check(cudaSetDevice(index), "cuda", "choosing the device");
-  current_gpu = index;
 }
 
 bool blocking_launches() {
@@ -84,6 +88,9 @@ Gpu& gpu(int index) {
   gpus[index].store(g, std::memory_order_release);
   return *g;
 }
+
+bool in_forked_child() { return forked.load(std::memory_order_relaxed); }
+Gpu* gpu_if_made(int index) { return gpus[index].load(std::memory_order_acquire); }
 
 PinnedAllocator& pinned_allocator() {
   static auto* allocator = new PinnedAllocator;  // never destroyed: tensors may outlive static destruction

@@ -5,7 +5,7 @@
 
 #include <array>
 #include <atomic>
-#include <memory>
+#include <mutex>
 
 #include "kernels/cuda/allocator.h"
 #include "kernels/cuda/fault.h"
@@ -23,6 +23,7 @@ struct Gpu {
   unsigned* fault_taken;
   std::atomic<const char*> recent_ops[8] = {};  // names of ops launched last, for errors that come out later
   std::atomic<unsigned> launches{0};
+  std::mutex fault_mutex;
 
   explicit Gpu(int i);
   cudaStream_t stream(uint8_t id);
@@ -30,6 +31,9 @@ struct Gpu {
 
 int gpu_count();
 Gpu& gpu(int index);  // made at its first use; never destroyed
+Gpu* gpu_if_made(int index);
+// CUDA cannot be used after fork(): such a process has no GPUs, and what it frees of its parent's is left alone.
+bool in_forked_child();
 // Throws what a kernel reported; see fault.h.
 void check_faults(Gpu& g);
 // Makes the GPU the calling thread's current one.

@@ -30,8 +30,8 @@ bool may_be_older(cudaError_t status) {
 std::string recent_ops() {
   std::string names;
   int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device >= gpu_count()) return names;
-  Gpu& g = gpu(device);
+  if (cudaGetDevice(&device) != cudaSuccess || device >= kMaxDevices || !gpu_if_made(device)) return names;
+  Gpu& g = *gpu_if_made(device);
   unsigned n = g.launches.load(std::memory_order_relaxed);
   for (unsigned i = n > 8 ? n - 8 : 0; i < n; ++i) {
     const char* name = g.recent_ops[i % 8].load(std::memory_order_relaxed);
@@ -42,6 +42,8 @@ std::string recent_ops() {
 
 [[noreturn, gnu::cold]] void fail(cudaError_t status, const char* op, const char* what) {
   cudaGetLastError();
+  DEFT_CHECK(status != cudaErrorMemoryAllocation, OutOfMemoryError,
+             "{}: {} failed for want of device memory; free tensors or call trim_device_memory()", op, what);
   if (may_be_older(status))
     DEFT_FAIL(DeviceError,
               "{}: {} failed: {} ({}), from this op or one launched before (last: {}); run with DEFT_CUDA_BLOCKING=1 "
@@ -51,6 +53,9 @@ std::string recent_ops() {
 }
 
 [[gnu::cold, gnu::noinline]] void throw_fault(Gpu& g) {
+  std::lock_guard lock(g.fault_mutex);
+  if (!g.faults->ready) return;  // another thread was first, and throws it
+  std::atomic_thread_fence(std::memory_order_acquire);
   FaultRecord r;
   __builtin_memcpy(&r, g.faults, sizeof r);
   // Everything that could still report runs before the record is opened again.
@@ -105,7 +110,7 @@ void Encoder::note_launch() const {
   unsigned n = g.launches.fetch_add(1, std::memory_order_relaxed);
   g.recent_ops[n % 8].store(op_, std::memory_order_relaxed);
   if (blocking_launches()) [[unlikely]]
-    check(cudaStreamSynchronize(stream_), op_, "a kernel");
+    wait_for_kernel();
 }
 
 void Encoder::copy(void* to, const void* from, size_t bytes) {
@@ -115,11 +120,21 @@ void Encoder::zero(void* p, size_t bytes) {
   if (bytes) check(cudaMemsetAsync(p, 0, bytes, stream_), op_, "a fill");
 }
 
+void Encoder::wait_for_kernel() const {
+  check(cudaStreamSynchronize(stream_), op_, "a kernel");
+  check_faults(gpu(device_.index));
+}
+
 FaultSite Encoder::fault_site(FaultKind kind, const char* text) const {
   Gpu& g = gpu(device_.index);
   const ExecContext& c = context();
   Site site = c.has_outer_site ? c.outer_site : Site();
-  return {g.faults, g.fault_taken, kind, op_, text, site.line() ? site.file_name() : nullptr,
+  return {g.faults,
+          g.fault_taken,
+          kind,
+          op_,
+          text,
+          site.line() ? site.file_name() : nullptr,
           static_cast<int32_t>(site.line())};
 }
 

@@ -52,6 +52,7 @@ class Encoder {
   FaultSite fault_site(FaultKind kind, const char* text) const;
 
  private:
+  void wait_for_kernel() const;
   Device device_;
   uint8_t id_;
   cudaStream_t stream_;

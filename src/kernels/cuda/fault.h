@@ -31,8 +31,7 @@ struct FaultSite {
 };
 
 #ifdef __CUDACC__
-__device__ inline void raise_fault(const FaultSite& s, long long a, long long b = 0, long long c = 0,
-                                   long long d = 0) {
+__device__ inline void raise_fault(const FaultSite& s, long long a, long long b = 0, long long c = 0, long long d = 0) {
   if (atomicExch(s.taken, 1u) != 0) return;
   FaultRecord& r = *s.record;
   r.kind = s.kind;

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kPlanLimit = 1024;
 constexpr size_t kWorkspaceLimit = size_t{32} << 20;
 constexpr int kCandidates = 8;
-constexpr int64_t kMaxExtent = int64_t{1} << 30;  // rows, columns: the library counts in 32 bits
+constexpr int64_t kMaxExtent = int64_t{1} << 30;  // m, n, k: the library counts in 32 bits
 constexpr int64_t kMaxBatch = 32768;              // below the size of a grid in its third dimension
 
 // How a matrix lies in memory: by rows that are ld apart, or by columns that are.
@@ -254,6 +254,25 @@ void gemm_part(Encoder& e, const GemmCall& g) {
   if (!run_library(e, rest)) gemm_tiled(e, g);
 }
 
+const void* offset(const void* p, int64_t elements, DType dtype) {
+  return static_cast<const char*>(p) + elements * static_cast<int64_t>(size_of(dtype));
+}
+
+// Any k: later parts are added to what the first has written.
+void gemm_parts_of_k(Encoder& e, const GemmCall& call) {
+  GemmCall part = call;
+  int64_t done = 0;
+  do {
+    part.k = std::min(kMaxExtent, call.k - done);
+    part.a = offset(call.a, done * call.a_col, call.dtype);
+    part.b = offset(call.b, done * call.b_row, call.dtype);
+    gemm_part(e, part);
+    part.bias = nullptr;
+    part.beta = 1;
+    done += part.k;
+  } while (done < call.k);
+}
+
 template <class F>
 void for_each_part(int64_t total, int64_t most, F f) {
   for (int64_t at = 0; at < total; at += most) f(at, std::min(most, total - at));
@@ -267,9 +286,8 @@ bool is_regular(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stri
 
 void gemm(Encoder& e, const GemmCall& call) {
   if (call.m <= 0 || call.n <= 0 || call.batch <= 0) return;
-  if (call.m <= kMaxExtent && call.n <= kMaxExtent && call.batch <= kMaxBatch) return gemm_part(e, call);
-  auto bytes = static_cast<int64_t>(size_of(call.dtype));
-  auto at = [&](const void* p, int64_t elements) { return static_cast<const char*>(p) + elements * bytes; };
+  if (call.m <= kMaxExtent && call.n <= kMaxExtent && call.batch <= kMaxBatch) return gemm_parts_of_k(e, call);
+  auto at = [&](const void* p, int64_t elements) { return offset(p, elements, call.dtype); };
   for_each_part(call.batch, kMaxBatch, [&](int64_t batch, int64_t batches) {
     for_each_part(call.m, kMaxExtent, [&](int64_t row, int64_t rows) {
       for_each_part(call.n, kMaxExtent, [&](int64_t column, int64_t columns) {
@@ -277,9 +295,9 @@ void gemm(Encoder& e, const GemmCall& call) {
         part.batch = batches, part.m = rows, part.n = columns;
         part.a = at(call.a, batch * call.a_batch + row * call.a_row);
         part.b = at(call.b, batch * call.b_batch + column * call.b_col);
-        part.c = static_cast<char*>(call.c) + (batch * call.c_batch + row * call.c_row + column * call.c_col) * bytes;
+        part.c = const_cast<void*>(at(call.c, batch * call.c_batch + row * call.c_row + column * call.c_col));
         if (call.bias) part.bias = at(call.bias, column);
-        gemm_part(e, part);
+        gemm_parts_of_k(e, part);
       });
     });
   });

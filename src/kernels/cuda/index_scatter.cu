@@ -130,9 +130,9 @@ __device__ __forceinline__ T combine(ScatterOp op, T a, T b) {
       case ScatterOp::mul:
         return a * b;
       case ScatterOp::min:
-        return a < b || a != a ? a : b;
+        return a < b || a != a || (a == b && signbit(a)) ? a : b;  // of zeros too it is not the order that decides
       default:
-        return a > b || a != a ? a : b;
+        return a > b || a != a || (a == b && !signbit(a)) ? a : b;
     }
   }
 }

@@ -26,9 +26,7 @@ struct FastDivide {
     multiplier = static_cast<uint32_t>((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d) / d + 1);
   }
 #ifdef __CUDACC__
-  __device__ __forceinline__ uint32_t quotient(uint32_t n) const {
-    return (__umulhi(n, multiplier) + n) >> shift;
-  }
+  __device__ __forceinline__ uint32_t quotient(uint32_t n) const { return (__umulhi(n, multiplier) + n) >> shift; }
 #endif
 };
 

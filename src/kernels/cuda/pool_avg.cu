@@ -12,6 +12,9 @@ struct Count {
   }
 };
 
+// Elements added up before their sum goes to one in f64: a long sum in f32 would lose digits.
+constexpr int kRun = 128;
+
 template <class T, int kVec, class Index>
 __global__ void __launch_bounds__(kPoolThreads) avg_forward(const Plan<Index> p, const T* x, T* y) {
   using A = accumulate_t<T>;
@@ -27,23 +30,34 @@ __global__ void __launch_bounds__(kPoolThreads) avg_forward(const Plan<Index> p,
     count = count.with(p.axis[d], o.at[d], s[d]);
   }
   A sum[kVec];
+  double total[kVec];
 #pragma unroll
-  for (int e = 0; e < kVec; ++e) sum[e] = 0;
+  for (int e = 0; e < kVec; ++e) sum[e] = 0, total[e] = 0;
+  Index pending = 0;
   const T* from = x + static_cast<int64_t>(o.plane) * p.in * p.inner + o.pack * kVec;
   for (Index z = s[0].begin; z < s[0].end; ++z) {
     for (Index r = s[1].begin; r < s[1].end; ++r) {
       const Index line = (z * p.axis[1].in + r) * p.axis[2].in;
-      for (Index q = s[2].begin; q < s[2].end; ++q) {
-        const P raw = *reinterpret_cast<const P*>(from + static_cast<int64_t>(line + q) * p.inner);
+      for (Index q = s[2].begin; q < s[2].end;) {
+        const Index stop = min(s[2].end, q + kRun);
+        pending += stop - q;
+        for (; q < stop; ++q) {
+          const P raw = *reinterpret_cast<const P*>(from + static_cast<int64_t>(line + q) * p.inner);
 #pragma unroll
-        for (int e = 0; e < kVec; ++e) sum[e] += convert<A>(raw.v[e]);
+          for (int e = 0; e < kVec; ++e) sum[e] += convert<A>(raw.v[e]);
+        }
+        if (pending < kRun) continue;
+        pending = 0;
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) total[e] += sum[e], sum[e] = 0;
       }
     }
   }
   const A divisor = p.template weight<A>(count.live, count.length);
   P out;
 #pragma unroll
-  for (int e = 0; e < kVec; ++e) out.v[e] = convert<T>(divisor == A(0) ? A(0) : sum[e] / divisor);
+  for (int e = 0; e < kVec; ++e)
+    out.v[e] = convert<T>(divisor == A(0) ? A(0) : static_cast<A>(total[e] + sum[e]) / divisor);
   reinterpret_cast<P*>(y)[n] = out;
 }
 
@@ -64,16 +78,16 @@ __global__ void __launch_bounds__(kPoolThreads) avg_forward_large(const Plan<int
   }
   const int32_t height = s[1].end - s[1].begin, width = s[2].end - s[2].begin;
   const T* from = x + static_cast<int64_t>(o.plane) * p.in;
-  A sum = 0;
+  double sum = 0;
 #pragma unroll 4
   for (int32_t i = lane; i < static_cast<int32_t>(count.live); i += 32) {
     const int32_t line = i / width, z = line / height;
-    sum += convert<A>(from[((s[0].begin + z) * p.axis[1].in + s[1].begin + (line - z * height)) * p.axis[2].in +
-                           s[2].begin + (i - line * width)]);
+    sum += convert<double>(from[((s[0].begin + z) * p.axis[1].in + s[1].begin + (line - z * height)) * p.axis[2].in +
+                                s[2].begin + (i - line * width)]);
   }
   sum = lanes_sum(sum);
   const A divisor = p.template weight<A>(count.live, count.length);
-  if (lane == 0) y[n] = convert<T>(divisor == A(0) ? A(0) : sum / divisor);
+  if (lane == 0) y[n] = convert<T>(divisor == A(0) ? A(0) : static_cast<A>(sum) / divisor);
 }
 
 template <class T, int kVec, class Index>

@@ -1,5 +1,7 @@
 #include "kernels/cuda/read_back.h"
 
+#include "kernels/cuda/driver.h"
+
 namespace deft::cuda {
 
 int64_t read_back(const Encoder& e, const int64_t* device_value) {
@@ -7,6 +9,7 @@ int64_t read_back(const Encoder& e, const int64_t* device_value) {
   check(cudaMemcpyAsync(&value, device_value, sizeof(value), cudaMemcpyDeviceToHost, e.stream()), e.op(),
         "read a count back");
   check(cudaStreamSynchronize(e.stream()), e.op(), "wait for a count");
+  check_faults(gpu(e.device().index));
   return value;
 }
 

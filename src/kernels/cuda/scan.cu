@@ -23,6 +23,20 @@ struct ScanArgs {
 };
 
 struct AnyInteger {};
+template <class T>
+struct ProductOf {};
+
+// m * 2^e: the product of a part may be beyond a double where that of the whole is not, or is 0.
+struct Scaled {
+  double m;
+  int64_t e;
+};
+__device__ __forceinline__ Scaled normalized(double m, int64_t e) {
+  if (m == 0 || !isfinite(m)) return {m, 0};
+  int by;
+  m = frexp(m, &by);
+  return {m, e + by};
+}
 
 // How elements of T are read and written; A is what they are accumulated in.
 template <class T>
@@ -30,6 +44,16 @@ struct Access {
   using A = double;
   __device__ static A load(const ScanArgs& a, int64_t at) { return convert<A>(static_cast<const T*>(a.in)[at]); }
   __device__ static void store(const ScanArgs& a, int64_t at, A v) { static_cast<T*>(a.out)[at] = convert<T>(v); }
+};
+template <class T>
+struct Access<ProductOf<T>> {
+  using A = Scaled;
+  __device__ static A load(const ScanArgs& a, int64_t at) { return normalized(Access<T>::load(a, at), 0); }
+  __device__ static void store(const ScanArgs& a, int64_t at, A v) {
+    constexpr int64_t kBeyond = 4096;  // any double
+    const int64_t e = v.e < -kBeyond ? -kBeyond : v.e > kBeyond ? kBeyond : v.e;
+    Access<T>::store(a, at, ldexp(v.m, static_cast<int>(e)));
+  }
 };
 template <>
 struct Access<AnyInteger> {
@@ -46,10 +70,26 @@ template <class A>
 __device__ __forceinline__ A join(const ScanArgs& a, A x, A y) {
   return a.product ? x * y : x + y;
 }
+__device__ __forceinline__ Scaled join(const ScanArgs&, Scaled x, Scaled y) { return normalized(x.m * y.m, x.e + y.e); }
 template <class A>
 __device__ __forceinline__ A neutral(const ScanArgs& a) {
-  return a.product ? A(1) : A(0);
+  if constexpr (std::is_same_v<A, Scaled>)
+    return {1, 0};
+  else
+    return a.product ? A(1) : A(0);
 }
+
+template <class A>
+__device__ __forceinline__ A from_left(A v, int by) {
+  return __shfl_up_sync(0xffffffffu, v, by);
+}
+__device__ __forceinline__ Scaled from_left(Scaled v, int by) { return {from_left(v.m, by), from_left(v.e, by)}; }
+template <class A>
+__device__ __forceinline__ A of_last_lane(A v) {
+  return __shfl_sync(0xffffffffu, v, 31);
+}
+__device__ __forceinline__ Scaled of_last_lane(Scaled v) { return {of_last_lane(v.m), of_last_lane(v.e)}; }
+
 __device__ __forceinline__ void line_offsets(const ScanArgs& a, int64_t line, int64_t (&at)[2]) {
   if (a.narrow)
     a.map.offsets(static_cast<uint32_t>(line), at);
@@ -80,17 +120,17 @@ __global__ void __launch_bounds__(kThreads)
     A sum = v[kItems - 1];
 #pragma unroll
     for (int by = 1; by < 32; by *= 2) {
-      A left = __shfl_up_sync(0xffffffffu, sum, by);
+      A left = from_left(sum, by);
       if (lane >= by) sum = join(a, left, sum);
     }
     if constexpr (!kTotals) {
-      A before = __shfl_up_sync(0xffffffffu, sum, 1);
+      A before = from_left(sum, 1);
       before = lane ? join(a, carry, before) : carry;
 #pragma unroll
       for (int k = 0; k < kItems; ++k)
         if (first + k < end) Access<T>::store(a, at[1] + (first + k) * a.out_step, join(a, before, v[k]));
     }
-    carry = join(a, carry, __shfl_sync(0xffffffffu, sum, 31));
+    carry = join(a, carry, of_last_lane(sum));
   }
   if (kTotals && lane == 0) totals[item] = carry;
 }
@@ -137,19 +177,17 @@ __global__ void __launch_bounds__(kThreads) scan_totals(const __grid_constant__ 
     A sum = p < a.pieces ? totals[line * a.pieces + p] : neutral<A>(a);
 #pragma unroll
     for (int by = 1; by < 32; by *= 2) {
-      A left = __shfl_up_sync(0xffffffffu, sum, by);
+      A left = from_left(sum, by);
       if (lane >= by) sum = join(a, left, sum);
     }
-    A before = __shfl_up_sync(0xffffffffu, sum, 1);
+    A before = from_left(sum, 1);
     if (p < a.pieces) totals[line * a.pieces + p] = lane ? join(a, carry, before) : carry;
-    carry = join(a, carry, __shfl_sync(0xffffffffu, sum, 31));
+    carry = join(a, carry, of_last_lane(sum));
   }
 }
 
-template <class T>
-void run_scan(Encoder& e, ScanArgs a, bool side_by_side) {
-  using A = typename Access<T>::A;
-  // As many pieces as keep the device busy, but none so short that its total costs more than it gives.
+// As many pieces as keep the device busy, but none so short that its total costs more than it gives.
+void cut_lines(const Encoder& e, ScanArgs& a, bool side_by_side) {
   const int64_t threads = static_cast<int64_t>(e.multiprocessors()) * 1024;
   const int64_t workers = side_by_side ? threads : threads / 32, shortest = side_by_side ? 64 : 16 * kTile;
   int64_t pieces = workers / a.lines;
@@ -158,6 +196,11 @@ void run_scan(Encoder& e, ScanArgs a, bool side_by_side) {
   a.piece = (a.n + pieces - 1) / pieces;
   if (!side_by_side) a.piece = (a.piece + kTile - 1) / kTile * kTile;
   a.pieces = (a.n + a.piece - 1) / a.piece;
+}
+
+template <class T>
+void run_scan(Encoder& e, const ScanArgs& a, bool side_by_side) {
+  using A = typename Access<T>::A;
   const int64_t items = a.lines * a.pieces;
   const unsigned blocks = Encoder::blocks_for(side_by_side ? items : items * 32);
   if (a.pieces == 1) {
@@ -207,8 +250,15 @@ void scan(Encoder& e, const ScanCall& c) {
   const int64_t side_step = magnitude(lines.strides[0][lines.ndim - 1]);
   const bool neighbours = side_step != 0 && side_step < magnitude(in_step) && lines.sizes[lines.ndim - 1] >= 8;
   const bool side_by_side = neighbours || n <= 8;
+  cut_lines(e, a, side_by_side);
   if (!is_floating(c.in.dtype)) return run_scan<AnyInteger>(e, a, side_by_side);
-  dispatch_floating(c.in.dtype, [&]<class T>() { run_scan<T>(e, a, side_by_side); });
+  const bool in_order = side_by_side && a.pieces == 1;  // no part is multiplied on its own
+  dispatch_floating(c.in.dtype, [&]<class T>() {
+    if (c.product && !in_order)
+      run_scan<ProductOf<T>>(e, a, side_by_side);
+    else
+      run_scan<T>(e, a, side_by_side);
+  });
 }
 
 void scan_bytes(Encoder& e, const uint8_t* in, int64_t* out, int64_t n) {

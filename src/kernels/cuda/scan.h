@@ -15,7 +15,8 @@ struct ScanCall {
   bool reverse = false;  // from the last element to the first
 };
 
-// Floats are accumulated in f64 and give their own type, integers in int64 (wrapping) and give i64.
+// Floats are accumulated in f64 (products of parts with a wider exponent) and give their own type, integers in int64
+// (wrapping) and give i64.
 void scan(Encoder& e, const ScanCall& call);
 // out[i] = in[0] + ... + in[i], of bytes.
 void scan_bytes(Encoder& e, const uint8_t* in, int64_t* out, int64_t n);
