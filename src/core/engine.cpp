@@ -168,6 +168,7 @@ struct Engine {
   Run& run;
   bool create_graph, keep_graph;
   bool anomaly;
+  bool on_device = false;  // some formula ran on a device
   // grad(): where to deliver. Empty for backward().
   struct Capture {
     Node* node;
@@ -175,7 +176,7 @@ struct Engine {
     Tensor* result;
   };
   std::vector<Capture> captures;
-  std::array<uint64_t, kMaxDevices> used_streams{};
+  std::array<uint64_t, kMaxDevices> used_streams;  // only set where on_device is
   std::unordered_set<Node*> wanted;  // nodes that lead to a capture; only used with captures
 
   bool leads_on(Node* n) const { return captures.empty() || wanted.count(n); }
@@ -281,12 +282,14 @@ struct Engine {
 
   // The formula and what follows it runs on the stream its op ran on. Gradients that come from other streams are waited
   // for there by the ops that read them; see Note [Stream order].
-  void use_stream(Device device, uint8_t stream) {
+  [[gnu::noinline]] void use_stream(Device device, uint8_t stream) {
+    if (!on_device) used_streams.fill(0);
+    on_device = true;
     context().streams[static_cast<size_t>(device.index)] = stream;
     used_streams[static_cast<size_t>(device.index)] |= uint64_t{1} << stream;
   }
   // At the end the caller's stream waits for all of them, so that the gradients it finds are finished.
-  void join_streams(const ExecContext& caller) {
+  [[gnu::noinline]] void join_streams(const ExecContext& caller) {
     for (size_t d = 0; d < kMaxDevices; ++d) {
       uint8_t own = caller.streams[d];
       for (uint64_t left = used_streams[d] & ~(uint64_t{1} << own); left; left &= left - 1)
@@ -419,7 +422,7 @@ void run_engine(std::span<const Tensor> roots, std::span<const Tensor> gradients
     ~Depth() { --backward_depth; }
   } depth;
   engine.loop();
-  engine.join_streams(ctx);
+  if (engine.on_device) engine.join_streams(ctx);
 }
 
 }  // namespace
@@ -434,6 +437,7 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
                 options.create_graph,
                 options.retain_graph || options.create_graph,
                 (context().bits & kAnomaly) != 0,
+                false,
                 {},
                 {},
                 {}};
@@ -448,6 +452,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                 options.create_graph,
                 options.retain_graph || options.create_graph,
                 (context().bits & kAnomaly) != 0,
+                false,
                 {},
                 {},
                 {}};

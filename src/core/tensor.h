@@ -109,7 +109,7 @@ class Tensor {
   uint32_t version() const;  // InferenceError on an inference tensor: it has none
 
   // --- Data. Pinned memory that a copy is still reading or writing is waited for.
-  void* data_ptr() const {
+  [[gnu::always_inline]] void* data_ptr() const {
     if (impl_->storage->memory) [[unlikely]]
       wait_for_host_access();
     return impl_->data;
@@ -264,7 +264,7 @@ class Tensor {
 
  private:
   void check_dtype(DType wanted) const;
-  void wait_for_host_access() const;
+  [[gnu::cold, gnu::noinline]] void wait_for_host_access() const;
   ImplPtr impl_;
 };
 

@@ -39,8 +39,6 @@ TensorImpl* place_header(void* block, size_t block_bytes, StoragePlace place, vo
   t.data = data;
   t.storage = &s;
   memory_acquired(nbytes, MemoryCategory::other);
-  if (!meta.device.is_cpu()) [[unlikely]]
-    device_memory_changed(static_cast<int64_t>(nbytes), MemoryCategory::other);
   return &t;
 }
 
@@ -55,6 +53,7 @@ ImplPtr place_device_header(DeviceMemory* memory, size_t nbytes, const Meta& met
   }
   TensorImpl* t = place_header(block, kHeaderBytes, StoragePlace::device, memory->data, nbytes, meta);
   t->storage->memory = memory;
+  if (!meta.device.is_cpu()) device_memory_changed(static_cast<int64_t>(nbytes), MemoryCategory::other);
   return ImplPtr::adopt(t);
 }
 
@@ -111,6 +110,7 @@ ImplPtr make_external(void* data, const Meta& meta, std::function<void()> on_fre
   auto t = ImplPtr::adopt(place_header(block, kHeaderBytes, StoragePlace::external, data, nbytes, meta));
   t->storage->on_free = hook.release();
   if (!meta.device.is_cpu()) {
+    device_memory_changed(static_cast<int64_t>(nbytes), MemoryCategory::other);
     t->storage->memory = new DeviceMemory;
     t->storage->memory->data = data;
     t->storage->memory->bytes = nbytes;
@@ -171,19 +171,22 @@ void release_external(Storage& s) noexcept try {
 } catch (...) {  // the device has failed: its memory is lost with it
 }
 
+// Bytes that lie elsewhere than in the header's block.
+[[gnu::noinline]] void release_bytes(Storage& s) noexcept {
+  if (s.place == StoragePlace::buffer) return free_buffer(s.data, s.nbytes);
+  if (!s.device.is_cpu())
+    device_memory_changed(-static_cast<int64_t>(s.nbytes), s.category.load(std::memory_order_relaxed));
+  if (s.place == StoragePlace::device)
+    backend(DeviceType::cuda)->free(s.memory);
+  else
+    release_external(s);
+}
+
 }  // namespace
 
 void Storage::destroy() noexcept {
   memory_released(nbytes, category.load(std::memory_order_relaxed));
-  if (!device.is_cpu()) [[unlikely]]
-    device_memory_changed(-static_cast<int64_t>(nbytes), category.load(std::memory_order_relaxed));
-  if (place == StoragePlace::buffer) {
-    free_buffer(data, nbytes);
-  } else if (place == StoragePlace::device) [[unlikely]] {
-    backend(DeviceType::cuda)->free(memory);
-  } else if (place == StoragePlace::external) {
-    release_external(*this);
-  }
+  if (place != StoragePlace::with_header) release_bytes(*this);
   free_small(block, block_bytes);
 }
 
