@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/check.h"
 #include "bench/interrupt.h"
 #include "bench/peer.h"
 #include "bench/statistics.h"
@@ -264,6 +265,8 @@ std::vector<OpCase> op_cases(Device device) {
 Report measure_ops(const OpsOptions& options) {
   Report report;
   std::unique_ptr<Peer> peer = Peer::start(options.peer);
+  DEFT_CHECK(peer || options.peer.empty(), UnsupportedError,
+             "the peer {} does not answer; run it by hand with --serve to see why, or leave --peer out", options.peer);
   double copy_gb_per_s = 0;
   for (const OpCase& c : op_cases(options.device)) {
     if (!options.family.empty() && c.family != options.family && c.family != "copy") continue;

@@ -48,7 +48,9 @@ std::function<int()> add_bench_ops(CLI::App& app) {
   app.add_option("-f,--family", flags->family, "One family only: copy, move, elementwise, reduce, rows, matmul, conv")
       ->check(one_of("family", {"copy", "move", "elementwise", "reduce", "rows", "matmul", "conv"}))
       ->type_name("NAME");
-  app.add_option("--peer", flags->peer, "A program to compare with, such as bench/peer_torch.py")->type_name("FILE");
+  app.add_option("--peer", flags->peer, "A program to compare with, such as bench/peer_torch.py")
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
   return [flags] {
     bench::watch_for_interrupt();
     bench::OpsOptions options;

@@ -2,20 +2,13 @@
 #include <algorithm>
 
 #include "kernels/cuda/scan.h"
+#include "ops/cuda_operand.h"
 #include "ops/cumulative.h"
 #include "ops/operand.h"
 
 namespace deft {
 
 namespace {
-
-cuda::Operand cuda_operand(const Tensor& t) {
-  cuda::Operand o;
-  o.data = t.data_ptr();
-  o.dtype = t.dtype();
-  std::copy_n(t.strides().data(), t.dim(), o.strides);
-  return o;
-}
 
 void run(KernelCall& c, int64_t dim, bool product, bool reverse) {
   const Tensor& x = c.in();

@@ -3,23 +3,12 @@
 
 #include <algorithm>
 
+#include "ops/cuda_operand.h"
 #include "ops/dense.h"
 #include "ops/random.h"
 #include "ops/random_common.h"
 
 namespace deft {
-
-namespace {
-
-cuda::Operand cuda_operand(const Tensor& t) {
-  cuda::Operand o;
-  o.data = t.data_ptr();
-  o.dtype = t.dtype();
-  std::copy_n(t.strides().data(), t.dim(), o.strides);
-  return o;
-}
-
-}  // namespace
 
 void UniformFill::cuda(KernelCall& c) {
   const Params& p = c.params<UniformFill>();

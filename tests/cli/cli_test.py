@@ -110,6 +110,27 @@ class Info(unittest.TestCase):
         self.assertRegex(text, r"\| GPU +\|")
 
 
+class BenchOps(unittest.TestCase):
+    KEYS = ["case", "family", "ms", "gb_per_s", "percent_of_copy", "tflops", "peer", "peer_ms", "peer_ratio"]
+
+    def test_copies_on_the_cpu(self):
+        report = json.loads(result_of("bench", "ops", "-f", "copy", "-r", "1", "-o", "json"))
+        self.assertEqual(list(report["machine"]), MACHINE_KEYS)
+        self.assertEqual([row["family"] for row in report["results"]], ["copy", "copy"])
+        for row in report["results"]:
+            self.assertEqual(list(row), self.KEYS)
+            self.assertGreater(row["gb_per_s"], 0)
+
+    def test_bad_devices_and_peers(self):
+        for arguments, code, words in [(["--device", "gpu"], 2, "found 'gpu', expected cpu, cuda or cuda:N"),
+                                       (["--device", "cuda:99"], 3, "there is no device cuda:99"),
+                                       (["--peer", "/no/such/file"], 2, "/no/such/file"),
+                                       (["--peer", "/etc/passwd"], 3, "the peer /etc/passwd does not answer")]:
+            run = deft("bench", "ops", "-f", "copy", "-r", "1", *arguments)
+            self.assertEqual((run.returncode, run.stdout), (code, ""), run.stderr)
+            self.assertIn(words, run.stderr)
+
+
 class Schema(unittest.TestCase):
     def check_report(self, report, keys, machine_keys):
         self.assertEqual(list(report), ["schema", "machine", "results"])

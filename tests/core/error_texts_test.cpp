@@ -163,7 +163,7 @@ TEST(ErrorText, MissingDevice) {
   if constexpr (!kHasCuda) {
     EXPECT_TEXT(DeviceError, zeros({2}, {DType::f32, none}), "empty: this build has no support for cuda:99; devices present: cpu");
   } else if (device_count(DeviceType::cuda) == 0) {
-    EXPECT_TEXT(DeviceError, zeros({2}, {DType::f32, none}), "empty: there is no device cuda:99; devices present: cpu");
+    EXPECT_TEXT(DeviceError, zeros({2}, {DType::f32, none}), "empty: there is no device cuda:99; devices present: cpu; use one of them");
   } else {
     EXPECT_THROW(zeros({2}, {DType::f32, none}), DeviceError);
   }

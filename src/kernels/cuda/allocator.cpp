@@ -131,6 +131,7 @@ void Allocator::free(Block* block) noexcept {
   std::lock_guard lock(mutex_);
   if (block->in_flight.load(std::memory_order_relaxed)) {
     block->copies.clear();
+    block->written = {};
     block->in_flight.store(false, std::memory_order_relaxed);
   }
   if (block->guarded) [[unlikely]]
@@ -315,6 +316,7 @@ Block* PinnedAllocator::allocate(size_t bytes) {
 void PinnedAllocator::free(Block* block) noexcept {
   static const size_t cap = megabytes_from_env("DEFT_PINNED_CACHE_MB", size_t{256} << 20);
   block->copies.clear();
+  block->written = {};
   block->in_flight.store(false, std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
