@@ -177,7 +177,7 @@ struct Engine {
   };
   std::vector<Capture> captures;
   std::array<uint64_t, kMaxDevices> used_streams;  // only set where on_device is
-  std::unordered_set<Node*> wanted;  // nodes that lead to a capture; only used with captures
+  std::unordered_set<Node*> wanted;                // nodes that lead to a capture; only used with captures
 
   bool leads_on(Node* n) const { return captures.empty() || wanted.count(n); }
   // Where grad() ends: the node of a requested tensor need not run, and keeps what it saved.

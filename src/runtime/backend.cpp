@@ -25,7 +25,8 @@ namespace {
   int count = device_count(device.type);
   std::string present = "cpu";
   for (int i = 0; i < count; ++i) present += ", " + to_string(Device{device.type, static_cast<int8_t>(i)});
-  DEFT_FAIL(DeviceError, "{}: there is no device {}; devices present: {}; use one of them", op, to_string(device), present);
+  DEFT_FAIL(DeviceError, "{}: there is no device {}; devices present: {}; use one of them", op, to_string(device),
+            present);
 }
 
 }  // namespace
