@@ -11,6 +11,7 @@
 #include "output.h"
 #include "runtime/backend.h"
 #include "runtime/cpu_info.h"
+#include "runtime/cpu_isa.h"
 #include "runtime/memory.h"
 #include "verbs.h"
 
@@ -51,6 +52,20 @@ std::string thread_reason(const ThreadChoice& c) {
   std::string quota = c.cgroup_quota > 0 ? fmt::format("cgroup quota {:g} CPUs", c.cgroup_quota) : "no cgroup quota";
   return fmt::format("smallest of {} allowed CPUs, {} physical cores, {}; DEFT_NUM_THREADS not set", c.affinity,
                      c.physical_cores, quota);
+}
+
+Json isa_json() {
+  const IsaChoice& c = isa_choice();
+  const char* machine = c.levels[static_cast<size_t>(c.machine)].name;
+  std::string reason = "the machine's level; DEFT_CPU_ISA not set";
+  if (!c.ignored.empty()) {
+    reason = "the machine's level; " + c.ignored;
+  } else if (!c.from_env.empty()) {
+    reason = fmt::format("DEFT_CPU_ISA={}; the machine's level is {}", c.from_env, machine);
+  }
+  Json levels = Json::array();
+  for (const IsaLevel& level : c.levels) levels.push_back(level.name);
+  return {{"level", isa_level_name()}, {"machine", machine}, {"reason", reason}, {"levels", levels}};
 }
 
 Json gpu_json() {
@@ -103,6 +118,7 @@ Json info_json() {
         {"physical_cores", cpu.physical_cores},
         {"governor", cpu.governor.empty() ? "unknown" : cpu.governor},
         {"features", cpu.features},
+        {"isa", isa_json()},
         {"caches", caches_json(cpu)},
         {"fast_here", cpu.fast_here}}},
       {"threads",
@@ -154,6 +170,7 @@ std::vector<Json> info_rows(const Json& info) {
   add("CPU", fmt::format("{} ({}), {} logical on {} physical cores, governor {}", text(cpu["model"]), text(cpu["arch"]),
                          cpu["logical_cpus"].get<int>(), cpu["physical_cores"].get<int>(), text(cpu["governor"])));
   add("threads", fmt::format("{}: {}", threads["count"].get<int>(), text(threads["reason"])));
+  add("kernels", fmt::format("{}: {}", text(cpu["isa"]["level"]), text(cpu["isa"]["reason"])));
   add("fast here", cpu["fast_here"].empty() ? "nothing special" : joined(cpu["fast_here"], "; "));
   add("caches", caches_text(cpu["caches"]));
   add("memory", memory_text(info["memory"]));

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/numerics.h"
 #include "runtime/profile_hook.h"
 
 namespace deft {
@@ -33,6 +34,16 @@ TEST(Context, NewThreadsTakeTheProcessDefault) {
   set_default_grad_mode(true);
   EXPECT_EQ(bits_of_new_thread(), 0u);
   EXPECT_FALSE(context().bits & kGradOff);
+}
+
+TEST(Context, DeterministicModeIsForThisThreadAndNewOnes) {
+  EXPECT_FALSE(deterministic());
+  set_deterministic(true);
+  EXPECT_TRUE(deterministic());
+  EXPECT_EQ(bits_of_new_thread(), static_cast<uint32_t>(kDeterministic));
+  set_deterministic(false);
+  EXPECT_FALSE(deterministic());
+  EXPECT_EQ(bits_of_new_thread(), 0u);
 }
 
 TEST(Context, ARunningThreadKeepsItsMode) {

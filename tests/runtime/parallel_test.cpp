@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <ctime>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -249,6 +251,23 @@ TEST_F(Parallel, WorkersThatWentToSleepWakeAgain) {
       while (arrived < 3) std::this_thread::yield();
     });
   }
+}
+
+double process_cpu_ms() {
+  timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+}
+TEST_F(Parallel, AnIdlePoolUsesNoCpu) {
+  set_num_threads(3);
+  std::atomic<int> arrived{0};
+  parallel_for(0, 3, 1, [&](int64_t, int64_t) {
+    ++arrived;
+    while (arrived < 3) std::this_thread::yield();  // all workers are awake
+  });
+  const double before = process_cpu_ms();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LT(process_cpu_ms() - before, 20);  // of 400 that two spinning workers would use
 }
 
 TEST_F(Parallel, TheCallerSleepsForASlowLane) {

@@ -7,3 +7,11 @@
 #error "include kernels/cpu/targets.h before Highway"
 #endif
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_SSSE3 | HWY_AVX3_DL)
+
+#if defined(__x86_64__)
+namespace deft::cpu {
+// In isa_targets.cpp, which a static library would leave out if nobody referred to it.
+extern const bool kTargetsFollowIsa;
+[[gnu::used]] static const bool* const link_isa_targets = &kTargetsFollowIsa;
+}  // namespace deft::cpu
+#endif
