@@ -6,7 +6,7 @@
 #include "ops/index.h"
 #include "ops/index_common.h"
 #include "ops/index_cuda.h"
-#include "runtime/context.h"
+#include "runtime/numerics.h"
 #include "runtime/sync.h"
 
 namespace deft {
@@ -14,8 +14,6 @@ namespace deft {
 namespace {
 
 using namespace indexing;
-
-bool deterministic() { return context().bits & kDeterministic; }
 
 // Over the sizes of `walked`, which an index of `indexed` along dim points into.
 cuda::IndexSpace index_space(const Tensor& walked, int64_t dim, const Tensor& indexed) {

@@ -1,14 +1,23 @@
 #include "runtime/context.h"
 
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
+
+#include "runtime/numerics.h"
 
 namespace deft {
 
 namespace {
+bool deterministic_in_env() {
+  const char* text = std::getenv("DEFT_DETERMINISTIC");
+  return text && std::string_view(text) == "1";
+}
 struct ProcessDefault {
   std::mutex mutex;
   bool grad = true;
   Site site;
+  bool deterministic = deterministic_in_env();
 };
 ProcessDefault& process_default() {
   static auto* d = new ProcessDefault;  // never destroyed: threads may outlive static destruction
@@ -28,6 +37,7 @@ void take_process_default(ExecContext& c) {
     c.bits |= kGradOff;
     c.grad_site = d.site;
   }
+  if (d.deterministic) c.bits |= kDeterministic;
 }
 
 }  // namespace detail
@@ -43,5 +53,16 @@ void set_default_grad_mode(bool enabled, Site site) {
   c.bits = enabled ? c.bits & ~kGradOff : c.bits | kGradOff;
   if (!enabled) c.grad_site = site;
 }
+
+void set_deterministic(bool on) {
+  ProcessDefault& d = process_default();
+  {
+    std::lock_guard lock(d.mutex);
+    d.deterministic = on;
+  }
+  ExecContext& c = context();
+  c.bits = on ? c.bits | kDeterministic : c.bits & ~kDeterministic;
+}
+bool deterministic() { return context().bits & kDeterministic; }
 
 }  // namespace deft

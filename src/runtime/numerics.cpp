@@ -13,10 +13,18 @@ bool set_in_env(const char* name) {
   return text && std::string_view(text) == "1";
 }
 
+Autotune autotune_in_env() {
+  const char* text = std::getenv("DEFT_AUTOTUNE");
+  const std::string_view mode = text ? text : "";
+  return mode == "off" ? Autotune::off : mode == "exhaustive" ? Autotune::exhaustive : Autotune::on;
+}
+
 struct Switches {
   std::atomic<bool> tf32{set_in_env("DEFT_ALLOW_TF32")};
   std::atomic<bool> conv_benchmark{set_in_env("DEFT_CONV_BENCHMARK")};
   std::atomic<bool> gemm_autotune{set_in_env("DEFT_GEMM_AUTOTUNE")};
+  std::atomic<Autotune> autotune{autotune_in_env()};
+  std::atomic<bool> conv_winograd{set_in_env("DEFT_WINOGRAD")};
   std::atomic<size_t> conv_workspace{size_t{256} << 20};
 };
 
@@ -38,5 +46,11 @@ size_t conv_workspace_limit() { return switches().conv_workspace.load(std::memor
 
 void set_gemm_autotune(bool on) { switches().gemm_autotune.store(on, std::memory_order_relaxed); }
 bool gemm_autotune() { return switches().gemm_autotune.load(std::memory_order_relaxed); }
+
+void set_autotune(Autotune mode) { switches().autotune.store(mode, std::memory_order_relaxed); }
+Autotune autotune() { return switches().autotune.load(std::memory_order_relaxed); }
+
+void set_conv_winograd(bool on) { switches().conv_winograd.store(on, std::memory_order_relaxed); }
+bool conv_winograd() { return switches().conv_winograd.load(std::memory_order_relaxed); }
 
 }  // namespace deft

@@ -1,8 +1,9 @@
 // Process-wide switches of matrix products and convolutions on devices: speed against precision and start-up time.
-// Thread safe; a change holds for ops called after it. The CPU's kernels do not look at them.
+// Thread safe; a change holds for ops called after it. Those about the CPU come last.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace deft {
 
@@ -25,5 +26,24 @@ size_t conv_workspace_limit();
 // first call makes the host wait (counted as "gemm autotune"). Default: off, or DEFT_GEMM_AUTOTUNE=1.
 void set_gemm_autotune(bool on);
 bool gemm_autotune();
+
+// Only kernels whose results repeat bit for bit. On the CPU all do; there it also keeps every choice that is measured
+// at run time at its first candidate. Holds for the calling thread, for threads that begin after it, and for work they
+// hand on. Default: off, or DEFT_DETERMINISTIC=1.
+void set_deterministic(bool on);
+bool deterministic();
+
+// CPU: the first calls of a new shape of product or convolution try a few ways to divide it, one per call, and later
+// calls take the fastest. Results are the same whichever runs. Choices are kept in a file from run to run.
+// off: the first candidate always; exhaustive: more candidates. Default: on, or DEFT_AUTOTUNE=off|on|exhaustive.
+enum class Autotune : uint8_t { off, on, exhaustive };
+void set_autotune(Autotune mode);
+Autotune autotune();
+
+// CPU: f32 convolutions of 3 x 3 with stride 1 over channels_last images may use Winograd's F(4 x 4, 3 x 3), which
+// takes a quarter of the multiplications. Its error against the largest sum of products is about ten times that of the
+// direct form (kernels/cpu/conv_winograd.cpp). Default: off, or DEFT_WINOGRAD=1.
+void set_conv_winograd(bool on);
+bool conv_winograd();
 
 }  // namespace deft
