@@ -5,6 +5,10 @@ function(deft_layer name)
   cmake_parse_arguments(arg "HEADERS" "FOLDER" "LINKS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "samples\\.cpp$")  # these make deft_samples
+  # A folder of a layer may have one per architecture.
+  file(GLOB native_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/${DEFT_ARCHITECTURE}/*.cpp")
+  file(GLOB assembly CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/${DEFT_ARCHITECTURE}/*.S")
+  list(APPEND sources ${native_sources})
   if(DEFT_HAS_CUDA)
     file(GLOB cuda_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cu")
   else()
@@ -18,7 +22,7 @@ function(deft_layer name)
     return()
   endif()
 
-  add_library(deft_${name} OBJECT ${sources} ${cuda_sources})
+  add_library(deft_${name} OBJECT ${sources} ${assembly} ${cuda_sources})
   list(TRANSFORM arg_LINKS PREPEND deft_ REGEX "^[^:]+$")  # a plain name is a layer, pkg::name a library
   target_link_libraries(deft_${name} PRIVATE deft_options fmt::fmt ${arg_LINKS})
 

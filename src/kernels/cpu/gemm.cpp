@@ -1,9 +1,12 @@
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/check.h"
+#include "kernels/cpu/autotune.h"
 #include "kernels/cpu/gemm_internal.h"
+#include "kernels/cpu/product.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
@@ -22,6 +25,22 @@ DirectForm direct_form(const TypedGemm<T>& g, bool small) {
   return DirectForm::none;
 }
 
+// Few rows times a matrix too large to be worth packing: columns in lanes, each line of b read once.
+template <class T>
+bool run_dots(const TypedGemm<T>& g, bool small) {
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, BFloat16>) {
+    if (g.m == 1 && std::is_same_v<T, float>) return false;  // gemm_direct reads a little faster: 27 against 22 GB/s
+    if (small || g.m > kDotsMaxRows || g.a_col != 1 || g.b_row != 1 || !dots_apply(dtype_of<T>, g.k)) return false;
+    const int64_t blocks = (g.n + kDirectBlock - 1) / kDirectBlock;
+    const int64_t grain = std::max<int64_t>(1, 64 * 1024 / (kDirectBlock * g.m * g.k));
+    parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
+      gemm_dots(g, begin * kDirectBlock, std::min(g.n, end * kDirectBlock));
+    });
+    return true;
+  }
+  return false;
+}
+
 template <class T>
 void run_direct(const TypedGemm<T>& g, DirectForm form, double work) {
   if (work < 128 * 1024) return gemm_direct(g, form, 0, g.n);
@@ -30,6 +49,43 @@ void run_direct(const TypedGemm<T>& g, DirectForm form, double work) {
   parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
     gemm_direct(g, form, begin * kDirectBlock, std::min(g.n, end * kDirectBlock));
   });
+}
+
+struct Candidate {
+  const GemmTile* tile;
+  int64_t block_bytes;
+};
+// Tiles times sizes of blocks; the first is what calculation says is best.
+int candidates(Panel panel, int64_t m, int64_t n, Candidate* out) {
+  int count = 0;
+  const GemmTile* best = &best_tile(panel, m, n);
+  out[count++] = {best, kBlockBytes[0]};
+  for (const GemmTile& t : gemm_tiles(panel)) {
+    // Another group is another instruction, which may sum in another order (AMX and AVX-512 for bf16).
+    const bool same_bits = t.a_group == best->a_group && !std::string_view(t.name).starts_with("portable");
+    if (&t != best && same_bits && count < 3) out[count++] = {&t, kBlockBytes[0]};
+  }
+  for (size_t i = 1; i < std::size(kBlockBytes); ++i) out[count++] = {best, kBlockBytes[i]};
+  return count;
+}
+
+// Through the engine. c may have any strides; the epilogue stores it.
+template <class T>
+void run_packed(const TypedGemm<T>& g) {
+  constexpr DType dtype = dtype_of<T>;
+  Candidate list[Tuner::kMostCandidates];
+  const int count = candidates(panel_for(dtype), g.m, g.n, list);
+  const uint32_t layout = 1u << 15 | (g.a_col == 1) << 2 | (g.b_row == 1) << 1 | (g.c_col == 1);
+  const TunedRun run(TuneKey(TunedOp::gemm, dtype, layout, {g.m, g.n, g.k}), count, g.m * g.n * g.k);
+  const StridedSource a({dtype, g.a, g.a_row, g.a_col}), b({dtype, g.b, g.b_col, g.b_row});
+  Product p;
+  p.tile = list[run.choice()].tile, p.block_bytes = list[run.choice()].block_bytes;
+  p.m = g.m, p.n = g.n, p.k = g.k;
+  p.a = &a, p.b = &b;
+  p.c = g.c, p.c_dtype = dtype, p.c_row = g.c_row, p.c_col = g.c_col;
+  p.epilogue.bias = g.bias, p.epilogue.bias_dtype = dtype, p.epilogue.on_rows = g.bias_on_rows;
+  p.epilogue.accumulate = g.accumulate;
+  run_product(p);
 }
 
 template <class T>
@@ -51,7 +107,11 @@ void gemm_floating(const GemmCall& x) {
                  false};
   const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
   const bool small = work <= kSmallWork;
+  if (g.n <= kDotsMaxRows && g.m > kDotsMaxRows && g.a_col == 1 && g.b_row == 1) {
+    if (run_dots(g.transposed(), small)) return;
+  }
   if (g.n <= kNarrow && g.m > kNarrow) g = g.transposed();
+  if (run_dots(g, small)) return;
   DirectForm form = direct_form(g, small);
   if (form == DirectForm::none && small) {
     const TypedGemm<T> other = g.transposed();
@@ -64,7 +124,7 @@ void gemm_floating(const GemmCall& x) {
   }
   if (form != DirectForm::none) return run_direct(g, form, work);
   if (g.c_col != 1 && g.c_row == 1) g = g.transposed();
-  gemm_packed(g);
+  run_packed(g);
 }
 
 // k == 0: nothing to add up.

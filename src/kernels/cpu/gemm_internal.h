@@ -1,4 +1,4 @@
-// Between the parts of gemm: typed calls, the SIMD entry points, the blocked driver.
+// Between the parts of gemm: typed calls and the products that are not packed.
 #pragma once
 
 #include <bit>
@@ -48,15 +48,6 @@ inline void finish(const TypedGemm<T>& g, int64_t i, int64_t j, Acc value, bool 
   out = static_cast<T>(value);
 }
 
-// One register tile: c[mr x nr] (+)= a panel * b panel. Panels hold mr (nr) values per step of k.
-template <class T>
-struct MicroKernel {
-  int64_t mr, nr;
-  void (*tile)(int64_t k, const T* a, const T* b, T* c, int64_t c_row, bool add);
-};
-MicroKernel<float> micro_kernel(float);
-MicroKernel<double> micro_kernel(double);
-
 // Products too small or too narrow to pack. Columns [j0, j1) are computed; j0 is a multiple of kDirectBlock, so that
 // which element meets which code path does not depend on the split.
 inline constexpr int64_t kDirectBlock = 64;
@@ -67,13 +58,11 @@ void gemm_direct(const TypedGemm<double>& g, DirectForm form, int64_t j0, int64_
 void gemm_direct(const TypedGemm<BFloat16>& g, DirectForm form, int64_t j0, int64_t j1);
 void gemm_direct(const TypedGemm<Half>& g, DirectForm form, int64_t j0, int64_t j1);
 
-// Packs panels and runs register tiles, in parallel over a grid of blocks of c.
+// The dot form for few rows, in assembly: a_col == 1 and b_row == 1.
+inline constexpr int64_t kDotsMaxRows = 16;
+bool dots_apply(DType dtype, int64_t k);
 template <class T>
-void gemm_packed(const TypedGemm<T>& g);
-extern template void gemm_packed(const TypedGemm<float>&);
-extern template void gemm_packed(const TypedGemm<double>&);
-extern template void gemm_packed(const TypedGemm<BFloat16>&);
-extern template void gemm_packed(const TypedGemm<Half>&);
+void gemm_dots(const TypedGemm<T>& g, int64_t j0, int64_t j1);
 
 void gemm_integer(const GemmCall& call);
 

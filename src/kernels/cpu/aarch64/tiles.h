@@ -1,0 +1,19 @@
+// The register tiles of this folder.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+#define DEFT_TILE(name) void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add)
+DEFT_TILE(deft_neon_f32_8x12);
+DEFT_TILE(deft_neon_f32_12x8);
+DEFT_TILE(deft_fhm_f16_8x12);
+DEFT_TILE(deft_bf16_8x12);
+DEFT_TILE(deft_bf16_12x8);
+DEFT_TILE(deft_dot_s8_8x12);
+DEFT_TILE(deft_i8mm_s8_8x12);
+DEFT_TILE(deft_i8mm_s8_12x8);
+DEFT_TILE(deft_i8mm_u8s8_8x12);
+DEFT_TILE(deft_i8mm_u8s8_12x8);
+#undef DEFT_TILE
+}

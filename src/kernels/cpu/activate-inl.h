@@ -1,0 +1,39 @@
+// Activations of epilogues on vectors. Compiled once per target.
+#if defined(DEFT_KERNELS_CPU_ACTIVATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DEFT_KERNELS_CPU_ACTIVATE_INL_H_
+#undef DEFT_KERNELS_CPU_ACTIVATE_INL_H_
+#else
+#define DEFT_KERNELS_CPU_ACTIVATE_INL_H_
+#endif
+
+#include "kernels/cpu/product.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace deft::cpu::HWY_NAMESPACE {
+
+template <class T>
+inline Vec<T> activate(Activation a, Vec<T> x) {
+  using V = Vec<T>;
+  switch (a) {
+    case Activation::relu:
+      return select(x < V(0), V(0), x);  // NaN stays
+    case Activation::gelu:
+      return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752440)));
+    case Activation::gelu_tanh:
+      return V(0.5) * x * (V(1) + tanh(V(0.79788456080286535588) * fma(V(0.044715) * x * x, x, x)));
+    case Activation::silu:
+      return x * sigmoid(x);
+    case Activation::sigmoid:
+      return sigmoid(x);
+    case Activation::tanh:
+      return tanh(x);
+    default:
+      return x;
+  }
+}
+
+}  // namespace deft::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // DEFT_KERNELS_CPU_ACTIVATE_INL_H_

@@ -1,0 +1,32 @@
+// What happens between the sums of a register tile and c; see Epilogue in product.h.
+#pragma once
+
+#include "kernels/cpu/product.h"
+
+namespace deft::cpu::detail {
+
+inline constexpr int kMostColumns = 64;  // of a tile, the widest vectors beyond it included
+
+// Scale, bias and correction of the columns of one panel, ready to use.
+struct ColumnTerms {
+  float scale[kMostColumns], bias[kMostColumns];
+  int32_t correction[kMostColumns];  // added to the sum (bytes)
+};
+void column_terms(const Product& p, int64_t j0, int64_t count, const int32_t* sums, ColumnTerms& terms);
+
+// Finishes rows [0, rows) x columns [0, columns) of a tile at (i0, j0) of c. `sums` are the tile's sums, in rows of
+// `width` values and readable two vectors beyond. offsets[i] is where row i of c begins.
+struct TileStore {
+  int64_t i0, j0;
+  int rows, columns, width;
+  const void* sums;
+  const int64_t* offsets;
+};
+void store_tile(const Product& p, const TileStore& t, const ColumnTerms& terms);
+
+// Byte outputs without residual or old c: (sum + correction) * scale + bias, rounded, plus the zero point.
+bool requantizes(const Product& p);
+float scale_at(const Epilogue& e, int64_t i);
+float bias_at(const Epilogue& e, int64_t i);
+
+}  // namespace deft::cpu::detail

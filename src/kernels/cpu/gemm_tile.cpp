@@ -1,0 +1,142 @@
+#include "kernels/cpu/gemm_tile.h"
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cpu/tile_choice.h"
+#include "runtime/cpu_isa.h"
+#if defined(__aarch64__)
+#include "kernels/cpu/aarch64/tiles.h"
+#elif defined(__x86_64__)
+#include "kernels/cpu/x86/tiles.h"
+#endif
+
+namespace deft::cpu {
+
+namespace {
+
+uint64_t usable_features() {
+  const uint64_t features = deft::detail::isa_features.load(std::memory_order_relaxed);
+  return features & deft::detail::kIsaUnknown ? deft::detail::find_isa_features() : features;
+}
+
+#if defined(__aarch64__)
+// Best first within a panel type. block_k is the same for all of a type (Note [One chain]): b's panel of 12 lines stays
+// in the first cache level.
+constexpr TileChoice kTiles[] = {
+    {{"neon_f32_8x12", Panel::f32, 8, 12, 1, 1, 4, 768, deft_neon_f32_8x12}, 0},
+    {{"neon_f32_12x8", Panel::f32, 12, 8, 1, 1, 4, 768, deft_neon_f32_12x8}, 0},
+    {{"fhm_f16_8x12", Panel::f16, 8, 12, 1, 1, 2, 1024, deft_fhm_f16_8x12}, needs("asimdhp") | needs("asimdfhm")},
+    {{"bf16_8x12", Panel::bf16, 8, 12, 4, 4, 8, 1024, deft_bf16_8x12}, needs("bf16")},
+    {{"bf16_12x8", Panel::bf16, 12, 8, 4, 4, 8, 1024, deft_bf16_12x8}, needs("bf16")},
+    {{"i8mm_s8_12x8", Panel::s8, 12, 8, 8, 8, 16, 2048, deft_i8mm_s8_12x8}, needs("i8mm")},
+    {{"i8mm_s8_8x12", Panel::s8, 8, 12, 8, 8, 16, 2048, deft_i8mm_s8_8x12}, needs("i8mm")},
+    {{"dot_s8_8x12", Panel::s8, 8, 12, 4, 4, 4, 2048, deft_dot_s8_8x12}, needs("asimddp")},
+    {{"i8mm_u8s8_12x8", Panel::u8s8, 12, 8, 8, 8, 16, 2048, deft_i8mm_u8s8_12x8}, needs("i8mm")},
+    {{"i8mm_u8s8_8x12", Panel::u8s8, 8, 12, 8, 8, 16, 2048, deft_i8mm_u8s8_8x12}, needs("i8mm")},
+};
+std::span<const TileChoice> native_tiles() { return kTiles; }
+#elif defined(__x86_64__)
+std::span<const TileChoice> native_tiles() { return x86_tiles(); }
+#else
+std::span<const TileChoice> native_tiles() { return {}; }
+#endif
+
+constexpr size_t kPanels = 6;
+struct Lists {
+  uint64_t features;  // they were made for
+  std::array<std::vector<GemmTile>, kPanels> tiles;
+};
+
+Lists usable_tiles(uint64_t features) {
+  Lists lists{features, {}};
+  const auto add = [&](const GemmTile& t) { lists.tiles[static_cast<size_t>(t.panel)].push_back(t); };
+  for (const TileChoice& choice : native_tiles()) {
+    if ((choice.features & ~features) == 0) add(choice.tile);
+  }
+  for (const GemmTile& t : portable_tiles()) add(t);
+  return lists;
+}
+
+// Tests lower the level and raise it again. Lists are kept for good: packed matrices refer to their tiles.
+const Lists& lists_for(uint64_t features) {
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<const Lists>> all;
+  std::lock_guard lock(mutex);
+  for (const auto& lists : all) {
+    if (lists->features == features) return *lists;
+  }
+  return *all.emplace_back(std::make_unique<const Lists>(usable_tiles(features)));
+}
+
+}  // namespace
+
+int64_t size_of(Panel panel) {
+  constexpr int64_t sizes[] = {4, 8, 2, 2, 1, 1};
+  return sizes[static_cast<size_t>(panel)];
+}
+
+std::span<const GemmTile> gemm_tiles(Panel panel) {
+  static std::atomic<const Lists*> current{nullptr};
+  const uint64_t features = usable_features();
+  const Lists* lists = current.load(std::memory_order_acquire);
+  if (!lists || lists->features != features) [[unlikely]] {
+    lists = &lists_for(features);
+    current.store(lists, std::memory_order_release);
+  }
+  return lists->tiles[static_cast<size_t>(panel)];
+}
+
+const GemmTile& best_tile(Panel panel, int64_t m, int64_t n) {
+  const std::span<const GemmTile> tiles = gemm_tiles(panel);
+  const GemmTile* best = &tiles[0];
+  double least = 1e300, slower = 1;
+  for (const GemmTile& t : tiles) {
+    // Portable tiles come last and are several times slower.
+    if (&t != &tiles[0] && std::string_view(t.name).starts_with("portable")) break;
+    const int64_t rows = m > 0 ? (m + t.mr - 1) / t.mr * t.mr : 1, columns = (n + t.nr - 1) / t.nr * t.nr;
+    const double cost = static_cast<double>(rows) * static_cast<double>(columns) * slower;
+    if (cost < least) least = cost, best = &t;
+    slower += 0.01;
+  }
+  return *best;
+}
+
+const GemmTile& tile_for_rows(const GemmTile& packed, int64_t m) {
+  const GemmTile* best = &packed;
+  const auto waste = [&](const GemmTile& t) { return (m + t.mr - 1) / t.mr * t.mr - m; };
+  for (const GemmTile& t : gemm_tiles(packed.panel)) {
+    const bool reads =
+        t.nr == packed.nr && t.b_group == packed.b_group && t.k_step == packed.k_step && t.block_k == packed.block_k;
+    // A smaller tile is slower per row: it must save a good part of them.
+    if (reads && t.mr < best->mr && 4 * (waste(*best) - waste(t)) > m) best = &t;
+  }
+  return *best;
+}
+
+Panel panel_for(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return Panel::f64;
+    case DType::bf16:
+      return gemm_tiles(Panel::bf16).empty() ? Panel::f32 : Panel::bf16;
+    case DType::f16:
+      return gemm_tiles(Panel::f16).empty() ? Panel::f32 : Panel::f16;
+    case DType::i8:
+#if defined(__x86_64__)
+      // VNNI multiplies unsigned by signed bytes only: a shift by 128 and column sums cost less than another tile.
+      if (!cpu_has("amx_int8") && (cpu_has("avx512_vnni") || cpu_has("avx_vnni"))) return Panel::u8s8;
+#endif
+      return Panel::s8;
+    case DType::u8:
+      return gemm_tiles(Panel::u8s8).empty() ? Panel::s8 : Panel::u8s8;
+    default:
+      return Panel::f32;
+  }
+}
+
+}  // namespace deft::cpu

@@ -1,0 +1,62 @@
+// Register tiles: the innermost loops of all matrix products, in assembly, one set per instruction set.
+//
+// Note [Panels]: a tile reads both sides from packed panels. A panel holds `width` lines (rows of a: mr; columns of b:
+// nr) over all of k as [k / group][width][group]: the next `group` values of k of each line in turn. Lines beyond the
+// matrix, and k up to the next multiple of k_step, are zeros. Panels of a matrix follow each other.
+//
+// Note [One chain]: element (i, j) of an f32, f64 or f16 product is one chain of fused multiply-adds in order of k,
+// whatever the tile; so the choice of tile, of blocks of rows and columns, and of threads never changes a result.
+// Matrix instructions (BFMMLA, VDPBF16PS, TDPBF16PS) sum groups of k as their instruction set says.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "runtime/dtype.h"
+
+namespace deft::cpu {
+
+// What panels hold. s8: both sides signed bytes. u8s8: the left side unsigned, the right side signed.
+enum class Panel : uint8_t { f32, f64, f16, bf16, s8, u8s8 };
+enum class Side : uint8_t { a, b };  // a: lines are rows, b: lines are columns
+
+struct GemmTile {
+  const char* name;  // "neon_f32_8x12"
+  Panel panel;
+  int mr, nr;
+  int a_group, b_group;  // Note [Panels]
+  int k_step;            // a multiple of both groups
+  int64_t block_k;       // longest k of one run; a multiple of k_step. Sums of longer products are split there.
+  // c (+)= a panel times b panel, mr x nr values of f32 (f64 for f64, int32 for bytes), rows c_row elements apart.
+  // steps = padded k / k_step, at least 1.
+  void (*run)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add);
+  // Called on the running thread before the first and after the last of a series of runs; may be null (AMX).
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
+  // run() on whole tiles of rows that lie in memory with k contiguous, a_row bytes apart; may be null (AMX has it).
+  void (*run_rows)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
+                   int64_t a_row) = nullptr;
+
+  int width(Side side) const { return side == Side::a ? mr : nr; }
+  int group(Side side) const { return side == Side::a ? a_group : b_group; }
+  int64_t padded_k(int64_t k) const { return (k + k_step - 1) / k_step * k_step; }
+};
+
+int64_t size_of(Panel panel);  // bytes of one packed value
+
+// Tiles this machine can run at its instruction-set level (runtime/cpu_isa.h), best first. Never empty for f32, f64 and
+// s8; empty for the others where there are no such instructions.
+std::span<const GemmTile> gemm_tiles(Panel panel);
+
+// The one that wastes the least on an m x n result; m = 0: many rows, as for weights that are packed before. The panel
+// type must have a tile.
+const GemmTile& best_tile(Panel panel, int64_t m, int64_t n);
+
+// The tile for m rows among those that read right sides packed for `packed`.
+const GemmTile& tile_for_rows(const GemmTile& packed, int64_t m);
+
+// The panel that products of two such matrices use here: bf16 and f16 widen to f32 panels where the machine has no
+// instructions for them.
+Panel panel_for(DType dtype);
+
+}  // namespace deft::cpu

@@ -1,0 +1,84 @@
+// Small blocks of values whose rows and columns change places, in vectors of at most 16 bytes.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace deft::cpu {
+
+// 4 x 4 values whose rows and columns change places. T: an unsigned integer of the element's size.
+template <class T>
+struct Block4 {
+  typedef T V __attribute__((vector_size(4 * sizeof(T))));
+  V a, b, c, d;
+  static V load(const T* p) {
+    V v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
+  static void store(V v, T* p) { std::memcpy(p, &v, sizeof v); }
+  void turn() {
+    const V ab0 = __builtin_shuffle(a, b, V{0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, V{2, 6, 3, 7});
+    const V cd0 = __builtin_shuffle(c, d, V{0, 4, 1, 5}), cd1 = __builtin_shuffle(c, d, V{2, 6, 3, 7});
+    a = __builtin_shuffle(ab0, cd0, V{0, 1, 4, 5}), b = __builtin_shuffle(ab0, cd0, V{2, 3, 6, 7});
+    c = __builtin_shuffle(ab1, cd1, V{0, 1, 4, 5}), d = __builtin_shuffle(ab1, cd1, V{2, 3, 6, 7});
+  }
+};
+
+// Vectors of 32 bytes are not in the calling convention of every machine.
+template <>
+struct Block4<uint64_t> {
+  struct V {
+    uint64_t v[4];
+  };
+  V a, b, c, d;
+  static V load(const uint64_t* p) {
+    V v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
+  static void store(const V& v, uint64_t* p) { std::memcpy(p, &v, sizeof v); }
+  void turn() {
+    V* rows[4] = {&a, &b, &c, &d};
+    for (int i = 0; i < 4; ++i) {
+      for (int j = 0; j < i; ++j) std::swap(rows[i]->v[j], rows[j]->v[i]);
+    }
+  }
+};
+
+// Four rows of 16-bit values in turn, as groups of four values of k are packed: out[4 * j + g] = rows[g][j], j < count.
+inline void interleave_four(const uint16_t* const rows[4], int64_t count, uint16_t* out) {
+  typedef uint16_t Eight __attribute__((vector_size(16)));
+  typedef uint16_t Four __attribute__((vector_size(8)));
+  const auto load = [](auto& v, const uint16_t* p) { std::memcpy(&v, p, sizeof v); };
+  const auto store = [](uint16_t* p, auto v) { std::memcpy(p, &v, sizeof v); };
+  int64_t j = 0;
+  for (; j + 8 <= count; j += 8, out += 32) {
+    Eight a, b, c, d;
+    load(a, rows[0] + j), load(b, rows[1] + j), load(c, rows[2] + j), load(d, rows[3] + j);
+    constexpr Eight kLow{0, 8, 1, 9, 2, 10, 3, 11}, kHigh{4, 12, 5, 13, 6, 14, 7, 15};
+    const Eight ac0 = __builtin_shuffle(a, c, kLow), ac1 = __builtin_shuffle(a, c, kHigh);
+    const Eight bd0 = __builtin_shuffle(b, d, kLow), bd1 = __builtin_shuffle(b, d, kHigh);
+    store(out, __builtin_shuffle(ac0, bd0, kLow));
+    store(out + 8, __builtin_shuffle(ac0, bd0, kHigh));
+    store(out + 16, __builtin_shuffle(ac1, bd1, kLow));
+    store(out + 24, __builtin_shuffle(ac1, bd1, kHigh));
+  }
+  for (; j + 4 <= count; j += 4, out += 16) {
+    Four a, b, c, d;
+    load(a, rows[0] + j), load(b, rows[1] + j), load(c, rows[2] + j), load(d, rows[3] + j);
+    constexpr Four kLow{0, 4, 1, 5}, kHigh{2, 6, 3, 7};
+    const Four ac0 = __builtin_shuffle(a, c, kLow), ac1 = __builtin_shuffle(a, c, kHigh);
+    const Four bd0 = __builtin_shuffle(b, d, kLow), bd1 = __builtin_shuffle(b, d, kHigh);
+    store(out, __builtin_shuffle(ac0, bd0, kLow));
+    store(out + 4, __builtin_shuffle(ac0, bd0, kHigh));
+    store(out + 8, __builtin_shuffle(ac1, bd1, kLow));
+    store(out + 12, __builtin_shuffle(ac1, bd1, kHigh));
+  }
+  for (; j < count; ++j, out += 4) {
+    for (int g = 0; g < 4; ++g) out[g] = rows[g][j];
+  }
+}
+
+}  // namespace deft::cpu

@@ -1,0 +1,284 @@
+#include "kernels/cpu/pack_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/cpu_isa.h"
+#include "runtime/half.h"
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#elif defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace deft::cpu {
+
+alignas(64) const unsigned char kZeroLine[kZeroLineBytes] = {};
+
+namespace {
+
+// Vectors of 16 bytes: every machine has them, and packing is bound by memory.
+typedef uint32_t Words __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint64_t Doubles __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
+
+template <class V>
+V load(const void* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class V>
+void store(void* p, V v) {
+  std::memcpy(p, &v, sizeof v);
+}
+const char* at(const void* p, int64_t bytes) { return static_cast<const char*>(p) + bytes; }
+char* at(void* p, int64_t bytes) { return static_cast<char*>(p) + bytes; }
+
+// A unit is the group of one line. The last one may be partial: the rest is zero.
+template <int unit, unsigned char flip>
+void pack_tail(const void* const* lines, int count, int64_t done, int64_t bytes, void* out) {
+  for (int l = 0; l < count; ++l) {
+    unsigned char tail[unit] = {};
+    std::memcpy(tail, at(lines[l], done), static_cast<size_t>(bytes - done));
+    for (int64_t i = 0; i < bytes - done; ++i) tail[i] ^= flip;
+    std::memcpy(at(out, l * unit), tail, unit);
+  }
+}
+template <int unit, unsigned char flip>
+void copy_units(const void* const* lines, int count, int64_t begin, int64_t end, void* out, int64_t out_step) {
+  for (int64_t p = begin; p < end; p += unit, out = at(out, out_step)) {
+    for (int l = 0; l < count; ++l) pack_tail<unit, flip>(lines + l, 1, p, p + unit, at(out, l * unit));
+  }
+}
+
+// Four lines of 4-byte units: blocks of 4 x 4 change rows and columns.
+template <unsigned char flip>
+void pack_words(const void* const* lines, int count, int64_t bytes, void* out, int64_t out_step) {
+  int64_t p = 0;
+  if (count == 4) {
+    const Bytes mask = Bytes{} + flip;
+    const void *l0 = lines[0], *l1 = lines[1], *l2 = lines[2], *l3 = lines[3];
+    for (; p + 16 <= bytes; p += 16, out = at(out, 4 * out_step)) {
+      const Words a = load<Words>(at(l0, p)), b = load<Words>(at(l1, p));
+      const Words c = load<Words>(at(l2, p)), d = load<Words>(at(l3, p));
+      const Words ab0 = __builtin_shuffle(a, b, Words{0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, Words{2, 6, 3, 7});
+      const Words cd0 = __builtin_shuffle(c, d, Words{0, 4, 1, 5}), cd1 = __builtin_shuffle(c, d, Words{2, 6, 3, 7});
+      const auto put = [&](int64_t i, Words v) { store(at(out, i * out_step), reinterpret_cast<Bytes&>(v) ^ mask); };
+      put(0, __builtin_shuffle(ab0, cd0, Words{0, 1, 4, 5}));
+      put(1, __builtin_shuffle(ab0, cd0, Words{2, 3, 6, 7}));
+      put(2, __builtin_shuffle(ab1, cd1, Words{0, 1, 4, 5}));
+      put(3, __builtin_shuffle(ab1, cd1, Words{2, 3, 6, 7}));
+    }
+  }
+  const int64_t whole = bytes / 4 * 4;
+  copy_units<4, flip>(lines, count, p, whole, out, out_step);
+  if (whole < bytes) pack_tail<4, flip>(lines, count, whole, bytes, at(out, (whole - p) / 4 * out_step));
+}
+
+// 8-byte units: blocks of 2 x 2.
+template <unsigned char flip>
+void pack_doubles(const void* const* lines, int count, int64_t bytes, void* out, int64_t out_step) {
+  int64_t p = 0;
+  if (count == 4) {
+    const Bytes mask = Bytes{} + flip;
+    const void *l0 = lines[0], *l1 = lines[1], *l2 = lines[2], *l3 = lines[3];
+    for (; p + 16 <= bytes; p += 16, out = at(out, 2 * out_step)) {
+      const Doubles a = load<Doubles>(at(l0, p)), b = load<Doubles>(at(l1, p));
+      const Doubles c = load<Doubles>(at(l2, p)), d = load<Doubles>(at(l3, p));
+      const auto put = [&](int64_t i, int64_t offset, Doubles v) {
+        store(at(out, i * out_step + offset), reinterpret_cast<Bytes&>(v) ^ mask);
+      };
+      put(0, 0, __builtin_shuffle(a, b, Doubles{0, 2}));
+      put(0, 16, __builtin_shuffle(c, d, Doubles{0, 2}));
+      put(1, 0, __builtin_shuffle(a, b, Doubles{1, 3}));
+      put(1, 16, __builtin_shuffle(c, d, Doubles{1, 3}));
+    }
+  }
+  const int64_t whole = bytes / 8 * 8;
+  copy_units<8, flip>(lines, count, p, whole, out, out_step);
+  if (whole < bytes) pack_tail<8, flip>(lines, count, whole, bytes, at(out, (whole - p) / 8 * out_step));
+}
+
+// Units of 1, 2 and 64 bytes.
+template <int unit, unsigned char flip>
+void pack_units(const void* const* lines, int count, int64_t bytes, void* out, int64_t out_step) {
+  const int64_t whole = bytes / unit * unit;
+  copy_units<unit, flip>(lines, count, 0, whole, out, out_step);
+  if (whole < bytes) pack_tail<unit, flip>(lines, count, whole, bytes, at(out, whole / unit * out_step));
+}
+
+template <int64_t size, void (*pack_bytes)(const void* const*, int, int64_t, void*, int64_t)>
+void values(const void* const* lines, int count, int64_t k, void* out, int64_t out_step) {
+  pack_bytes(lines, count, k * size, out, out_step);
+}
+
+// ---- With conversion. `group` values make a unit.
+template <class To, class From, int group>
+void pack_converted(const void* const* lines, int count, int64_t k, void* out, int64_t out_step) {
+  const int64_t whole = k / group * group;
+  for (int l = 0; l < count; ++l) {
+    const From* from = static_cast<const From*>(lines[l]);
+    char* to = at(out, l * group * static_cast<int64_t>(sizeof(To)));
+    for (int64_t p = 0; p < whole; p += group, to += out_step) {
+      To unit[group];
+      for (int g = 0; g < group; ++g) unit[g] = To(static_cast<float>(from[p + g]));
+      std::memcpy(to, unit, sizeof unit);
+    }
+    if (whole == k) continue;
+    To unit[group] = {};
+    for (int64_t g = 0; whole + g < k; ++g) unit[g] = To(static_cast<float>(from[whole + g]));
+    std::memcpy(to, unit, sizeof unit);
+  }
+}
+
+// Through a buffer of words in the first cache level, then as f32 lines. k is cut into pieces.
+template <class From>
+void widen(const From* from, int64_t count, float* to) {
+#if defined(__aarch64__)
+  if constexpr (std::is_same_v<From, Half>) {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(std::bit_cast<__fp16>(from[i].bits));
+    return;
+  }
+#endif
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+}
+template <class From>
+void pack_widened(const void* const* lines, int count, int64_t k, void* out, int64_t out_step) {
+  constexpr int64_t kPiece = 256;
+  alignas(64) float buffer[4][kPiece];
+  const void* pieces[4] = {buffer[0], buffer[1], buffer[2], buffer[3]};
+  for (int64_t p = 0; p < k; p += kPiece, out = at(out, kPiece * out_step)) {
+    const int64_t size = std::min(kPiece, k - p);
+    for (int l = 0; l < count; ++l) widen(static_cast<const From*>(lines[l]) + p, size, buffer[l]);
+    pack_words<0>(pieces, count, size * 4, out, out_step);
+  }
+}
+
+#if defined(__aarch64__)
+// BFCVTN rounds four values to nearest even in one instruction.
+__attribute__((target("arch=armv8.2-a+bf16"))) void pack_bf16_by_4(const void* const* lines, int count, int64_t k,
+                                                                   void* out, int64_t out_step) {
+  int64_t p = 0;
+  if (count == 4) {
+    const auto *l0 = static_cast<const float*>(lines[0]), *l1 = static_cast<const float*>(lines[1]);
+    const auto *l2 = static_cast<const float*>(lines[2]), *l3 = static_cast<const float*>(lines[3]);
+    const auto pair = [](const float* x, const float* y) __attribute__((target("arch=armv8.2-a+bf16"))) {
+      return vreinterpretq_u8_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(x)), vld1q_f32(y)));
+    };
+    for (; p + 4 <= k; p += 4, out = at(out, out_step)) {
+      vst1q_u8(reinterpret_cast<uint8_t*>(out), pair(l0 + p, l1 + p));
+      vst1q_u8(reinterpret_cast<uint8_t*>(out) + 16, pair(l2 + p, l3 + p));
+    }
+  }
+  const void* rest[4];
+  for (int l = 0; l < count; ++l) rest[l] = at(lines[l], p * 4);
+  if (p < k) pack_converted<BFloat16, float, 4>(rest, count, k - p, out, out_step);
+}
+#endif
+#if defined(__x86_64__)
+// VCVTNEPS2BF16 rounds eight values to nearest even in one instruction.
+__attribute__((target("avx512f,avx512vl,avx512bf16"))) void pack_bf16_by_32(const void* const* lines, int count,
+                                                                            int64_t k, void* out, int64_t out_step) {
+  const int64_t whole = k / 32 * 32;
+  for (int l = 0; l < count; ++l) {
+    const float* from = static_cast<const float*>(lines[l]);
+    char* to = at(out, l * 64);
+    for (int64_t p = 0; p < whole; p += 32, to += out_step) {
+      const __m512bh v = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + p + 16), _mm512_loadu_ps(from + p));
+      std::memcpy(to, &v, sizeof v);
+    }
+  }
+  if (whole == k) return;
+  const void* rest[4];
+  for (int l = 0; l < count; ++l) rest[l] = at(lines[l], whole * 4);
+  pack_converted<BFloat16, float, 32>(rest, count, k - whole, at(out, whole / 32 * out_step), out_step);
+}
+#endif
+
+template <int64_t size, unsigned char flip>
+PackLines pack_same(int group) {
+  switch (size * group) {
+    case 1:
+      return values<size, pack_units<1, flip>>;
+    case 2:
+      return values<size, pack_units<2, flip>>;
+    case 4:
+      return values<size, pack_words<flip>>;
+    case 8:
+      return values<size, pack_doubles<flip>>;
+    case 64:
+      return values<size, pack_units<64, flip>>;
+    default:
+      return nullptr;
+  }
+}
+
+PackLines pack_to_bf16(int group) {
+#if defined(__aarch64__)
+  if (group == 4 && cpu_has("bf16")) return pack_bf16_by_4;
+#elif defined(__x86_64__)
+  if (group == 32 && cpu_has("avx512_bf16")) return pack_bf16_by_32;
+#endif
+  switch (group) {
+    case 2:
+      return pack_converted<BFloat16, float, 2>;
+    case 4:
+      return pack_converted<BFloat16, float, 4>;
+    case 32:
+      return pack_converted<BFloat16, float, 32>;
+    default:
+      return nullptr;
+  }
+}
+
+PackLines choose(const GemmTile& tile, Side side, DType from) {
+  const int group = tile.group(side);
+  switch (tile.panel) {
+    case Panel::f32:
+      if (from == DType::f32) return pack_same<4, 0>(group);
+      if (group != 1) return nullptr;
+      if (from == DType::bf16) return pack_widened<BFloat16>;
+      return from == DType::f16 ? pack_widened<Half> : nullptr;
+    case Panel::f64:
+      return from == DType::f64 ? pack_same<8, 0>(group) : nullptr;
+    case Panel::f16:
+      if (from == DType::f16) return pack_same<2, 0>(group);
+      return from == DType::f32 && group == 1 ? pack_converted<Half, float, 1> : nullptr;
+    case Panel::bf16:
+      if (from == DType::bf16) return pack_same<2, 0>(group);
+      return from == DType::f32 ? pack_to_bf16(group) : nullptr;
+    case Panel::s8:
+      if (from == DType::i8) return pack_same<1, 0>(group);
+      return from == DType::u8 ? pack_same<1, 0x80>(group) : nullptr;
+    case Panel::u8s8: {
+      const DType same = side == Side::a ? DType::u8 : DType::i8, other = side == Side::a ? DType::i8 : DType::u8;
+      if (from == same) return pack_same<1, 0>(group);
+      return from == other ? pack_same<1, 0x80>(group) : nullptr;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+PanelRows::PanelRows(const GemmTile& tile, Side side, DType from)
+    : pack_(choose(tile, side, from)),
+      width_(tile.width(side)),
+      group_bytes_(tile.group(side) * size_of(tile.panel)),
+      value_bytes_(static_cast<int64_t>(size_of(from))) {}
+
+void PanelRows::set(const void* first, int64_t line, int64_t live) {
+  for (int64_t l = 0; l < width_; ++l) {
+    lines_[l] = kZeroLine;
+    if (l < live) lines_[l] = at(first, l * line * value_bytes_);
+  }
+}
+
+void PanelRows::pack(int64_t k, void* out) const {
+  for (int l = 0; l < width_; l += 4) {
+    pack_(lines_ + l, std::min(4, width_ - l), k, at(out, l * group_bytes_), width_ * group_bytes_);
+  }
+}
+
+}  // namespace deft::cpu

@@ -1,0 +1,382 @@
+// The blocked product. One thread's part of c is cut into blocks: a block of a (rows x k) is packed so that it stays in
+// the second cache level, a panel of b in the first, and the register tile runs over all panels of a for each panel of
+// b. Sums over k beyond tile.block_k are kept in c itself where it can hold them, else in a workspace.
+#include "kernels/cpu/product.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "base/check.h"
+#include "kernels/cpu/autotune.h"
+#include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/workspace.h"
+#include "runtime/parallel.h"
+
+namespace deft::cpu {
+
+namespace {
+
+using detail::ColumnTerms;
+using detail::kMostColumns;
+
+constexpr int64_t kBlockBytesB = 4 << 20;
+constexpr int64_t kSumRows = 1024, kSumBytes = 4 << 20;  // block of c that is summed in a workspace
+constexpr int64_t kShareBytes = 256 << 20;               // a side larger than this is not packed as a whole
+constexpr int64_t kMostRows = 1024;                      // of a block
+constexpr int64_t kStackBytes = 32 << 10;
+constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a lane
+
+int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
+bool is_bytes(Panel panel) { return panel == Panel::s8 || panel == Panel::u8s8; }
+int64_t sum_size(Panel panel) { return panel == Panel::f64 ? 8 : 4; }
+DType sum_dtype(Panel panel) { return panel == Panel::f64 ? DType::f64 : is_bytes(panel) ? DType::i32 : DType::f32; }
+
+// Rows of a that need no packing: of the panel's own type, contiguous over k, for a tile that reads them in place.
+const Strided* rows_in_place(const Product& p) {
+  const Strided* a = p.tile->run_rows && p.a && !p.packed_a ? p.a->strided() : nullptr;
+  if (!a || a->step != 1 || p.k % p.tile->k_step != 0) return nullptr;
+  switch (p.tile->panel) {
+    case Panel::bf16:
+      return a->dtype == DType::bf16 ? a : nullptr;
+    case Panel::s8:
+      return a->dtype == DType::i8 ? a : nullptr;
+    case Panel::u8s8:
+      return a->dtype == DType::u8 ? a : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+// Scratch that is on the stack when small: an eager product of 64 x 64 should not allocate.
+class Scratch {
+ public:
+  Scratch(int64_t bytes, void* stack) : heap_(bytes > kStackBytes ? bytes : 0), data_(stack) {
+    if (bytes > kStackBytes) data_ = heap_.data();
+  }
+  char* data() const { return static_cast<char*>(data_); }
+
+ private:
+  Workspace<char> heap_;
+  void* data_;
+};
+
+// One thread's rectangle of c.
+class Region {
+ public:
+  explicit Region(const Product& p) : p_(p), t_(*p.tile), rows_in_place_(rows_in_place(p)) {
+    const Epilogue& e = p.epilogue;
+    holds_sums_ = p.c_dtype == sum_dtype(t_.panel) && p.c_col == 1 && !p.row_offsets;
+    direct_ = holds_sums_ && e.plain();
+    const bool sums_in_c = holds_sums_ && (direct_ || (!e.accumulate && e.residual != p.c));
+    own_sums_ = !sums_in_c && p.k > t_.block_k;
+  }
+
+  void run(int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
+    const int64_t depth = std::min(t_.padded_k(p_.k), t_.block_k), size = size_of(t_.panel);
+    rows_ = block_rows(m1 - m0, depth * size);
+    columns_ = n1 - n0;
+    if (!p_.packed_b)
+      columns_ = std::min(columns_, std::max<int64_t>(1, kBlockBytesB / (depth * size) / t_.nr) * t_.nr);
+    if (own_sums_) columns_ = std::min(columns_, kSumBytes / sum_size(t_.panel) / kSumRows / t_.nr * t_.nr);
+    const int64_t chunk = own_sums_ ? std::min(m1 - m0, round_up(kSumRows, t_.mr)) : m1 - m0;
+    const int64_t a_bytes = p_.packed_a ? 0 : round_up(std::min(rows_, chunk), t_.mr) * depth * size;
+    const int64_t b_bytes = p_.packed_b ? 0 : round_up(columns_, t_.nr) * depth * size;
+    const int64_t sum_bytes = own_sums_ ? chunk * columns_ * sum_size(t_.panel) : 0;
+    const int64_t line_bytes = is_bytes(t_.panel) && !p_.packed_b ? round_up(columns_, t_.nr) * 4 : 0;
+    alignas(64) char stack[kStackBytes];
+    const Scratch scratch(round_up(a_bytes, 64) + round_up(b_bytes, 64) + round_up(sum_bytes, 64) + line_bytes, stack);
+    a_ = scratch.data();
+    b_ = a_ + round_up(a_bytes, 64);
+    sums_ = b_ + round_up(b_bytes, 64);
+    line_sums_ = line_bytes ? reinterpret_cast<int32_t*>(sums_ + round_up(sum_bytes, 64)) : nullptr;
+    const Series series(t_);
+    for (int64_t i = m0; i < m1; i += chunk) {
+      for (int64_t j = n0; j < n1; j += columns_) columns(i, std::min(m1, i + chunk), j, std::min(n1, j + columns_));
+    }
+  }
+
+ private:
+  // begin() and end() of the tile, also when packing throws.
+  struct Series {
+    explicit Series(const GemmTile& t) : tile(t) {
+      if (tile.begin) tile.begin();
+    }
+    ~Series() {
+      if (tile.end) tile.end();
+    }
+    Series(const Series&) = delete;
+    Series& operator=(const Series&) = delete;
+    const GemmTile& tile;
+  };
+
+  // As many rows as the second cache level takes, in blocks of about the same size.
+  int64_t block_rows(int64_t rows, int64_t line_bytes) const {
+    const int64_t most = std::clamp<int64_t>(p_.block_bytes / line_bytes, t_.mr, kMostRows) / t_.mr * t_.mr;
+    const int64_t blocks = (rows + most - 1) / most;
+    return round_up((rows + blocks - 1) / blocks, t_.mr);
+  }
+
+  void columns(int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
+    if (line_sums_) std::memset(line_sums_, 0, static_cast<size_t>(n1 - n0) * 4);
+    for (int64_t k0 = 0; k0 < p_.k; k0 += t_.block_k) {
+      const int64_t k = std::min(t_.block_k, p_.k - k0);
+      const void* b = b_;
+      if (p_.packed_b) {
+        b = p_.packed_b->panels(n0, k0);
+      } else {
+        p_.b->pack(t_, Side::b, n0, n1 - n0, k0, k, b_, line_sums_);
+      }
+      for (int64_t i = m0; i < m1; i += rows_) {
+        const int64_t rows = std::min(rows_, m1 - i);
+        const void* a = a_;
+        if (p_.packed_a) {
+          a = p_.packed_a->panels(i, k0);
+        } else {
+          const int64_t read = rows_in_place_ ? rows / t_.mr * t_.mr : 0;
+          if (read < rows)
+            p_.a->pack(t_, Side::a, i + read, rows - read, k0, k, a_ + read * t_.padded_k(k) * size_of(t_.panel),
+                       nullptr);
+        }
+        block(a, b, i, rows, n0, n1 - n0, k0, k, m0);
+      }
+    }
+  }
+
+  void block(const void* a, const void* b, int64_t i0, int64_t rows, int64_t j0, int64_t columns, int64_t k0, int64_t k,
+             int64_t sum_row0) {
+    const bool last = k0 + k == p_.k;
+    const int64_t padded = t_.padded_k(k), size = size_of(t_.panel);
+    const int64_t panel_bytes = t_.nr * padded * size, part = round_up(panel_bytes * t_.mr / rows, 64);
+    int64_t offsets[kMostRows];
+    if (last && !direct_) row_offsets(i0, rows, offsets);
+    for (int64_t j = 0; j < columns; j += t_.nr) {
+      const char* b_panel = static_cast<const char*>(b) + j * padded * size;
+      const int live_columns = static_cast<int>(std::min<int64_t>(t_.nr, columns - j));
+      if (last && !direct_) terms_of(j0, j, live_columns);
+      // The next panel of b comes near while this one is used, a part with each tile. A few tiles per panel (few rows)
+      // leave it to the hardware: 93 % of the read bandwidth instead of 53 % for bf16.
+      const char* ahead = b_panel + panel_bytes;
+      const char* ahead_end = rows > 3 * t_.mr && j + t_.nr < columns ? ahead + panel_bytes : ahead;
+      for (int64_t i = 0; i < rows; i += t_.mr) {
+        const char* part_end = std::min(ahead_end, ahead + part);
+        for (; ahead < part_end; ahead += 64) __builtin_prefetch(ahead, 0, 2);
+        Tile tile{static_cast<const char*>(a) + i * padded * size,      b_panel,     padded / t_.k_step, i0 + i, j0 + j,
+                  static_cast<int>(std::min<int64_t>(t_.mr, rows - i)), live_columns};
+        if (rows_in_place_ && tile.rows == t_.mr) {
+          tile.a = static_cast<const char*>(rows_in_place_->in) + ((i0 + i) * rows_in_place_->line + k0) * size;
+          tile.in_place = true;
+        }
+        if (direct_ || !last) {
+          sum_tile(tile, k0 > 0 || (direct_ && p_.epilogue.accumulate), i0 + i - sum_row0, j);
+        } else {
+          finish_tile(tile, k0 > 0, i0 + i - sum_row0, j, offsets + i);
+        }
+      }
+    }
+  }
+
+  struct Tile {
+    const void *a, *b;
+    int64_t steps, i, j;
+    int rows, columns;
+    bool in_place = false;
+  };
+  void multiply(const Tile& t, void* c, int64_t c_row, bool add) const {
+    if (!t.in_place) return t_.run(t.steps, t.a, t.b, c, c_row, add);
+    t_.run_rows(t.steps, t.a, t.b, c, c_row, add, rows_in_place_->line * size_of(t_.panel));
+  }
+
+  // Where the sums of a tile live between blocks of k.
+  void* sums_at(const Tile& t, int64_t row, int64_t column, int64_t& step) const {
+    const int64_t size = sum_size(t_.panel);
+    if (!own_sums_) return step = p_.c_row, static_cast<char*>(p_.c) + (t.i * p_.c_row + t.j) * size;
+    return step = columns_, sums_ + (row * columns_ + column) * size;
+  }
+
+  // A whole tile is summed where its sums live, a part through the buffer. Both begin with the earlier sums, so that
+  // no element depends on which of the two it met.
+  void sum_tile(const Tile& t, bool add, int64_t row, int64_t column) {
+    int64_t step = 0;
+    void* sums = sums_at(t, row, column, step);
+    if (t.rows == t_.mr && t.columns == t_.nr) return multiply(t, sums, step, add);
+    const int64_t size = sum_size(t_.panel);
+    if (add) copy_part(t, sums, step * size, buffer_, t_.nr * size);
+    multiply(t, buffer_, t_.nr, add);
+    copy_part(t, buffer_, t_.nr * size, sums, step * size);
+  }
+  void copy_part(const Tile& t, const void* from, int64_t from_step, void* to, int64_t to_step) const {
+    const auto bytes = static_cast<size_t>(t.columns * sum_size(t_.panel));
+    for (int i = 0; i < t.rows; ++i) {
+      std::memcpy(static_cast<char*>(to) + i * to_step, static_cast<const char*>(from) + i * from_step, bytes);
+    }
+  }
+
+  void finish_tile(const Tile& t, bool earlier, int64_t row, int64_t column, const int64_t* offsets) {
+    if (earlier) {
+      int64_t step = 0;
+      const void* sums = sums_at(t, row, column, step);
+      copy_part(t, sums, step * sum_size(t_.panel), buffer_, t_.nr * sum_size(t_.panel));
+    }
+    multiply(t, buffer_, t_.nr, earlier);
+    detail::store_tile(p_, {t.i, t.j, t.rows, t.columns, t_.nr, buffer_, offsets}, terms_);
+  }
+
+  void row_offsets(int64_t i0, int64_t count, int64_t* offsets) const {
+    if (p_.row_offsets) return (*p_.row_offsets)(i0, count, offsets);
+    for (int64_t i = 0; i < count; ++i) offsets[i] = (i0 + i) * p_.c_row;
+  }
+  void terms_of(int64_t j0, int64_t j, int count) {
+    const int32_t* sums = line_sums_ ? line_sums_ + j : p_.packed_b ? p_.packed_b->sums() : nullptr;
+    if (sums && !line_sums_) sums += j0 + j;
+    detail::column_terms(p_, j0 + j, count, sums, terms_);
+  }
+
+  const Product& p_;
+  const GemmTile& t_;
+  const Strided* rows_in_place_;
+  bool holds_sums_, direct_, own_sums_;
+  int64_t rows_ = 0, columns_ = 0;
+  char *a_ = nullptr, *b_ = nullptr, *sums_ = nullptr;
+  int32_t* line_sums_ = nullptr;
+  ColumnTerms terms_;
+  alignas(64) char buffer_[32 * kMostColumns * 8 + 128];  // one tile, and room to read a little beyond
+};
+
+struct Grid {
+  int64_t rows, cols;
+};
+// How lanes share c: as many as pay off, each packing as little as possible.
+Grid choose_grid(const Product& p) {
+  const GemmTile& t = *p.tile;
+  const double work = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  const int64_t row_tiles = (p.m + t.mr - 1) / t.mr, col_tiles = (p.n + t.nr - 1) / t.nr;
+  const int64_t lanes = std::min<int64_t>(in_parallel_region() ? 1 : num_threads(),
+                                          static_cast<int64_t>(std::min(work / kGrain, 1024.0)) + 1);
+  Grid best{1, 1};
+  double best_cost = 1e300;
+  for (int64_t r = 1; r <= std::min(lanes, row_tiles); ++r) {
+    const int64_t c = std::min(lanes / r, col_tiles);
+    const double tall = static_cast<double>((row_tiles + r - 1) / r * t.mr);
+    const double wide = static_cast<double>((col_tiles + c - 1) / c * t.nr);
+    const double cost = tall * wide + 32 * (tall + wide);  // moving one value costs about 32 multiply-adds
+    if (cost < best_cost) best_cost = cost, best = {r, c};
+  }
+  return best;
+}
+
+void run_grid(const Product& p, Grid grid) {
+  const GemmTile& t = *p.tile;
+  const int64_t row_tiles = (p.m + t.mr - 1) / t.mr, col_tiles = (p.n + t.nr - 1) / t.nr;
+  parallel_for(0, grid.rows * grid.cols, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = i / grid.cols, c = i % grid.cols;
+      Region(p).run(row_tiles * r / grid.rows * t.mr, std::min(p.m, row_tiles * (r + 1) / grid.rows * t.mr),
+                    col_tiles * c / grid.cols * t.nr, std::min(p.n, col_tiles * (c + 1) / grid.cols * t.nr));
+    }
+  });
+}
+
+// A side that several lanes read is packed once, by all of them.
+std::unique_ptr<PackedMatrix> share(const Product& p, Side side, int64_t readers) {
+  const PanelSource* from = side == Side::a ? p.a : p.b;
+  const int64_t lines = side == Side::a ? p.m : p.n;
+  if (side == Side::a && rows_in_place(p)) return nullptr;
+  if (!from || readers < 2 || packed_bytes(*p.tile, side, lines, p.k) > kShareBytes) return nullptr;
+  return std::make_unique<PackedMatrix>(*p.tile, side, *from, lines, p.k);
+}
+
+// k == 0: sums of nothing.
+void store_zeros(const Product& p) {
+  alignas(64) const char zeros[kMostColumns * 8 + 128] = {};
+  ColumnTerms terms;
+  for (int64_t j = 0; j < p.n; j += p.tile->nr) {
+    const int columns = static_cast<int>(std::min<int64_t>(p.tile->nr, p.n - j));
+    detail::column_terms(p, j, columns, nullptr, terms);
+    for (int64_t i = 0; i < p.m; ++i) {
+      int64_t offset = i * p.c_row;
+      if (p.row_offsets) (*p.row_offsets)(i, 1, &offset);
+      detail::store_tile(p, {i, j, 1, columns, p.tile->nr, zeros, &offset}, terms);
+    }
+  }
+}
+
+}  // namespace
+
+PackedMatrix::PackedMatrix(const GemmTile& tile, Side side, const PanelSource& from, int64_t lines, int64_t k)
+    : tile_(tile), side_(side), lines_(lines), k_(k), bytes_(packed_bytes(tile, side, lines, k)) {
+  data_ = allocate_buffer(static_cast<size_t>(std::max<int64_t>(bytes_, 1)));
+  const int64_t width = tile.width(side), panels = (lines + width - 1) / width;
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width * k));
+  try {
+    if (side == Side::b && is_bytes(tile.panel)) {
+      sums_ = static_cast<int32_t*>(allocate_buffer(static_cast<size_t>(std::max<int64_t>(lines, 1)) * 4));
+      std::memset(sums_, 0, static_cast<size_t>(lines) * 4);
+    }
+    parallel_for(0, panels, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t k0 = 0; k0 < k; k0 += tile.block_k) {
+        const int64_t l0 = begin * width, count = std::min(lines, end * width) - l0;
+        from.pack(tile, side, l0, count, k0, std::min(tile.block_k, k - k0), const_cast<void*>(this->panels(l0, k0)),
+                  sums_ ? sums_ + l0 : nullptr);
+      }
+    });
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+PackedMatrix::~PackedMatrix() { release(); }
+
+void PackedMatrix::release() {
+  free_buffer(data_, static_cast<size_t>(std::max<int64_t>(bytes_, 1)));
+  if (sums_) free_buffer(sums_, static_cast<size_t>(std::max<int64_t>(lines_, 1)) * 4);
+}
+
+const void* PackedMatrix::panels(int64_t l0, int64_t k0) const {
+  const int64_t all = round_up(lines_, tile_.width(side_));
+  const int64_t depth = tile_.padded_k(std::min(tile_.block_k, k_ - k0));
+  return static_cast<const char*>(data_) + (k0 * all + l0 * depth) * size_of(tile_.panel);
+}
+
+int32_t packed_zero(const GemmTile& tile, DType a, int32_t zero) {
+  if (tile.panel == Panel::s8 && a == DType::u8) return zero - 128;
+  if (tile.panel == Panel::u8s8 && a == DType::i8) return zero + 128;
+  return zero;
+}
+
+namespace {
+
+// What callers inside the library must keep to.
+void check(const Product& p) {
+  const Epilogue& e = p.epilogue;
+  const bool bytes = is_bytes(p.tile->panel), f64 = p.tile->panel == Panel::f64;
+  DEFT_ASSERT(f64 == (p.c_dtype == DType::f64));
+  DEFT_ASSERT(bytes || p.c_dtype != DType::i32);
+  DEFT_ASSERT(p.c_dtype != DType::i32 ||
+              (e.alpha == 1 && !e.scale && !e.bias && !e.residual && e.activation == Activation::none));
+  DEFT_ASSERT(!e.bias || is_floating(e.bias_dtype));
+}
+
+}  // namespace
+
+void run_product(const Product& product) {
+  check(product);
+  if (product.m <= 0 || product.n <= 0) return;
+  if (product.k <= 0) return store_zeros(product);
+  Product p = product;
+  std::optional<TunedRun> tuned;
+  if (p.block_bytes == 0) {
+    const uint32_t layout =
+        static_cast<uint32_t>(p.tile->mr) << 8 | (p.packed_a != nullptr) << 1 | (p.packed_b != nullptr);
+    const TuneKey key(TunedOp::gemm, sum_dtype(p.tile->panel), layout, {p.m, p.n, p.k, size_of(p.tile->panel)});
+    p.block_bytes = kBlockBytes[tuned.emplace(key, std::size(kBlockBytes), p.m * p.n * p.k).choice()];
+  }
+  const Grid grid = choose_grid(p);
+  const auto shared_a = share(p, Side::a, grid.cols), shared_b = share(p, Side::b, grid.rows);
+  if (shared_a) p.packed_a = shared_a.get();
+  if (shared_b) p.packed_b = shared_b.get();
+  run_grid(p, grid);
+}
+
+}  // namespace deft::cpu

@@ -1,0 +1,85 @@
+// Tiles that multiply two vectors of b by one group of a, broadcast: f32 and f64 (one value a group), bf16 pairs, byte
+// quads. Twelve rows (six with 16 registers) keep both multipliers busy; the lower tiles are for matrices of few rows.
+#include "kernels/cpu/x86/tile.h"
+#if defined(__x86_64__)
+
+.macro multiply v, op, acc, b
+  \op \v\()\acc, \v\()2, \v\()\b
+.endm
+.macro row v, broadcast, op, a, r0, r1
+  \broadcast \v\()2, [rsi + \a]
+  multiply \v, <\op>, \r0, 0
+  multiply \v, <\op>, \r1, 1
+.endm
+// Step k of four: `size` bytes of each row of a, two vectors of b.
+.macro step v, bytes, rows, size, broadcast, op, k
+  vmovups \v\()0, [rdx + \bytes * (2 * \k)]
+  vmovups \v\()1, [rdx + \bytes * (2 * \k + 1)]
+  .irp i, 0,1,2,3,4,5,6,7,8,9,10,11
+    .if \i < \rows
+      row \v, \broadcast, <\op>, %(\size * (\rows * \k + \i)), %(3 + 2 * \i), %(4 + 2 * \i)
+    .endif
+  .endr
+.endm
+// a comes from the second cache level, each line once; b stays in the first.
+.macro prefetch_a bytes, line
+  .if 64 * \line < \bytes
+    prefetcht0 [rsi + 1024 + 64 * \line]
+  .endif
+.endm
+
+.macro broadcast_tile name, v, bytes, rows, size, broadcast, op
+function \name
+  imul r8, r8, \size
+  test r9b, r9b
+  jnz 1f
+  clear_rows \v, \rows
+  jmp 2f
+1:
+  load_rows \v, \bytes, \rows
+2:
+  mov rax, rdi
+  shr rax, 2
+  jz 4f
+  .balign 32
+3:
+  .irp k, 0,1,2,3
+    prefetch_a %(4 * \size * \rows), %(2 * \k)
+    prefetch_a %(4 * \size * \rows), %(2 * \k + 1)
+    step \v, \bytes, \rows, \size, \broadcast, <\op>, \k
+  .endr
+  add rsi, 4 * \size * \rows
+  add rdx, 4 * 2 * \bytes
+  dec rax
+  jnz 3b
+4:
+  and edi, 3
+  jz 6f
+5:
+  step \v, \bytes, \rows, \size, \broadcast, <\op>, 0
+  add rsi, \size * \rows
+  add rdx, 2 * \bytes
+  dec edi
+  jnz 5b
+6:
+  store_rows \v, \bytes, \rows
+  vzeroupper
+endfunction \name
+.endm
+
+broadcast_tile deft_avx2_f32_6x16, ymm, 32, 6, 4, vbroadcastss, vfmadd231ps
+broadcast_tile deft_avx2_f32_4x16, ymm, 32, 4, 4, vbroadcastss, vfmadd231ps
+broadcast_tile deft_avx2_f64_6x8, ymm, 32, 6, 8, vbroadcastsd, vfmadd231pd
+broadcast_tile deft_avxvnni_u8s8_6x16, ymm, 32, 6, 4, vbroadcastss, <{vex} vpdpbusd>
+
+broadcast_tile deft_avx512_f32_12x32, zmm, 64, 12, 4, vbroadcastss, vfmadd231ps
+broadcast_tile deft_avx512_f32_8x32, zmm, 64, 8, 4, vbroadcastss, vfmadd231ps
+broadcast_tile deft_avx512_f32_4x32, zmm, 64, 4, 4, vbroadcastss, vfmadd231ps
+broadcast_tile deft_avx512_f64_12x16, zmm, 64, 12, 8, vbroadcastsd, vfmadd231pd
+broadcast_tile deft_avx512_bf16_12x32, zmm, 64, 12, 4, vbroadcastss, vdpbf16ps
+broadcast_tile deft_avx512_bf16_4x32, zmm, 64, 4, 4, vbroadcastss, vdpbf16ps
+broadcast_tile deft_vnni_u8s8_12x32, zmm, 64, 12, 4, vbroadcastss, vpdpbusd
+broadcast_tile deft_vnni_u8s8_4x32, zmm, 64, 4, 4, vbroadcastss, vpdpbusd
+
+.section .note.GNU-stack, "", @progbits
+#endif

@@ -1,0 +1,69 @@
+// What the register tiles of this folder share. Assembly only.
+//
+// Arguments (kernels/cpu/gemm_tile.h): rdi steps, rsi a, rdx b, rcx c, r8 c_row in elements, r9b add.
+// Sums of floats start from c where it is added to: a product that is split along k stays one chain (Note [One chain]).
+#pragma once
+#if defined(__x86_64__)
+
+.intel_syntax noprefix
+.altmacro
+
+.macro function name
+  .text
+  .balign 64
+  .globl \name
+  .hidden \name
+  .type \name, @function
+\name:
+  .cfi_startproc
+  endbr64
+.endm
+
+.macro endfunction name
+  ret
+  .cfi_endproc
+  .size \name, . - \name
+.endm
+
+// ---- Sums of two vectors a row: row i is in registers 3 + 2 i and 4 + 2 i of kind v (ymm, zmm), `bytes` long each.
+.macro clear v, r0, r1
+  vmovaps \v\()\r0, \v\()0
+  vmovaps \v\()\r1, \v\()0
+.endm
+.macro load v, bytes, r0, r1
+  vmovups \v\()\r0, [rax]
+  vmovups \v\()\r1, [rax + \bytes]
+  add rax, r8
+.endm
+.macro store v, bytes, r0, r1
+  vmovups [rcx], \v\()\r0
+  vmovups [rcx + \bytes], \v\()\r1
+  add rcx, r8
+.endm
+
+.macro clear_rows v, rows
+  vxorps xmm0, xmm0, xmm0
+  .irp i, 0,1,2,3,4,5,6,7,8,9,10,11
+    .if \i < \rows
+      clear \v, %(3 + 2 * \i), %(4 + 2 * \i)
+    .endif
+  .endr
+.endm
+// r8 is c_row in bytes.
+.macro load_rows v, bytes, rows
+  mov rax, rcx
+  .irp i, 0,1,2,3,4,5,6,7,8,9,10,11
+    .if \i < \rows
+      load \v, \bytes, %(3 + 2 * \i), %(4 + 2 * \i)
+    .endif
+  .endr
+.endm
+.macro store_rows v, bytes, rows
+  .irp i, 0,1,2,3,4,5,6,7,8,9,10,11
+    .if \i < \rows
+      store \v, \bytes, %(3 + 2 * \i), %(4 + 2 * \i)
+    .endif
+  .endr
+.endm
+
+#endif

@@ -1,0 +1,49 @@
+// The register tiles of this folder.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/tile_choice.h"
+
+extern "C" {
+#define DEFT_TILE(name) void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add)
+DEFT_TILE(deft_avx2_f32_6x16);
+DEFT_TILE(deft_avx2_f32_4x16);
+DEFT_TILE(deft_avx2_f64_6x8);
+DEFT_TILE(deft_avx2_s8_6x8);
+DEFT_TILE(deft_avx2_u8s8_6x8);
+DEFT_TILE(deft_avxvnni_u8s8_6x16);
+DEFT_TILE(deft_avx512_f32_12x32);
+DEFT_TILE(deft_avx512_f32_8x32);
+DEFT_TILE(deft_avx512_f32_4x32);
+DEFT_TILE(deft_avx512_f64_12x16);
+DEFT_TILE(deft_avx512_bf16_12x32);
+DEFT_TILE(deft_avx512_bf16_4x32);
+DEFT_TILE(deft_vnni_u8s8_12x32);
+DEFT_TILE(deft_vnni_u8s8_4x32);
+DEFT_TILE(deft_amx_bf16_32x32);
+DEFT_TILE(deft_amx_bf16_16x32);
+DEFT_TILE(deft_amx_s8_32x32);
+DEFT_TILE(deft_amx_s8_16x32);
+DEFT_TILE(deft_amx_u8s8_32x32);
+DEFT_TILE(deft_amx_u8s8_16x32);
+#undef DEFT_TILE
+#define DEFT_ROWS_TILE(name) \
+  void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add, int64_t a_row)
+DEFT_ROWS_TILE(deft_amx_bf16_rows_32x32);
+DEFT_ROWS_TILE(deft_amx_s8_rows_32x32);
+DEFT_ROWS_TILE(deft_amx_u8s8_rows_32x32);
+#undef DEFT_ROWS_TILE
+void deft_amx_begin();  // shapes the eight tile registers of this thread
+void deft_amx_end();
+}
+
+namespace deft::cpu {
+
+// All tiles, best first within a panel type. Those of AMX only where the system lets this process use it.
+std::span<const TileChoice> x86_tiles();
+
+// Asks the system for the tile registers, once per process: their 8 KB are saved only for those who ask.
+bool amx_permitted();
+
+}  // namespace deft::cpu
