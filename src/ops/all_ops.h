@@ -12,6 +12,7 @@
 #include "ops/loss.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
+#include "ops/packed_linear.h"
 #include "ops/pool.h"
 #include "ops/random.h"
 #include "ops/reduce.h"

@@ -1,0 +1,120 @@
+#include "ops/packed_linear.h"
+
+#include "base/check.h"
+#include "core/describe.h"
+#include "kernels/cpu/product.h"
+#include "ops/activation.h"
+#include "ops/binary.h"
+#include "ops/dense.h"
+#include "ops/matmul.h"
+#include "ops/unary.h"
+
+namespace deft {
+
+namespace {
+
+// The same order in both.
+static_assert(static_cast<int>(FusedActivation::tanh) == static_cast<int>(cpu::Activation::tanh));
+static_assert(static_cast<int>(FusedActivation::gelu_tanh) == static_cast<int>(cpu::Activation::gelu_tanh));
+
+cpu::Panel panel_of(DType weight, DType compute) {
+  const bool rounds = weight == DType::f32 && compute == DType::bf16;
+  return cpu::panel_for(rounds ? DType::bf16 : weight);
+}
+
+Tensor apply(FusedActivation a, const Tensor& x) {
+  switch (a) {
+    case FusedActivation::none:
+      return x;
+    case FusedActivation::relu:
+      return x.relu();
+    case FusedActivation::gelu:
+      return gelu(x);
+    case FusedActivation::gelu_tanh:
+      return gelu(x, GeluApproximation::tanh);
+    case FusedActivation::silu:
+      return silu(x);
+    case FusedActivation::sigmoid:
+      return x.sigmoid();
+    case FusedActivation::tanh:
+      return x.tanh();
+  }
+  return x;
+}
+
+}  // namespace
+
+Meta FusedLinear::infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& residual, Params&) {
+  NoParams none;
+  Meta out = Linear::infer(x, weight, bias, none);
+  if (residual.defined) {
+    DEFT_CHECK(residual.sizes == out.sizes && residual.dtype == out.dtype, ShapeError,
+               "fused_linear: the residual is {}, expected the result's {}", describe(residual), describe(out));
+  }
+  return out;
+}
+
+void FusedLinear::cpu(KernelCall& c) {
+  const Tensor &out = c.out(), &weight = c.in(1);
+  if (out.meta().numel == 0) return;
+  const Tensor x = as_dense(c.in(0)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
+  const Tensor residual = c.has(3) ? as_dense(c.in(3)) : Tensor();
+  const Params& params = c.params<FusedLinear>();
+  const cpu::StridedSource a({x.dtype(), x.data_ptr(), weight.sizes()[1], 1});
+  cpu::Product p;
+  p.n = weight.sizes()[0], p.k = weight.sizes()[1], p.m = out.meta().numel / p.n;
+  p.tile = &cpu::tile_for_rows(params.packed->tile(), p.m);
+  p.a = &a, p.packed_b = params.packed;
+  p.c = out.data_ptr(), p.c_dtype = out.dtype(), p.c_row = p.n;
+  p.epilogue.activation = static_cast<cpu::Activation>(params.activation);
+  if (bias.defined()) p.epilogue.bias = bias.data_ptr(), p.epilogue.bias_dtype = bias.dtype();
+  if (residual.defined()) p.epilogue.residual = residual.data_ptr();
+  cpu::run_product(p);
+}
+
+PackedLinear::PackedLinear(Tensor weight, Tensor bias, Site site)
+    : PackedLinear(weight, std::move(bias), weight.defined() ? weight.dtype() : DType::f32, site) {}
+
+PackedLinear::PackedLinear(Tensor weight, Tensor bias, DType compute, Site site)
+    : weight_(std::move(weight)), bias_(std::move(bias)), compute_(compute) {
+  SiteScope scope(site);
+  detail::check_defined(weight_, "PackedLinear");
+  DEFT_CHECK(weight_.dim() == 2, ShapeError, "PackedLinear: the weight must be [out, in], found shape {}",
+             to_string(weight_.sizes()));
+  DEFT_CHECK(is_floating(weight_.dtype()), DTypeError,
+             "PackedLinear: does not take {} weights; convert the weight with to()", name_of(weight_.dtype()));
+  DEFT_CHECK(compute == weight_.dtype() || (compute == DType::bf16 && weight_.dtype() == DType::f32), DTypeError,
+             "PackedLinear: a {} weight cannot be computed in {}; give its own type, or bf16 for f32",
+             name_of(weight_.dtype()), name_of(compute));
+}
+PackedLinear::~PackedLinear() = default;
+
+std::shared_ptr<const cpu::PackedMatrix> PackedLinear::current() const {
+  const uint32_t version = weight_.is_inference() ? 0 : weight_.version();
+  std::lock_guard lock(mutex_);
+  if (packed_ && version == version_) return packed_;
+  const Shape& sizes = weight_.sizes();
+  const cpu::GemmTile& tile = cpu::best_tile(panel_of(weight_.dtype(), compute_), 0, sizes[0]);
+  const cpu::StridedSource from({weight_.dtype(), weight_.data_ptr(), weight_.strides()[0], weight_.strides()[1]});
+  packed_ = std::make_shared<const cpu::PackedMatrix>(tile, cpu::Side::b, from, sizes[0], sizes[1]);
+  version_ = version;
+  return packed_;
+}
+
+int64_t PackedLinear::packed_bytes() const {
+  std::lock_guard lock(mutex_);
+  return packed_ ? packed_->bytes() : 0;
+}
+
+Tensor PackedLinear::operator()(const Tensor& x, FusedActivation activation, const Tensor& residual, Site site) const {
+  if (!weight_.device().is_cpu()) {
+    SiteScope scope(site);
+    Tensor y = linear(x, weight_, bias_, site);
+    if (residual.defined()) y = add(y, residual, site);
+    return apply(activation, y);
+  }
+  const std::shared_ptr<const cpu::PackedMatrix> packed = current();
+  return call<FusedLinear>(site, {activation, packed.get()}, x, weight_, bias_, residual);
+}
+
+}  // namespace deft

@@ -1,0 +1,88 @@
+#include "ops/packed_linear.h"
+
+#include "ops/activation.h"
+#include "ops/binary.h"
+#include "ops/matmul.h"
+#include "ops/sample.h"
+#include "ops/unary.h"
+
+namespace deft {
+
+namespace {
+
+Tensor activated(FusedActivation a, const Tensor& x) {
+  switch (a) {
+    case FusedActivation::relu:
+      return x.relu();
+    case FusedActivation::gelu:
+      return gelu(x);
+    case FusedActivation::gelu_tanh:
+      return gelu(x, GeluApproximation::tanh);
+    case FusedActivation::silu:
+      return silu(x);
+    case FusedActivation::sigmoid:
+      return x.sigmoid();
+    case FusedActivation::tanh:
+      return x.tanh();
+    default:
+      return x;
+  }
+}
+
+Sample sample(std::string note, Shape x, Shape w, bool bias, bool residual,
+              FusedActivation activation = FusedActivation::none) {
+  Shape out = x;
+  out[out.size() - 1] = w[0];
+  return {note,
+          {real(x), real(w), bias ? real({w[0]}) : missing_arg(), residual ? real(out) : missing_arg()},
+          [activation](const Tensors& t) -> Tensors { return {PackedLinear(t[1], t[2])(t[0], activation, t[3])}; },
+          [activation](const Tensors& t) -> Tensors {
+            Tensor y = linear(t[0], t[1], t[2]);
+            return {activated(activation, t[3].defined() ? y + t[3] : y)};
+          }};
+}
+
+BadSample bad(std::string note, Arg x, Arg w, Arg bias, Arg residual, std::string error, std::string text) {
+  return {note,
+          {x, w, bias, residual},
+          [](const Tensors& t) -> Tensors { return {PackedLinear(t[1], t[2])(t[0], FusedActivation::none, t[3])}; },
+          error,
+          text};
+}
+
+}  // namespace
+
+OpSamples FusedLinear::samples() {
+  OpSamples s{.op = "fused_linear", .growth = 64, .scale = 4, .grad = false, .gradgrad = false};
+  using enum FusedActivation;
+  s.good = {
+      sample("plain", {3, 4}, {5, 4}, false, false),
+      sample("bias", {3, 4}, {5, 4}, true, false),
+      sample("bias residual", {3, 4}, {5, 4}, true, true),
+      sample("relu", {3, 4}, {5, 4}, true, true, relu),
+      sample("gelu", {9, 13}, {17, 13}, true, false, gelu),
+      sample("gelu tanh", {9, 13}, {17, 13}, false, false, gelu_tanh),
+      sample("silu residual", {9, 13}, {17, 13}, false, true, silu),
+      sample("sigmoid", {2, 3, 4}, {5, 4}, true, false, sigmoid),
+      sample("tanh", {2, 3, 4}, {5, 4}, true, true, tanh),
+      sample("1d", {4}, {5, 4}, true, true),
+      sample("1x64x64", {1, 64}, {64, 64}, true, false, relu),
+      sample("larger", {35, 41}, {37, 41}, true, true, relu),
+      sample("one", {1, 1}, {1, 1}, true, true),
+      sample("in=0", {3, 0}, {4, 0}, true, true, relu),
+      sample("out=0", {3, 4}, {0, 4}, true, false),
+      sample("rows=0", {0, 4}, {5, 4}, true, true),
+  };
+  const Arg no = missing_arg();
+  s.bad = {
+      bad("inner size", real({3, 4}), real({5, 3}), no, no, "ShapeError", "its last size must be 3"),
+      bad("weight rank", real({3, 4}), real({4}), no, no, "ShapeError", "the weight must be [out, in]"),
+      bad("bias size", real({3, 4}), real({5, 4}), real({4}), no, "ShapeError", "a bias of shape [4] does not fit"),
+      bad("residual size", real({3, 4}), real({5, 4}), no, real({3, 4}), "ShapeError", "the residual is"),
+      bad("no weight", real({3, 4}), no, no, no, "ValueError", "undefined tensor"),
+      bad("integers", real({3, 4}), index_arg({5, 4}, 3), no, no, "DTypeError", "does not take i64 weights"),
+  };
+  return s;
+}
+
+}  // namespace deft
