@@ -27,8 +27,17 @@ inline constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
 DEFT_UNARY_SAME(Selu, unary_info("selu", kFloats, input(0), {"Selu", 6}), domains::kAwayFromZero,
                 V(kSeluScale) * select(x > V(0), x, V(kSeluAlpha) * expm1(min(x, V(0)))),
                 V(kSeluScale) * g * select(x > V(0), V(1), V(kSeluAlpha) * exp(min(x, V(0)))))
-DEFT_UNARY_SAME(Silu, unary_info("silu", kFloats, input(0)), domains::kWide, x* sigmoid(x),
-                g* sigmoid(x) * (V(1) + x * (V(1) - sigmoid(x))))
+struct Silu {
+  static constexpr OpInfo info = unary_info("silu", kFloats, input(0));
+  static constexpr ResultType result = ResultType::same;
+  static constexpr Domain domain = domains::kWide;
+  template <class V>
+  DEFT_HD static V gradient(V g, V x, V gate) {
+    return g * gate * (V(1) + x * (V(1) - gate));
+  }
+  DEFT_UNARY_FORWARD(x* sigmoid(x))
+  DEFT_UNARY_GRADIENT(Silu, gradient(g, x, sigmoid(x)))
+};
 struct Mish {
   static constexpr OpInfo info = unary_info("mish", kFloats, input(0), {"Mish", 18});
   static constexpr ResultType result = ResultType::same;
@@ -39,13 +48,26 @@ struct Mish {
     using namespace math;
     return tanh(max(x, V(0)) + log1p(exp(-abs(x))));
   }
+  template <class V>
+  DEFT_HD static V gradient(V g, V x, V gate, V sigmoid) {
+    return g * (gate + x * sigmoid * (V(1) - gate * gate));
+  }
   DEFT_UNARY_FORWARD(x* gate(x))
-  DEFT_UNARY_GRADIENT(Mish, g*(gate(x) + x * sigmoid(x) * (V(1) - gate(x) * gate(x))))
+  DEFT_UNARY_GRADIENT(Mish, gradient(g, x, gate(x), sigmoid(x)))
 };
 DEFT_UNARY_SAME(Softsign, unary_info("softsign", kFloats, input(0), {"Softsign", 1}), domains::kReal,
                 x / (V(1) + abs(x)), g / ((V(1) + abs(x)) * (V(1) + abs(x))))
-DEFT_UNARY_SAME(Tanhshrink, unary_info("tanhshrink", kFloats, input(0)), domains::kReal, x - tanh(x),
-                g* tanh(x) * tanh(x))
+struct Tanhshrink {
+  static constexpr OpInfo info = unary_info("tanhshrink", kFloats, input(0));
+  static constexpr ResultType result = ResultType::same;
+  static constexpr Domain domain = domains::kReal;
+  template <class V>
+  DEFT_HD static V gradient(V g, V t) {
+    return g * t * t;
+  }
+  DEFT_UNARY_FORWARD(x - tanh(x))
+  DEFT_UNARY_GRADIENT(Tanhshrink, gradient(g, tanh(x)))
+};
 DEFT_UNARY_SAME(Hardsigmoid, unary_info("hardsigmoid", kFloats, input(0), {"HardSigmoid", 6}), domains::kKinkAtThree,
                 min(max(x + V(3), V(0)), V(6)) / V(6), select((x > V(-3)) & (x < V(3)), g / V(6), V(0)))
 DEFT_UNARY_SAME(Hardswish, unary_info("hardswish", kFloats, input(0), {"HardSwish", 14}), domains::kKinkAtThree,
@@ -117,23 +139,40 @@ struct Gelu {
     GeluApproximation approximate = GeluApproximation::none;
     bool operator==(const Params&) const = default;
   };
+  static constexpr Params kCases[] = {{GeluApproximation::none}, {GeluApproximation::tanh}};
   DEFT_ACTIVATION_BODY(Gelu, "gelu", domains::kReal, OnnxName("Gelu", 20)) {
     using namespace math;
-    if (p.approximate == GeluApproximation::none) return x * share_below(x);
-    return V(0.5) * x * (V(1) + tanh(inner(x)));
+    const bool exact = p.approximate == GeluApproximation::none;
+    if constexpr (kHasOwn<V>) {
+      return exact ? gelu_erf(x) : x * sigmoid(twice_inner(x));
+    } else {
+      if (exact) return x * share_below(x);
+      return V(0.5) * x * (V(1) + tanh(inner(x)));
+    }
   }
   DEFT_ACTIVATION_GRAD {
     using namespace math;
-    if (p.approximate == GeluApproximation::none) {
-      V density = V(kInvSqrt2Pi) * exp(V(-0.5) * x * x);
-      return g * (share_below(x) + x * density);
+    const bool exact = p.approximate == GeluApproximation::none;
+    if constexpr (kHasOwn<V>) {
+      if (exact) return g * gelu_erf_slope(x);
+      V e = exp(min(-twice_inner(x), V(88))), share = V(1) / (V(1) + e);
+      return g * share * (V(1) + V(2) * x * inner_slope(x) * e * share);
+    } else {
+      if (exact) {
+        V density = V(kInvSqrt2Pi) * exp(V(-0.5) * x * x);
+        return g * (share_below(x) + x * density);
+      }
+      V t = tanh(inner(x));
+      return g * (V(0.5) * (V(1) + t) + V(0.5) * x * (V(1) - t * t) * inner_slope(x));
     }
-    V t = tanh(inner(x));
-    V slope = V(kSqrt2OverPi) * (V(1) + V(3 * kCubic) * x * x);
-    return g * (V(0.5) * (V(1) + t) + V(0.5) * x * (V(1) - t * t) * slope);
   }
 
  private:
+  // Vectors of floats have functions of their own (kernels/cpu/simd_math_f32-inl.h); 1 + tanh(z) is 2 sigmoid(2 z).
+  template <class V>
+  static constexpr bool kHasOwn = requires(V x) {
+    gelu_erf(x);
+  };
   static constexpr double kInvSqrt2 = 0.70710678118654752440, kInvSqrt2Pi = 0.39894228040143267794;
   static constexpr double kSqrt2OverPi = 0.79788456080286535588, kCubic = 0.044715;
   // The share of a normal distribution below x.
@@ -163,6 +202,14 @@ struct Gelu {
   template <class V>
   DEFT_HD static V inner(V x) {
     return V(kSqrt2OverPi) * (x + V(kCubic) * x * x * x);
+  }
+  template <class V>
+  DEFT_HD static V twice_inner(V x) {
+    return x * (V(2 * kSqrt2OverPi) + V(2 * kSqrt2OverPi * kCubic) * (x * x));
+  }
+  template <class V>
+  DEFT_HD static V inner_slope(V x) {
+    return V(kSqrt2OverPi) * (V(1) + V(3 * kCubic) * x * x);
   }
 };
 

@@ -8,21 +8,49 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/chunk-inl.h"
 
-#define DEFT_TEST_UNARY(X)                                                                                            \
-  X(exp, 1.5)                                                                                                         \
-  X(expm1, 4)                                                                                                         \
-  X(exp2, 2)                                                                                                          \
-  X(log, 2)                                                                                                           \
-  X(log1p, 3) X(log2, 3) X(log10, 3) X(sqrt, 0.5) X(rsqrt, 1.5) X(abs, 0) X(sin, 3) X(cos, 3) X(tan, 2) X(asin, 3)    \
-      X(acos, 3) X(atan, 3) X(sinh, 5) X(cosh, 5) X(tanh, 5) X(asinh, 3) X(acosh, 3) X(atanh, 3) X(erf, 3) X(erfc, 5) \
-          X(sigmoid, 3) X(floor, 0) X(ceil, 0) X(trunc, 0) X(round, 0) X(sign, 0) X(reciprocal, 0.5)
+// Largest error in ulp for f32 and f64. The first group is also swept over all float bit patterns. Without FMA (SSE4
+// and the scalar target) the bounds of f32 are one ulp wider.
+#define DEFT_TEST_SWEPT(X) \
+  X(exp, 1, 1.5)           \
+  X(expm1, 2, 4)           \
+  X(exp2, 1.5, 2)          \
+  X(log, 1, 2)             \
+  X(log1p, 2, 3)           \
+  X(log2, 3, 3)            \
+  X(log10, 3, 3)           \
+  X(sin, 2, 3)             \
+  X(cos, 2, 3)             \
+  X(tanh, 2, 5)            \
+  X(sigmoid, 2, 3)         \
+  X(erf, 2, 1)
+#define DEFT_TEST_UNARY(X) \
+  DEFT_TEST_SWEPT(X)       \
+  X(sinh, 5, 5)            \
+  X(cosh, 5, 5)            \
+  X(asin, 3, 3)            \
+  X(acos, 3, 3)            \
+  X(atan, 3, 3)            \
+  X(tan, 2, 2)             \
+  X(asinh, 3, 3)           \
+  X(acosh, 3, 3)           \
+  X(atanh, 3, 3)           \
+  X(erfc, 5, 5)            \
+  X(sqrt, 0.5, 0.5)        \
+  X(rsqrt, 1.5, 1.5)       \
+  X(reciprocal, 0.5, 0.5)  \
+  X(abs, 0, 0)             \
+  X(sign, 0, 0)            \
+  X(floor, 0, 0)           \
+  X(ceil, 0, 0)            \
+  X(trunc, 0, 0)           \
+  X(round, 0, 0)
 #define DEFT_TEST_BINARY(X) X(pow, 2) X(atan2, 2) X(fmod, 0) X(remainder, 0.5) X(copysign, 0) X(min, 0) X(max, 0)
 
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
-#define X(name, ulp)                   \
+#define X(name, ...)                   \
   struct Op_##name {                   \
     template <class... V>              \
     DEFT_HD static auto call(V... v) { \
@@ -36,14 +64,14 @@ DEFT_TEST_BINARY(X)
 
 template <class T>
 const ChunkFn* unary_table() {
-#define X(name, ulp) unary_chunk<Op_##name, T>,
+#define X(name, ...) unary_chunk<Op_##name, T>,
   static constexpr ChunkFn table[] = {DEFT_TEST_UNARY(X)};
 #undef X
   return table;
 }
 template <class T>
 const ChunkFn* binary_table() {
-#define X(name, ulp) binary_chunk<Op_##name, T>,
+#define X(name, ...) binary_chunk<Op_##name, T>,
   static constexpr ChunkFn table[] = {DEFT_TEST_BINARY(X)};
 #undef X
   return table;
@@ -52,6 +80,24 @@ const ChunkFn* unary_f32() { return unary_table<float>(); }
 const ChunkFn* unary_f64() { return unary_table<double>(); }
 const ChunkFn* binary_f32() { return binary_table<float>(); }
 const ChunkFn* binary_f64() { return binary_table<double>(); }
+bool has_fma() { return HWY_NATIVE_FMA; }
+
+struct Op_gelu {
+  template <class V>
+  DEFT_HD static auto call(V x) {
+    return gelu_erf(x);
+  }
+};
+struct Op_gelu_slope {
+  template <class V>
+  DEFT_HD static auto call(V x) {
+    return gelu_erf_slope(x);
+  }
+};
+const ChunkFn* gelu_table() {
+  static constexpr ChunkFn table[] = {unary_chunk<Op_gelu, float>, unary_chunk<Op_gelu_slope, float>};
+  return table;
+}
 
 }  // namespace
 }  // namespace deft::cpu::HWY_NAMESPACE
@@ -63,6 +109,7 @@ HWY_AFTER_NAMESPACE();
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -72,6 +119,8 @@ HWY_EXPORT(unary_f32);
 HWY_EXPORT(unary_f64);
 HWY_EXPORT(binary_f32);
 HWY_EXPORT(binary_f64);
+HWY_EXPORT(has_fma);
+HWY_EXPORT(gelu_table);
 
 namespace {
 
@@ -92,12 +141,15 @@ struct Tables<double> {
 
 namespace wide {
 using namespace std;
-#define X(name, ...) \
-  inline Wide name(Wide x) { return static_cast<Wide>(__VA_ARGS__); }
+#define X(name, ...)       \
+  template <class T>       \
+  inline T name(T x) {     \
+    return T(__VA_ARGS__); \
+  }
 X(rsqrt, 1 / std::sqrt(x))
 X(reciprocal, 1 / x)
-X(sigmoid, (x < 0 ? std::exp(x) : Wide(1)) / (1 + std::exp(-std::fabs(x))))
-X(sign, x > 0 ? Wide(1) : x < 0 ? Wide(-1) : x)
+X(sigmoid, (x < 0 ? std::exp(x) : T(1)) / (1 + std::exp(-std::fabs(x))))
+X(sign, x > 0 ? T(1) : x < 0 ? T(-1) : x)
 X(round, std::nearbyint(x))
 #undef X
 inline Wide remainder(Wide a, Wide b) {
@@ -108,16 +160,18 @@ inline Wide min(Wide a, Wide b) { return a != a ? a : b != b ? b : a < b ? a : b
 inline Wide max(Wide a, Wide b) { return a != a ? a : b != b ? b : a > b ? a : b; }
 }  // namespace wide
 
-template <class T>
-double ulps(T got, Wide want) {
+template <class T, class W>
+double ulps(T got, W want) {
   T rounded = static_cast<T>(want);
   if (std::isnan(rounded)) return std::isnan(got) ? 0 : INFINITY;
   if (std::isinf(rounded)) return got == rounded ? 0 : INFINITY;
   if (std::isinf(got)) return std::fabs(rounded) > std::numeric_limits<T>::max() * T(0.9999998) ? 1 : INFINITY;
   if (rounded == 0 && got == 0) return std::signbit(rounded) == std::signbit(got) ? 0 : INFINITY;
-  int e = std::max(std::ilogb(rounded), std::numeric_limits<T>::min_exponent - 1);
-  Wide ulp = std::ldexp(Wide(1), e - std::numeric_limits<T>::digits + 1);
-  return static_cast<double>(std::fabs(Wide(got) - want) / ulp);
+  if (rounded == got) return 0.5;  // or less
+  int e = rounded == 0 ? std::numeric_limits<int>::min() : std::ilogb(rounded);
+  e = std::max(e, std::numeric_limits<T>::min_exponent - 1);
+  W ulp = std::ldexp(W(1), e - std::numeric_limits<T>::digits + 1);
+  return static_cast<double>(std::fabs(W(got) - want) / ulp);
 }
 
 // Every binade, many magnitudes near one, integers and half-integers, multiples of pi/4, and the special values.
@@ -145,16 +199,28 @@ std::vector<T> arguments() {
 
 struct UnaryCase {
   const char* name;
-  double bound;
+  double f32_bound, f64_bound;
   Wide (*reference)(Wide);
+  double (*reference64)(double);  // enough for floats
+
+  template <class T>
+  double bound() const {
+    double b = sizeof(T) == 8 ? f64_bound : f32_bound + !(HWY_DYNAMIC_DISPATCH(has_fma)());
+    return std::max(0.5001, b);
+  }
 };
 struct BinaryCase {
   const char* name;
   double bound;
   Wide (*reference)(Wide, Wide);
 };
-#define X(name, bound)                \
-  {#name, bound, [](Wide x) -> Wide { \
+#define X(name, f32_bound, f64_bound) \
+  {#name, f32_bound, f64_bound,       \
+   [](Wide x) -> Wide {               \
+     using namespace wide;            \
+     return name(x);                  \
+   },                                 \
+   [](double x) -> double {           \
      using namespace wide;            \
      return name(x);                  \
    }},
@@ -181,13 +247,132 @@ void check_unary() {
       double err = ulps(y[i], c.reference(x[i]));
       if (err > worst) worst = err, at = i;
     }
-    EXPECT_LE(worst, std::max(0.5001, c.bound))
-        << c.name << "(" << x[at] << ") = " << y[at] << ", want " << double(c.reference(x[at]));
+    EXPECT_LE(worst, c.bound<T>()) << c.name << "(" << x[at] << ") = " << y[at] << ", want "
+                                   << double(c.reference(x[at]));
     ::testing::Test::RecordProperty(std::string(c.name) + std::to_string(8 * sizeof(T)), std::to_string(worst));
   }
 }
 TEST(SimdMath, UnaryF32) { check_unary<float>(); }
 TEST(SimdMath, UnaryF64) { check_unary<double>(); }
+
+// Every `stride`-th bit pattern from `first` on.
+struct Sweep {
+  uint64_t first, stride, end;
+};
+constexpr uint64_t kAllPatterns = uint64_t{1} << 32;
+
+struct Worst {
+  double ulp = 0;
+  float x = 0, y = 0;
+};
+template <class Error>
+Worst sweep(ChunkFn fn, const void* params, Sweep range, Error error) {
+  constexpr size_t kBatch = 4096;
+  float x[kBatch], y[kBatch];
+  const void* in[] = {x};
+  Worst worst;
+  for (uint64_t at = range.first; at < range.end;) {
+    size_t n = 0;
+    for (; n < kBatch && at < range.end; at += range.stride) x[n++] = std::bit_cast<float>(static_cast<uint32_t>(at));
+    fn(in, y, n, params);
+    for (size_t i = 0; i < n; ++i) {
+      double e = error(x[i], y[i]);
+      if (!(e <= worst.ulp)) worst = {e, x[i], y[i]};
+    }
+  }
+  return worst;
+}
+// Sparse over all patterns, dense where something changes: around specials, powers of two, limits of reductions.
+std::vector<Sweep> sweeps() {
+  if (std::getenv("DEFT_TEST_EXHAUSTIVE")) return {{0, 1, kAllPatterns}};
+  std::vector<Sweep> r = {{0, 1549, kAllPatterns}};
+  for (float v : {0.0f,
+                  1e-8f,
+                  0.17328679f,
+                  0.34657359f,
+                  0.5f,
+                  0.69314718f,
+                  0.70710678f,
+                  1.0f,
+                  1.41421356f,
+                  1.5707964f,
+                  3.1415927f,
+                  3.95f,
+                  8.0f,
+                  9.01f,
+                  9.2f,
+                  12.93f,
+                  13.28f,
+                  16.6f,
+                  17.33f,
+                  20.0f,
+                  87.3f,
+                  88.72284f,
+                  89.0f,
+                  103.97f,
+                  104.0f,
+                  126.0f,
+                  128.0f,
+                  149.0f,
+                  150.0f,
+                  1e5f,
+                  std::numeric_limits<float>::min(),
+                  std::numeric_limits<float>::infinity()}) {
+    for (uint64_t sign : {uint64_t{0}, uint64_t{1} << 31}) {
+      uint64_t bits = std::bit_cast<uint32_t>(v) | sign;
+      r.push_back({bits > 2000 ? bits - 2000 : 0, 1, std::min(bits + 2000, kAllPatterns)});
+    }
+  }
+  return r;
+}
+TEST(SimdMath, SweepF32) {
+  const ChunkFn* fn = Tables<float>::unary();
+#define X(...) +1
+  constexpr size_t kSwept = 0 DEFT_TEST_SWEPT(X);
+#undef X
+  const char* only = std::getenv("DEFT_TEST_EXHAUSTIVE");
+  for (size_t i = 0; i < kSwept; ++i) {
+    const UnaryCase& c = kUnary[i];
+    if (only && only != std::string("1") && only != std::string(c.name)) continue;
+    Worst worst;
+    for (const Sweep& s : sweeps()) {
+      Worst w = sweep(fn[i], nullptr, s, [&](float x, float y) { return ulps(y, c.reference64(x)); });
+      if (w.ulp > worst.ulp) worst = w;
+    }
+    EXPECT_LE(worst.ulp, c.bound<float>()) << c.name << "(" << worst.x << ") = " << worst.y;
+    ::testing::Test::RecordProperty(std::string("sweep_") + c.name, std::to_string(worst.ulp));
+  }
+}
+
+// Errors as fractions of what is allowed: relative to the result where that is above -1, and below an amount that
+// shrinks like the result does but slower.
+double gelu_error(float x, float y) {
+  if (std::isnan(x)) return std::isnan(y) ? 0 : INFINITY;
+  if (x == -INFINITY) return y == 0 && std::signbit(y) ? 0 : INFINITY;
+  double want = x * 0.5 * std::erfc(-x * 0.70710678118654752440);
+  if (x >= -1) return ulps(y, want) / 3;
+  double allowed = std::max(std::exp2(-23) * std::fabs(want) * (x * x + 2), 3e-10 * std::exp(-0.25 * std::fabs(x)));
+  return std::fabs(y - want) / allowed;
+}
+double gelu_slope_error(float x, float y) {
+  if (std::isnan(x)) return std::isnan(y) ? 0 : INFINITY;
+  double density = 0.39894228040143267794 * std::exp(-0.5 * x * double(x));
+  double want = 0.5 * std::erfc(-x * 0.70710678118654752440) + (std::isinf(x) ? 0 : x * density);
+  return std::fabs(y - want) / 1.5e-7;
+}
+TEST(SimdMath, SweepGelu) {
+  const ChunkFn* fn = HWY_DYNAMIC_DISPATCH(gelu_table)();
+  Worst value, slope;
+  for (const Sweep& s : sweeps()) {
+    Worst v = sweep(fn[0], nullptr, s, gelu_error), d = sweep(fn[1], nullptr, s, gelu_slope_error);
+    if (v.ulp > value.ulp) value = v;
+    if (d.ulp > slope.ulp) slope = d;
+  }
+  EXPECT_LE(value.ulp, 1) << "gelu(" << value.x << ") = " << value.y;
+  EXPECT_LE(slope.ulp, 1) << "slope of gelu at " << slope.x << " = " << slope.y;
+  RecordProperty("gelu", std::to_string(value.ulp));
+  RecordProperty("gelu_slope", std::to_string(slope.ulp));
+}
 
 template <class T>
 void check_binary() {

@@ -160,8 +160,10 @@ void check_unary(const std::string& name, Call call) {
   for (DType t : {f32, f64}) {
     Tensor x = tensor(kSpecial).to(t), y = call(x);
     std::vector<double> in = x.to_vector<double>(), out = y.to_vector<double>();
-    for (size_t i = 0; i < in.size(); ++i)
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (name == "gelu" && in[i] == -INFINITY && out[i] == 0) continue;  // the limit, where the formula gives NaN
       expect_close(out[i], found->second(in[i]), t, fmt::format("{}({}) of {}", name, in[i], name_of(t)), scale);
+    }
   }
 }
 

@@ -2,8 +2,9 @@
 // for how a table of them is exported.
 //
 // F has `template <class V> DEFT_HD static auto call(V a, V b)`, with a trailing `const Params&` if it declares a type
-// `Params`, which `params` then points to. V is Vec<T> for float and double, T itself for integers and bool. The result
-// is a V, or a mask (bool for scalars) that is written as bytes 0 and 1.
+// `Params`, which `params` then points to (and `kCases`, all values they can have, if each should get a loop of its
+// own). V is Vec<T> for float and double, T itself for integers and bool. The result is a V, or a mask (bool for
+// scalars) that is written as bytes 0 and 1.
 #if defined(DEFT_KERNELS_CPU_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEFT_KERNELS_CPU_CHUNK_INL_H_
 #undef DEFT_KERNELS_CPU_CHUNK_INL_H_
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
@@ -39,13 +41,39 @@ struct GradFormula : Op {
   }
 };
 
-template <class F, class... V>
-DEFT_HD auto apply_formula(const void* params, V... v) {
-  if constexpr (requires { typename F::Params; }) {
-    return F::call(v..., *static_cast<const typename F::Params*>(params));
-  } else {
-    static_cast<void>(params);
+// Where a formula's parameters come from: nowhere, a copy (which, as the compiler knows, stores do not change), or one
+// of F::kCases, each of which gets a loop of its own without a branch inside.
+struct NoParams {};
+template <class P>
+struct ParamsCopy {
+  P value;
+};
+template <class F, size_t c>
+struct ParamsCase {
+  static constexpr typename F::Params value = F::kCases[c];
+};
+
+template <class F, class P, class... V>
+DEFT_HD auto apply_formula([[maybe_unused]] const P& params, V... v) {
+  if constexpr (std::is_same_v<P, NoParams>) {
     return F::call(v...);
+  } else {
+    return F::call(v..., params.value);
+  }
+}
+
+template <class F, class Run, size_t... C>
+inline void run_case(const typename F::Params& p, const Run& run, std::index_sequence<C...>) {
+  static_cast<void>(((p == F::kCases[C] && (run(ParamsCase<F, C>()), true)) || ...));
+}
+template <class F, class Run>
+inline void with_params([[maybe_unused]] const void* params, const Run& run) {
+  if constexpr (requires { F::kCases; }) {
+    run_case<F>(*static_cast<const typename F::Params*>(params), run, std::make_index_sequence<std::size(F::kCases)>());
+  } else if constexpr (requires { typename F::Params; }) {
+    run(ParamsCopy<typename F::Params>{*static_cast<const typename F::Params*>(params)});
+  } else {
+    run(NoParams());
   }
 }
 
@@ -57,11 +85,29 @@ template <class T>
 inline void store_result(Mask<T> r, void* out, size_t i) {
   r.store(static_cast<uint8_t*>(out) + i);
 }
-template <class F, class T, size_t... I>
-inline void vector_chunk(const void* const* in, void* out, size_t n, const void* params, std::index_sequence<I...>) {
+// kUnroll vectors per step: long formulas are chains of dependent operations, and the next vector is too far away in
+// the instruction stream to run beside them. In place is fine, all loads come first.
+inline constexpr size_t kUnroll = 3;
+template <class F, class T, class P, size_t... I, size_t... U>
+inline void vector_step(const void* const* in, void* out, size_t i, const P& params, std::index_sequence<I...>,
+                        std::index_sequence<U...>) {
+  using V = Vec<T>;
+  using R = decltype(apply_formula<F>(params, (static_cast<void>(I), V())...));
+  auto at = [&](size_t u) HWY_ATTR {
+    return apply_formula<F>(params, V::load(static_cast<const T*>(in[I]) + i + u * V::kLanes)...);
+  };
+  const R r[] = {at(U)...};
+  (store_result(r[U], out, i + U * V::kLanes), ...);
+}
+template <class F, class T, class P, size_t... I>
+inline void vector_chunk(const void* const* in, void* out, size_t n, const P& params,
+                         std::index_sequence<I...> inputs) {
   using V = Vec<T>;
   constexpr size_t kLanes = V::kLanes;
   size_t i = 0;
+  for (; i + kUnroll * kLanes <= n; i += kUnroll * kLanes) {
+    vector_step<F, T>(in, out, i, params, inputs, std::make_index_sequence<kUnroll>());
+  }
   for (; i + kLanes <= n; i += kLanes) {
     store_result(apply_formula<F>(params, V::load(static_cast<const T*>(in[I]) + i)...), out, i);
   }
@@ -77,8 +123,8 @@ inline void vector_chunk(const void* const* in, void* out, size_t n, const void*
   std::memcpy(static_cast<char*>(out) + i * bytes, result, (n - i) * bytes);
 }
 
-template <class F, class T, size_t... I>
-inline void scalar_chunk(const void* const* in, void* out, size_t n, const void* params, std::index_sequence<I...>) {
+template <class F, class T, class P, size_t... I>
+inline void scalar_chunk(const void* const* in, void* out, size_t n, const P& params, std::index_sequence<I...>) {
   using R = decltype(apply_formula<F>(params, (static_cast<void>(I), T())...));
   using Out = std::conditional_t<std::is_same_v<R, bool>, bool, T>;
   const T* const p[] = {static_cast<const T*>(in[I])...};
@@ -88,28 +134,33 @@ inline void scalar_chunk(const void* const* in, void* out, size_t n, const void*
 
 template <class F, class T, size_t kInputs>
 inline void chunk(const void* const* in, void* out, size_t n, const void* params) {
-  if constexpr (std::is_floating_point_v<T>) {
-    vector_chunk<F, T>(in, out, n, params, std::make_index_sequence<kInputs>());
-  } else {
-    scalar_chunk<F, T>(in, out, n, params, std::make_index_sequence<kInputs>());
-  }
+  constexpr auto inputs = std::make_index_sequence<kInputs>();
+  with_params<F>(params, [&](const auto& p) HWY_ATTR {
+    if constexpr (std::is_floating_point_v<T>) {
+      vector_chunk<F, T>(in, out, n, p, inputs);
+    } else {
+      scalar_chunk<F, T>(in, out, n, p, inputs);
+    }
+  });
 }
 
 // T is float, double, an integer type or bool: the compute type of the call.
+// Flattened: the functions on Vec cannot be always_inline (see simd_vec-inl.h), and one call in the loop doubles its
+// time.
 template <class F, class T>
-void unary_chunk(const void* const* in, void* out, size_t n, const void* params) {
+[[gnu::flatten]] void unary_chunk(const void* const* in, void* out, size_t n, const void* params) {
   chunk<F, T, 1>(in, out, n, params);
 }
 template <class F, class T>
-void binary_chunk(const void* const* in, void* out, size_t n, const void* params) {
+[[gnu::flatten]] void binary_chunk(const void* const* in, void* out, size_t n, const void* params) {
   chunk<F, T, 2>(in, out, n, params);
 }
 template <class F, class T>
-void ternary_chunk(const void* const* in, void* out, size_t n, const void* params) {
+[[gnu::flatten]] void ternary_chunk(const void* const* in, void* out, size_t n, const void* params) {
   chunk<F, T, 3>(in, out, n, params);
 }
 template <class F, class T>
-void quaternary_chunk(const void* const* in, void* out, size_t n, const void* params) {
+[[gnu::flatten]] void quaternary_chunk(const void* const* in, void* out, size_t n, const void* params) {
   chunk<F, T, 4>(in, out, n, params);
 }
 

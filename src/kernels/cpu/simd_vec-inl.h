@@ -1,25 +1,7 @@
 // Vec<T> and Mask<T>: a SIMD register of float or double with the operators and functions formulas use.
 // Compiled once per target. Functions here are plain inline, not always_inline: formulas are instantiated outside the
 // per-target region, where an always_inline function of a target would be an error (see DEFT_HD in base/math.h).
-//
-// Largest error in ulp of the result (measured by simd_math_test, which asserts these bounds):
-//   function                                   f32   f64
-//   + - * / sqrt abs floor ceil trunc round    0.5   0.5
-//   fma                                        0.5   0.5  (a rounded product on SSE4 and the scalar target)
-//   rsqrt                                      1.5   1.5
-//   exp                                        1.5   1.5
-//   expm1                                      4     4
-//   exp2                                       2     2
-//   log                                        2     2
-//   log1p log2 log10                           3     3
-//   sin cos (|x| > kTrigLimit: std)            3     3
-//   asin acos                                  3     3
-//   atan                                       3     3
-//   sinh cosh tanh                             5     5
-//   sigmoid                                    3     3
-//   erf                                        3     std
-//   tan asinh acosh atanh erfc                 std   std
-//   pow atan2 fmod remainder                   std   std
+// Error bounds: docs/guide/vector_math.md.
 #if defined(DEFT_KERNELS_CPU_SIMD_VEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEFT_KERNELS_CPU_SIMD_VEC_INL_H_
 #undef DEFT_KERNELS_CPU_SIMD_VEC_INL_H_
@@ -254,6 +236,23 @@ inline Vec<T> max(Vec<T> a, Vec<T> b) {
 #else
   return select((a > b) | isnan(a), a, b);
 #endif
+}
+
+// One call of a scalar function per lane.
+template <class T, class F>
+inline Vec<T> per_lane(Vec<T> a, F f) {
+  T x[Vec<T>::kLanes];
+  a.store(x);
+  for (T& v : x) v = f(v);
+  return Vec<T>::load(x);
+}
+template <class T, class F>
+inline Vec<T> per_lane(Vec<T> a, Vec<T> b, F f) {
+  T x[Vec<T>::kLanes], y[Vec<T>::kLanes];
+  a.store(x);
+  b.store(y);
+  for (size_t i = 0; i < Vec<T>::kLanes; ++i) x[i] = f(x[i], y[i]);
+  return Vec<T>::load(x);
 }
 
 // ---- Loads and stores of other storage types: bf16 and f16 are computed in float.

@@ -1,0 +1,286 @@
+// Transcendental functions on Vec<float>. Bounds: docs/guide/vector_math.md. All of them are branch-free in the common
+// case, return NaN for NaN without asking for it, and handle infinities, signed zeros and subnormals.
+//
+// The polynomials are minimax fits whose coefficients were rounded to float one after the other, each time refitting
+// the rest.
+#if defined(DEFT_KERNELS_CPU_SIMD_MATH_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DEFT_KERNELS_CPU_SIMD_MATH_F32_INL_H_
+#undef DEFT_KERNELS_CPU_SIMD_MATH_F32_INL_H_
+#else
+#define DEFT_KERNELS_CPU_SIMD_MATH_F32_INL_H_
+#endif
+
+#include "kernels/cpu/simd_vec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace deft::cpu::HWY_NAMESPACE {
+
+using Float = Vec<float>;
+using IntVec = hn::Vec<hn::Rebind<int32_t, Float::D>>;
+
+inline IntVec bits_of(Float x) { return hn::BitCast(hn::Rebind<int32_t, Float::D>(), x.raw); }
+inline Float from_bits(IntVec i) { return Float(hn::BitCast(Float::D(), i)); }
+inline IntVec int_vec(int32_t i) { return hn::Set(hn::Rebind<int32_t, Float::D>(), i); }
+
+// A coefficient in memory, ready to be loaded as a vector.
+struct alignas(16) Coefficient {
+  float lanes[4];
+  constexpr Coefficient(float c) : lanes{c, c, c, c} {}
+  inline Float vec() const { return Float(lanes[0]); }
+};
+
+// a b + c. NEON's fmla overwrites c: GCC would keep c in a register and copy it each time, which costs a vector
+// instruction; a load costs none. a and b are inputs of the load so that it stays in the loop, one for each vector.
+inline Float fma(Float a, Float b, const Coefficient& c) {
+#if HWY_TARGET == HWY_NEON
+  float32x4_t sum;
+  asm("ldr %q0, %1" : "=w"(sum) : "m"(c), "w"(a.raw.raw), "w"(b.raw.raw));
+  return Float(Float::Raw(vfmaq_f32(sum, a.raw.raw, b.raw.raw)));
+#else
+  return fma(a, b, c.vec());
+#endif
+}
+// c - a b
+inline Float fnma(Float a, Float b, Float c) { return Float(hn::NegMulAdd(a.raw, b.raw, c.raw)); }
+
+// c[i] + c[i + 1] x + ...: pairs first, then Horner in x^2, so that chains of dependent operations are short. (Fours
+// and x^4 in the long ones: no faster.)
+template <size_t i = 0, size_t n>
+inline Float polynomial(Float x, Float x2, const Coefficient (&c)[n]) {
+  if constexpr (i + 1 == n) {
+    return c[i].vec();
+  } else if constexpr (i + 2 == n) {
+    return fma(c[i + 1].vec(), x, c[i]);
+  } else {
+    return fma(polynomial<i + 2>(x, x2, c), x2, fma(c[i + 1].vec(), x, c[i]));
+  }
+}
+
+// These keep NaN. On it x86 takes the second operand, NEON has such instructions, and the scalar target drops it.
+inline Float at_most(Float x, float high) {
+#if HWY_TARGET == HWY_NEON
+  return min(x, Float(high));
+#elif HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  return select(x > Float(high), Float(high), x);
+#else
+  return Float(hn::Min(Float(high).raw, x.raw));
+#endif
+}
+inline Float clamp(Float x, float low, float high) {
+  x = at_most(x, high);
+#if HWY_TARGET == HWY_NEON
+  return max(x, Float(low));
+#elif HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  return select(x < Float(low), Float(low), x);
+#else
+  return Float(hn::Max(Float(low).raw, x.raw));
+#endif
+}
+
+// Adding one rounds to an integer, which then sits in the low bits plus the exponent offset of a float (or two).
+inline constexpr Coefficient kRound126 = 12582912.0f + 126, kRound127 = 12582912.0f + 127,
+                             kRound254 = 12582912.0f + 254;
+inline constexpr Coefficient kMinusHalf = -0.5f, kOne = 1.0f;
+inline constexpr float kLog2e = 1.44269504f;
+// Multiples of the upper part up to 512 are exact, with and without FMA.
+inline constexpr float kLn2High = 0.693145752f, kLn2Low = 1.42860677e-06f;
+
+// 2^n as two factors, so that a product with it over- and underflows only if the result does. n = t - kRound254.
+struct Powers {
+  Float half, rest;
+};
+inline Powers powers_of_two(Float t) {
+  IntVec i = bits_of(t);
+  IntVec half = hn::And(hn::ShiftLeft<22>(i), int_vec(0x7f800000));
+  return {from_bits(half), from_bits(hn::Sub(hn::ShiftLeft<23>(i), half))};
+}
+
+inline constexpr Coefficient kExp[] = {0.49999994f, 0.166665152f, 0.0416680835f, 0.00836935081f, 0.00138404639f};
+inline Float exp(Float x) {
+  x = clamp(x, -104.0f, 89.0f);  // beyond these exp is 0 and infinite
+  Float t = fma(x, Float(kLog2e), kRound254);
+  Float n = t - kRound254.vec();
+  Float upper = fma(n, Float(-kLn2High), x), lower = n * Float(-kLn2Low);  // upper is exact
+  Float r = upper + lower;
+  Float r2 = r * r;
+  Float p = upper + fma(polynomial(r, r2, kExp), r2, lower);  // e^r - 1, without the rounding of r
+  Powers s = powers_of_two(t);
+  return fma(p, s.half, s.half) * s.rest;
+}
+
+// 2^f for |f| <= 1/2.
+inline constexpr Coefficient kExp2[] = {0.693147182f,   0.240226477f,   0.0555035919f,
+                                        0.00961850584f, 0.00133912417f, 0.000153271132f};
+inline Float power_of_two(Float f) { return fma(polynomial(f, f * f, kExp2), f, kOne); }
+inline Float exp2(Float x) {
+  x = clamp(x, -151.0f, 129.0f);
+  Float t = x + kRound254.vec();
+  Float f = x - (t - kRound254.vec());
+  Powers s = powers_of_two(t);
+  return (power_of_two(f) * s.half) * s.rest;
+}
+
+// (e^x - 1) = S (S p + S - 1/S), where S^2 is a power of 4 and p = e^r - 1 with |r| <= log(2): p alone near zero, and
+// no overflow before the result's. 1/S is the bits' reflection.
+inline constexpr Coefficient kExpm1[] = {0.5f,           0.166666731f,    0.0416666865f,  0.00833259057f,
+                                         0.00138877833f, 0.000200994211f, 2.50705525e-05f};
+inline Float expm1(Float x) {
+  Float y = clamp(x, -20.0f, 89.0f);
+  Float t = fma(y, Float(0.5f * kLog2e), kRound127);
+  Float n = t - kRound127.vec();
+  Float r = fma(n, Float(-2 * kLn2Low), fma(n, Float(-2 * kLn2High), y));
+  Float r2 = r * r;
+  Float p = fma(polynomial(r, r2, kExpm1), r2, r);
+  IntVec power = hn::ShiftLeft<23>(bits_of(t));
+  Float s = from_bits(power), inverse = from_bits(hn::Sub(int_vec(0x7f000000), power));
+  return select(x == Float(0), x, s * fma(s, p, s - inverse));
+}
+
+// log(2^k (1 + f)) with 1 + f near 1.
+inline constexpr Coefficient kLog[] = {0.333333313f, -0.250008225f, 0.200012609f, -0.166233301f,
+                                       0.142009601f, -0.131596059f, 0.127668276f, -0.076425463f};
+inline Float log_sum(Float k, Float f) {
+  Float f2 = f * f;
+  Float tail = f2 * fma(polynomial(f, f2, kLog), f, kMinusHalf);
+  Float upper = k * Float(kLn2High), sum = upper + f, lost = f - (sum - upper);
+  return sum + (fma(k, Float(kLn2Low), lost) + tail);
+}
+// x as 2^k m with m in [sqrt(1/2), sqrt(2)): the bits of 2^k relative to those of 1.
+inline IntVec log_exponent(Float x) {
+  return hn::And(hn::Sub(bits_of(x), int_vec(0x3f3504f3)), int_vec(static_cast<int32_t>(0xff800000)));
+}
+inline Float log_power(IntVec exponent) { return Float(hn::ConvertTo(Float::D(), hn::ShiftRight<23>(exponent))); }
+// log of zero, negative numbers, infinity and NaN; y elsewhere.
+template <class T>
+inline Vec<T> mend_log(Vec<T> x, Vec<T> y) {
+  const Vec<T> zero(0), inf = infinity<T>();
+  Vec<T> undefined = select(x == zero, -inf, Vec<T>(std::numeric_limits<T>::quiet_NaN()));
+  return select(x == inf, x, select(x > zero, y, undefined));
+}
+inline Float log(Float x) {
+  Mask<float> tiny = x < Float(std::numeric_limits<float>::min());
+  Float scaled = select(tiny, x * Float(0x1p24f), x);
+  IntVec e = log_exponent(scaled);
+  Float k = log_power(e) - select(tiny, Float(24), Float(0));
+  return mend_log(x, log_sum(k, from_bits(hn::Sub(bits_of(scaled), e)) - Float(1)));
+}
+inline Float log1p(Float x) {
+  Float y = x + Float(1), lost = x - (y - Float(1));
+  IntVec e = log_exponent(y);
+  Float down = from_bits(hn::Sub(int_vec(0x3f800000), e));  // 2^-k
+  Float r = log_sum(log_power(e), fma(lost, down, from_bits(hn::Sub(bits_of(y), e)) - Float(1)));
+  return select(x == Float(0), x, mend_log(y, r));
+}
+
+// With h = (e^2r - 1) / 2 and n steps of log(2): (e^2|x| - 1) / 2 = 2^n h + (2^n - 1) / 2 =: v, and tanh = v / (v + 1).
+inline constexpr Coefficient kTanh[] = {0.99999994f, 0.666661501f, 0.333341867f, 0.133876532f, 0.0442881212f};
+inline Float tanh(Float x) {
+  Float a = at_most(abs(x), 9.2f);  // tanh rounds to 1 before
+  Float t = fma(a, Float(2 * kLog2e), kRound127);
+  Float r = fma(t - kRound127.vec(), Float(-0.346573590f), a);
+  Float r2 = r * r;
+  Float h = fma(polynomial(r, r2, kTanh), r2, r);
+  Float power = from_bits(hn::ShiftLeft<23>(bits_of(t)));
+  Float v = fma(power, h, fma(power, Float(0.5f), kMinusHalf));
+  // The rounding of v + 1 would cost small results an ulp: there tanh = v - v^2 / (v + 1).
+  Mask<float> small = v < Float(0.5f);
+  Float quotient = v / (v + Float(1));
+  return copysign(fnma(select(small, v, Float(-1)), quotient, select(small, v, Float(0))), x);
+}
+
+// 1 / (1 + e^-x) = (1/S) / (1/S + S' e^-r) with powers of two S and S': no overflow, and gradual underflow.
+inline constexpr Coefficient kSigmoid[] = {0.49999994f, -0.166665211f, 0.0416682921f, -0.00836872123f, 0.0013818742f};
+inline Float sigmoid(Float x) {
+  x = clamp(x, -104.0f, 104.0f);
+  Float t = fma(x, Float(-kLog2e), kRound254);
+  Float n = t - kRound254.vec();
+  Float r = fma(n, Float(kLn2Low), fma(n, Float(kLn2High), x));
+  Float r2 = r * r;
+  Float p = fma(polynomial(r, r2, kSigmoid), r2, -r);  // e^-r - 1
+  Powers s = powers_of_two(t);
+  Float inverse = from_bits(hn::Sub(int_vec(0x7f000000), bits_of(s.half)));
+  return inverse / (fma(s.rest, p, inverse) + s.rest);
+}
+
+// 1 - e^-w with w = a q(a) = -log(erfc(a)), split into n steps of log(2) and r.
+inline constexpr float kErfSlope = 1.12837923f, kErfSlopeLow = -5.86353834e-08f;  // 2 / sqrt(pi)
+inline constexpr Coefficient kErf[] = {0.636619508f,   0.102776878f,     -0.0191499852f,  -0.000165467602f,
+                                       0.00167159911f, -0.000635105069f, 0.000118219061f, -9.31496288e-06f};
+inline constexpr Coefficient kOneLessExp[] = {0.49999997f, -0.16666545f, 0.041667439f, -0.00836645346f, 0.0013870555f};
+inline Float erf(Float x) {
+  Float a = at_most(abs(x), 3.95f);  // erf rounds to 1 before
+  Float a2 = a * a;
+  Float w = fma(a, Float(kErfSlope), fma(polynomial(a, a2, kErf), a2, a * Float(kErfSlopeLow)));
+  Float t = fma(w, Float(-kLog2e), kRound127);
+  Float r = fma(t - kRound127.vec(), Float(0.693147181f), w);
+  Float r2 = r * r;
+  Float p = fnma(polynomial(r, r2, kOneLessExp), r2, r);  // 1 - e^-r
+  Float power = from_bits(hn::ShiftLeft<23>(bits_of(t)));
+  return copysign(fma(power, p, Float(1) - power), x);
+}
+
+// x Phi(x) = max(x, 0) - |x| 2^(|x| q - 1): the share of a normal distribution beyond |x|, without cancellation. q is
+// fitted so that the error relative to the result is 4e-8 above -2.5 and grows below, where the result is small; from
+// -12.9 on the power is zero.
+inline constexpr Coefficient kGelu[] = {-1.15110612f,     -0.45920229f,     -0.0525011458f,  0.00703976536f,
+                                        -8.03987205e-05f, -0.000237816246f, 6.29963033e-05f, -8.34304956e-06f,
+                                        5.75364027e-07f,  -1.5908082e-08f};
+inline Float gelu_erf(Float x) {
+  Float a = at_most(abs(x), 12.93f);
+  Float q = polynomial(a, a * a, kGelu);
+  Float t = fma(a, q, kRound126);
+  Float f = fma(a, q, kRound126.vec() - t);
+  Float power = from_bits(hn::ShiftLeft<23>(bits_of(t)));
+  return fnma(a * power, power_of_two(f), max(Float(-0.0f), x));  // gelu(-0) is -0
+}
+// The derivative: 1 + d(x) for positive x, -d(-x) for negative x, with d(a) = e^(-a^2 / 2) R(a) fitted to 1.5e-8.
+inline constexpr Coefficient kGeluSlope[] = {
+    -0.5f,           0.79788363f,    -0.249981478f,    0.132853165f,    -0.0620612502f,   0.0257117543f,
+    -0.0092710387f,  0.00278513809f, -0.000657676894f, 0.000114292161f, -1.34905777e-05f, 9.54401685e-07f,
+    -3.03029637e-08f};
+inline Float gelu_erf_slope(Float x) {
+  Float a = at_most(abs(x), 13.28f);
+  Float a2 = a * a;
+  Float t = fma(a2, Float(-0.5f * kLog2e), kRound127);
+  Float f = fma(a2, Float(-0.5f * kLog2e), kRound127.vec() - t);
+  Float power = from_bits(hn::ShiftLeft<23>(bits_of(t)));
+  Float d = polynomial(a, a2, kGeluSlope) * power * power_of_two(f);
+  Mask<float> negative = x < Float(0);
+  return select(negative, Float(0), Float(1)) + select(negative, -d, d);
+}
+
+#if HWY_NATIVE_FMA
+// Beyond this the argument reduction loses accuracy and the scalar function takes over.
+inline constexpr float kTrigLimitF32 = 1e5f;
+// Pi as a sum of three floats, all positive: a zero argument keeps its sign in the reduction.
+inline constexpr float kPi1 = 3.1415925f, kPi2 = 1.50995788e-07f, kPi3 = 1.07806057e-14f, kInvPi = 0.318309886f;
+inline constexpr Coefficient kRound = 12582912.0f;
+inline constexpr Coefficient kSin[] = {-0.166666597f, 0.00833306834f, -0.000198096546f, 2.60572824e-06f};
+
+// sin(r) for |r| <= pi / 2, negated where the integer in t is odd.
+inline Float sin_reduced(Float r, Float t) {
+  Float r2 = r * r;
+  Float p = fma(fma(fma(kSin[3].vec(), r2, kSin[2]), r2, kSin[1]), r2, kSin[0]);  // fewer roundings than in pairs
+  Float y = fma(r * r2, p, r);
+  return from_bits(hn::Xor(bits_of(y), hn::ShiftLeft<31>(bits_of(t))));
+}
+inline Float sin(Float x) {
+  if (any_true(abs(x) > Float(kTrigLimitF32))) return per_lane(x, [](float v) { return std::sin(v); });
+  Float t = fma(x, Float(kInvPi), kRound);
+  Float n = t - kRound.vec();
+  Float r = fma(n, Float(-kPi3), fma(n, Float(-kPi2), fma(n, Float(-kPi1), x)));
+  return select(x == Float(0), x, sin_reduced(r, t));
+}
+inline Float cos(Float x) {
+  if (any_true(abs(x) > Float(kTrigLimitF32))) return per_lane(x, [](float v) { return std::cos(v); });
+  Float t = fma(x, Float(kInvPi), kMinusHalf) + kRound.vec();
+  Float n = t - kRound.vec() + Float(0.5f);  // cos(x) = +-sin(n pi - x)
+  Float r = fma(n, Float(kPi3), fma(n, Float(kPi2), Float(hn::MulSub(n.raw, Float(kPi1).raw, x.raw))));
+  return sin_reduced(r, t);
+}
+#endif  // HWY_NATIVE_FMA
+
+}  // namespace deft::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // DEFT_KERNELS_CPU_SIMD_MATH_F32_INL_H_
