@@ -1,14 +1,37 @@
 #include "kernels/cpu/conv.h"
 
+#include <functional>
 #include <vector>
 
 #include "base/error.h"
 #include "kernels/dense_util.h"
+#include "runtime/numerics.h"
 
 namespace deft::test {
 namespace {
 
+using cpu::Activation;
 using cpu::ConvCall;
+using cpu::ConvQuant;
+using cpu::GemmTile;
+using cpu::Panel;
+
+// One run per number of threads; all must give the same bits.
+template <class T, class F>
+Guarded<T> run_threads(const Guarded<T>& start, F f) {
+  Guarded<T> first = start;
+  const int before = num_threads();
+  for (int threads : {1, 2, 3}) {
+    Guarded<T> next = start;
+    set_num_threads(threads);
+    f(next.data());
+    next.check();
+    if (threads == 1) first = next;
+    EXPECT_TRUE(next.same_bits(first)) << "the result depends on the number of threads";
+  }
+  set_num_threads(before);
+  return first;
+}
 
 struct Dims {
   int64_t v[3];
@@ -65,36 +88,103 @@ void for_each_product(const ConvCall& c, F f) {
 }
 
 template <class T>
+double tolerance_of(double sum, double norm, int64_t terms) {
+  const double eps = epsilon_of(dtype_of<accumulate_t<T>>);
+  return eps * norm * (2 + std::sqrt(static_cast<double>(terms)) / 4) +
+         epsilon_of(dtype_of<T>) * std::abs(sum) * 0.5001 + 1e-7 * (sizeof(T) == 2);
+}
+template <class T>
 void compare(const Guarded<T>& found, const std::vector<double>& sum, const std::vector<double>& norm, int64_t terms,
              const char* what) {
-  const double eps = epsilon_of(dtype_of<accumulate_t<T>>);
   for (int64_t i = 0; i < found.size(); ++i) {
     const auto at = static_cast<size_t>(i);
-    const double tolerance = eps * norm[at] * (2 + std::sqrt(static_cast<double>(terms)) / 4) +
-                             epsilon_of(dtype_of<T>) * std::abs(sum[at]) * 0.5001 + 1e-7 * (sizeof(T) == 2);
-    expect_near(as_double(found[i]), sum[at], tolerance, what, i);
+    expect_near(as_double(found[i]), sum[at], tolerance_of<T>(sum[at], norm[at], terms), what, i);
   }
+}
+
+std::string describe(const ConvCall& c) {
+  ::testing::Message m;
+  m << name_of(c.dtype) << " " << c.spatial << "d n" << c.n << " c" << c.c_in << "->" << c.c_out << "/" << c.groups
+    << " in " << c.in[0] << "," << c.in[1] << " k " << c.kernel[0] << "," << c.kernel[1] << " s " << c.stride[0]
+    << " p " << c.pad[0] << " d " << c.dilation[0] << (c.channels_last ? " last" : " first");
+  return m.GetString();
+}
+int64_t x_size(const ConvCall& c) { return c.n * c.c_in * product(c.in, c.spatial); }
+int64_t y_size(const ConvCall& c) { return c.n * c.c_out * product(c.out, c.spatial); }
+int64_t w_size(const ConvCall& c) { return c.c_out * (c.c_in / c.groups) * product(c.kernel, c.spatial); }
+int64_t terms_of(const ConvCall& c) { return c.c_in / c.groups * product(c.kernel, c.spatial); }
+int64_t y_channel(const ConvCall& c, int64_t i) {
+  return c.channels_last ? i % c.c_out : i / product(c.out, c.spatial) % c.c_out;
+}
+
+double activate(Activation a, double x) {
+  switch (a) {
+    case Activation::relu:
+      return x > 0 ? x : 0;
+    case Activation::gelu:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Activation::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::tanh:
+      return std::tanh(x);
+    default:
+      return x;
+  }
+}
+
+// Forward with packed weights, and with everything the epilogue can do.
+template <class T>
+void check_fused(const ConvCall& c, const Guarded<T>& plain, const std::vector<double>& sum,
+                 const std::vector<double>& norm, Activation activation, const GemmTile* tile = nullptr) {
+  const auto packed = pack_conv_weight(c, tile);
+  const auto y = run_threads(filled<T>(y_size(c), 6), [&](T* to) {
+    ConvCall call = c;
+    call.y = to, call.packed = packed.get();
+    if (packed) call.w = nullptr;
+    cpu::conv_forward(call);
+  });
+  EXPECT_TRUE(tile || y.same_bits(plain)) << "packed weights change the result";
+  compare(y, sum, norm, terms_of(c), "y of packed weights");
+
+  const auto residual = filled<T>(y_size(c), 9);
+  const auto fused = run_threads(filled<T>(y_size(c), 6), [&](T* to) {
+    ConvCall call = c;
+    call.y = to, call.packed = packed.get(), call.residual = residual.data(), call.activation = activation;
+    cpu::conv_forward(call);
+  });
+  for (int64_t i = 0; i < fused.size(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    const double before = sum[at] + as_double(residual[i]), expected = activate(activation, before);
+    const double tolerance = tolerance_of<T>(before, norm[at] + 1, terms_of(c)) * 1.2 +
+                             std::abs(expected) * epsilon_of(dtype_of<T>) + 8 * epsilon_of(dtype_of<accumulate_t<T>>);
+    expect_near(as_double(fused[i]), expected, tolerance, "fused y", i);
+  }
+}
+
+Activation next_activation() {
+  static int i = 0;
+  return static_cast<Activation>(i++ % 7);
 }
 
 template <class T>
 void check(ConvCall c) {
-  SCOPED_TRACE(::testing::Message() << name_of(c.dtype) << " " << c.spatial << "d n" << c.n << " c" << c.c_in << "->"
-                                    << c.c_out << "/" << c.groups << " in " << c.in[0] << "," << c.in[1] << " k "
-                                    << c.kernel[0] << "," << c.kernel[1] << " s " << c.stride[0] << " p " << c.pad[0]
-                                    << " d " << c.dilation[0] << (c.channels_last ? " last" : " first"));
+  SCOPED_TRACE(describe(c));
   const int s = c.spatial;
-  const int64_t x_size = c.n * c.c_in * product(c.in, s), y_size = c.n * c.c_out * product(c.out, s);
-  const int64_t taps = product(c.kernel, s), w_size = c.c_out * (c.c_in / c.groups) * taps;
-  const auto x = filled<T>(x_size, 1), w = filled<T>(w_size, 2), dy = filled<T>(y_size, 3);
+  const auto x = filled<T>(x_size(c), 1), w = filled<T>(w_size(c), 2), dy = filled<T>(y_size(c), 3);
   const auto bias = filled<T>(c.c_out, 4), bias_in = filled<T>(c.c_in, 5);
-  const auto channel = [&](int64_t i, int64_t channels, int64_t spatial) {
-    return c.channels_last ? i % channels : i / spatial % channels;
-  };
-  std::vector<double> y_sum(y_size), y_norm(y_size), dx_sum(x_size), dx_norm(x_size), dw_sum(w_size), dw_norm(w_size);
-  for (int64_t i = 0; i < y_size; ++i) y_sum[i] = as_double(bias[channel(i, c.c_out, product(c.out, s))]);
-  for (int64_t i = 0; i < x_size; ++i) dx_sum[i] = as_double(bias_in[channel(i, c.c_in, product(c.in, s))]);
-  for (int64_t i = 0; i < y_size; ++i) y_norm[i] = std::abs(y_sum[i]);
-  for (int64_t i = 0; i < x_size; ++i) dx_norm[i] = std::abs(dx_sum[i]);
+  const auto sized = [](int64_t n) { return std::vector<double>(static_cast<size_t>(n)); };
+  auto y_sum = sized(y_size(c)), dx_sum = sized(x_size(c)), dw_sum = sized(w_size(c)), dw_norm = dw_sum;
+  for (int64_t i = 0; i < y_size(c); ++i) y_sum[i] = as_double(bias[y_channel(c, i)]);
+  for (int64_t i = 0; i < x_size(c); ++i) {
+    dx_sum[i] = as_double(bias_in[c.channels_last ? i % c.c_in : i / product(c.in, s) % c.c_in]);
+  }
+  auto y_norm = y_sum, dx_norm = dx_sum;
+  for (double& v : y_norm) v = std::abs(v);
+  for (double& v : dx_norm) v = std::abs(v);
   for_each_product(c, [&](int64_t xi, int64_t wi, int64_t yi) {
     const double xv = as_double(x[xi]), wv = as_double(w[wi]), g = as_double(dy[yi]);
     y_sum[yi] += xv * wv, y_norm[yi] += std::abs(xv * wv);
@@ -102,19 +192,20 @@ void check(ConvCall c) {
     dw_sum[wi] += g * xv, dw_norm[wi] += std::abs(g * xv);
   });
   c.x = x.data(), c.w = w.data(), c.bias = bias.data();
-  const auto y = run_both(filled<T>(y_size, 6), [&](T* to) {
+  const auto y = run_threads(filled<T>(y_size(c), 6), [&](T* to) {
     ConvCall call = c;
     call.y = to;
     cpu::conv_forward(call);
   });
-  compare(y, y_sum, y_norm, c.c_in / c.groups * taps, "y");
-  const auto dx = run_both(filled<T>(x_size, 7), [&](T* to) {
+  compare(y, y_sum, y_norm, terms_of(c), "y");
+  check_fused(c, y, y_sum, y_norm, next_activation());
+  const auto dx = run_threads(filled<T>(x_size(c), 7), [&](T* to) {
     ConvCall call = c;
     call.x = nullptr, call.bias = bias_in.data();
     cpu::conv_backward_input(call, dy.data(), to);
   });
-  compare(dx, dx_sum, dx_norm, c.c_out / c.groups * taps, "dx");
-  const auto dw = run_both(filled<T>(w_size, 8), [&](T* to) {
+  compare(dx, dx_sum, dx_norm, c.c_out / c.groups * product(c.kernel, s), "dx");
+  const auto dw = run_threads(filled<T>(w_size(c), 8), [&](T* to) {
     ConvCall call = c;
     call.w = nullptr, call.bias = nullptr;
     cpu::conv_backward_weight(call, dy.data(), to);
@@ -188,6 +279,287 @@ TYPED_TEST(Conv, KernelSmallerThanStrideAndZeroSizes) {
     check<TypeParam>(make(t, 2, 2, 3, 0, 1, {{5, 5, 1}}, kThree, kOne, kOne, kOne, last));
     check<TypeParam>(make(t, 2, 2, 3, 4, 1, {{2, 2, 1}}, kThree, kOne, kZero, kOne, last));
   }
+}
+
+// Channel counts around the widths of tiles and vectors, few channels (a kernel line is one run), many positions.
+TYPED_TEST(Conv, Channels) {
+  const DType t = dtype_of<TypeParam>;
+  for (bool last : {false, true}) {
+    for (int64_t c : {1, 3, 8, 13, 24}) {
+      check<TypeParam>(make(t, 2, 2, c, 17, 1, {{9, 13, 1}}, kThree, kOne, kOne, kOne, last));
+      check<TypeParam>(make(t, 2, 1, c, 25, 1, {{8, 11, 1}}, kThree, kTwo, kOne, kOne, last));
+    }
+    check<TypeParam>(make(t, 2, 2, 3, 16, 1, {{31, 29, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne, last));
+    check<TypeParam>(make(t, 2, 1, 3, 5, 1, {{12, 30, 1}}, {{4, 4, 1}}, kTwo, kOne, kOne, last));
+    check<TypeParam>(make(t, 1, 2, 2, 9, 1, {{50, 1, 1}}, {{6, 1, 1}}, kTwo, {{5, 0, 0}}, kOne, last));
+    check<TypeParam>(make(t, 2, 1, 200, 30, 1, {{6, 7, 1}}, kThree, kOne, kOne, kOne, last));
+    check<TypeParam>(make(t, 2, 1, 24, 24, 3, {{20, 20, 1}}, kThree, kOne, kOne, kTwo, last));
+  }
+}
+
+TYPED_TEST(Conv, Depthwise) {
+  const DType t = dtype_of<TypeParam>;
+  for (bool last : {false, true}) {
+    for (int64_t c : {2, 16, 37}) {
+      for (Dims stride : {kOne, kTwo, Dims{{1, 3, 1}}}) {
+        for (Dims dilation : {kOne, kTwo}) {
+          check<TypeParam>(make(t, 2, 2, c, c, c, {{11, 23, 1}}, kThree, stride, kOne, dilation, last));
+        }
+      }
+      check<TypeParam>(make(t, 2, 1, c, c, c, {{9, 40, 1}}, {{5, 7, 1}}, kOne, {{2, 3, 0}}, kOne, last));
+      check<TypeParam>(make(t, 1, 2, c, c, c, {{70, 1, 1}}, {{4, 1, 1}}, kOne, {{3, 0, 0}}, kOne, last));
+      check<TypeParam>(make(t, 3, 1, c, c, c, {{5, 6, 19}}, kThree, {{1, 2, 2}}, kOne, kOne, last));
+    }
+  }
+}
+
+TYPED_TEST(Conv, EveryTile) {
+  using T = TypeParam;
+  for (Panel panel : {Panel::f32, Panel::f64, Panel::f16, Panel::bf16}) {
+    const bool f64 = std::is_same_v<T, double>, same = panel == cpu::panel_for(dtype_of<T>);
+    if (!same && (f64 || panel != Panel::f32)) continue;  // 16-bit floats can also widen to f32 panels
+    for (const GemmTile& tile : cpu::gemm_tiles(panel)) {
+      for (bool last : {false, true}) {
+        ConvCall c = make(dtype_of<T>, 2, 2, 6, 30, 1, {{9, 10, 1}}, kThree, kOne, kOne, kOne, last);
+        SCOPED_TRACE(describe(c) + " " + tile.name);
+        const auto x = filled<T>(x_size(c), 1), w = filled<T>(w_size(c), 2);
+        std::vector<double> sum(static_cast<size_t>(y_size(c))), norm = sum;
+        for_each_product(c, [&](int64_t xi, int64_t wi, int64_t yi) {
+          sum[yi] += as_double(x[xi]) * as_double(w[wi]), norm[yi] += std::abs(as_double(x[xi]) * as_double(w[wi]));
+        });
+        c.x = x.data(), c.w = w.data();
+        check_fused(c, Guarded<T>(0), sum, norm, Activation::relu, &tile);
+      }
+    }
+  }
+}
+
+// A value that is not finite reaches exactly what depends on it.
+TYPED_TEST(Conv, NonFiniteValuesStayWhereTheyBelong) {
+  using T = TypeParam;
+  for (bool last : {false, true}) {
+    for (float bad : {NAN, INFINITY}) {
+      for (ConvCall c : {make(dtype_of<T>, 2, 2, 3, 5, 1, {{16, 15, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne, last),
+                         make(dtype_of<T>, 2, 1, 16, 20, 1, {{7, 9, 1}}, kThree, kOne, kOne, kOne, last),
+                         make(dtype_of<T>, 2, 1, 8, 8, 8, {{7, 9, 1}}, kThree, kOne, kOne, kOne, last),
+                         make(dtype_of<T>, 2, 1, 9, 12, 1, {{6, 6, 1}}, kOne, kOne, kZero, kOne, last)}) {
+        SCOPED_TRACE(describe(c));
+        auto x = filled<T>(x_size(c), 1), w = filled<T>(w_size(c), 2), dy = filled<T>(y_size(c), 3);
+        const int64_t x_at = x_size(c) / 3, y_at = y_size(c) * 7 / 10;
+        std::vector<bool> y_bad(static_cast<size_t>(y_size(c))), dx_bad(static_cast<size_t>(x_size(c)));
+        std::vector<bool> dw_bad(static_cast<size_t>(w_size(c)));
+        for_each_product(c, [&](int64_t xi, int64_t wi, int64_t yi) {
+          if (xi == x_at) y_bad[yi] = dw_bad[wi] = true;
+          if (yi == y_at) dx_bad[xi] = true;
+        });
+        const auto expect = [](const Guarded<T>& found, const std::vector<bool>& is_bad, const char* what) {
+          for (int64_t i = 0; i < found.size(); ++i) {
+            EXPECT_EQ(!std::isfinite(as_double(found[i])), is_bad[static_cast<size_t>(i)]) << what << " at " << i;
+          }
+        };
+        Guarded<T> y(y_size(c)), dx(x_size(c)), dw(w_size(c));
+        const T good_x = x[x_at];
+        x[x_at] = T(bad);
+        c.x = x.data(), c.w = w.data(), c.y = y.data();
+        cpu::conv_forward(c);
+        expect(y, y_bad, "y");
+        cpu::conv_backward_weight(c, dy.data(), dw.data());
+        expect(dw, dw_bad, "dw");
+        x[x_at] = good_x, dy[y_at] = T(bad);
+        cpu::conv_backward_input(c, dy.data(), dx.data());
+        expect(dx, dx_bad, "dx");
+      }
+    }
+  }
+}
+
+// ---- Bytes.
+
+template <class X>
+struct ByteCase {
+  ConvCall c;
+  int32_t zero;
+  Guarded<X> x;
+  Guarded<int8_t> w;
+  std::vector<int64_t> sum;
+  ByteCase(const ConvCall& call, int32_t x_zero)
+      : c(call),
+        zero(x_zero),
+        x(filled<X>(x_size(c), 1)),
+        w(filled<int8_t>(w_size(c), 2)),
+        sum(static_cast<size_t>(y_size(c))) {
+    c.x = x.data(), c.w = w.data();
+    for_each_product(c, [&](int64_t xi, int64_t wi, int64_t yi) {
+      sum[yi] += (static_cast<int64_t>(x[xi]) - zero) * static_cast<int64_t>(w[wi]);
+    });
+  }
+  template <class Y>
+  Guarded<Y> run(ConvQuant q, const std::function<void(ConvCall&)>& more = {}) const {
+    q.x_zero = zero, q.y_dtype = dtype_of<Y>;
+    return run_threads(filled<Y>(y_size(c), 6), [&](Y* to) {
+      ConvCall call = c;
+      call.y = to;
+      if (more) more(call);
+      cpu::conv_forward_int8(call, q);
+    });
+  }
+};
+
+template <class X>
+void check_exact(const ByteCase<X>& b, const GemmTile* tile) {
+  const auto packed = pack_conv_weight(b.c, tile);
+  for (bool use_packed : {false, true}) {
+    const auto y =
+        b.template run<int32_t>({}, [&](ConvCall& call) { call.packed = use_packed ? packed.get() : nullptr; });
+    for (int64_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], b.sum[static_cast<size_t>(i)]) << "at " << i;
+  }
+}
+
+template <class X, class Y>
+void check_quantized(const ByteCase<X>& b) {
+  std::vector<float> scale(static_cast<size_t>(b.c.c_out)), bias = scale;
+  for (size_t i = 0; i < scale.size(); ++i) {
+    scale[i] = 1e-3f * static_cast<float>(i + 1), bias[i] = 0.1f * static_cast<float>(i) - 1;
+  }
+  ConvQuant q;
+  q.scale = scale.data(), q.y_scale = 0.3f, q.y_zero = std::is_same_v<Y, uint8_t> ? 100 : -5;
+  const auto y = b.template run<Y>(q, [&](ConvCall& call) {
+    call.bias = bias.data();
+    call.activation = Activation::relu;
+  });
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const auto channel = static_cast<size_t>(y_channel(b.c, i));
+    const double exact = static_cast<double>(b.sum[static_cast<size_t>(i)]) * static_cast<double>(scale[channel]);
+    const double value = std::max(0.0, exact + static_cast<double>(bias[channel]));
+    if constexpr (std::is_integral_v<Y>) {
+      using L = std::numeric_limits<Y>;
+      const double steps = value / static_cast<double>(q.y_scale) + q.y_zero;
+      expect_near(as_double(y[i]), std::clamp(steps, double(L::min()), double(L::max())), 0.5 + 1e-3, "quantised", i);
+    } else {
+      expect_near(as_double(y[i]), value, epsilon_of(dtype_of<Y>) * value + 1e-6 * (std::abs(exact) + 1), "value", i);
+    }
+  }
+}
+
+template <class X>
+void check_bytes(const ConvCall& c, int32_t zero) {
+  SCOPED_TRACE(describe(c));
+  const ByteCase<X> b(c, zero);
+  for (Panel panel : {Panel::s8, Panel::u8s8}) {
+    for (const GemmTile& tile : cpu::gemm_tiles(panel)) {
+      SCOPED_TRACE(tile.name);
+      check_exact(b, &tile);
+    }
+  }
+  check_quantized<X, float>(b);
+  check_quantized<X, BFloat16>(b);
+  check_quantized<X, int8_t>(b);
+  check_quantized<X, uint8_t>(b);
+}
+
+TEST(Conv, Bytes) {
+  for (bool last : {true, false}) {
+    for (DType t : {DType::i8, DType::u8}) {
+      for (const ConvCall& c : {make(t, 2, 2, 5, 13, 1, {{7, 9, 1}}, kThree, kOne, kOne, kOne, last),
+                                make(t, 2, 1, 3, 16, 1, {{17, 15, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne, last),
+                                make(t, 2, 2, 16, 24, 1, {{6, 5, 1}}, kThree, kTwo, kTwo, kTwo, last),
+                                make(t, 2, 3, 12, 8, 4, {{5, 5, 1}}, kThree, kOne, kOne, kOne, last),
+                                make(t, 2, 1, 6, 6, 6, {{5, 7, 1}}, kThree, kOne, kOne, kOne, last),
+                                make(t, 2, 2, 40, 12, 1, {{5, 5, 1}}, kOne, kOne, kZero, kOne, last),
+                                make(t, 1, 2, 9, 5, 1, {{30, 1, 1}}, {{5, 1, 1}}, kTwo, kTwo, kOne, last),
+                                make(t, 3, 1, 4, 5, 1, {{4, 5, 6}}, kThree, kOne, kOne, kOne, last)}) {
+        t == DType::i8 ? check_bytes<int8_t>(c, -7) : check_bytes<uint8_t>(c, 119);
+      }
+    }
+  }
+}
+
+// ---- Winograd.
+
+struct WithWinograd {
+  WithWinograd() { set_conv_winograd(true); }
+  ~WithWinograd() { set_conv_winograd(false); }
+};
+
+// Relative to the largest sum of absolute products: a tile's error does not know which of its results are small.
+double largest_error(const Guarded<float>& y, const std::vector<double>& sum, const std::vector<double>& norm) {
+  double most = 0;
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const double error = std::abs(as_double(y[i]) - sum[static_cast<size_t>(i)]);
+    if (!(error <= most)) most = error;
+  }
+  return most / *std::max_element(norm.begin(), norm.end());
+}
+
+TEST(Conv, Winograd) {
+  WithWinograd on;
+  for (const ConvCall& shape : {make(DType::f32, 2, 1, 64, 48, 1, {{28, 28, 1}}, kThree, kOne, kOne, kOne, true),
+                                make(DType::f32, 2, 3, 17, 19, 1, {{13, 18, 1}}, kThree, kOne, kOne, kOne, true),
+                                make(DType::f32, 2, 2, 20, 33, 1, {{17, 14, 1}}, kThree, kOne, kZero, kOne, true),
+                                make(DType::f32, 2, 2, 16, 16, 1, {{9, 8, 1}}, kThree, kOne, kTwo, kOne, true)}) {
+    ConvCall c = shape;
+    SCOPED_TRACE(describe(c));
+    const auto x = filled<float>(x_size(c), 1), w = filled<float>(w_size(c), 2), bias = filled<float>(c.c_out, 4);
+    const auto residual = filled<float>(y_size(c), 5);
+    std::vector<double> sum(static_cast<size_t>(y_size(c))), norm = sum, fused_sum = sum;
+    for (int64_t i = 0; i < y_size(c); ++i) sum[i] = as_double(bias[y_channel(c, i)]);
+    for_each_product(c, [&](int64_t xi, int64_t wi, int64_t yi) {
+      sum[yi] += as_double(x[xi]) * as_double(w[wi]), norm[yi] += std::abs(as_double(x[xi]) * as_double(w[wi]));
+    });
+    for (int64_t i = 0; i < y_size(c); ++i) fused_sum[i] = std::max(0.0, sum[i] + as_double(residual[i]));
+    c.x = x.data(), c.w = w.data(), c.bias = bias.data();
+    const auto run = [&](const cpu::ConvWeight* packed, bool fused) {
+      return run_threads(filled<float>(y_size(c), 6), [&](float* to) {
+        ConvCall call = c;
+        call.y = to, call.packed = packed;
+        if (fused) call.residual = residual.data(), call.activation = Activation::relu;
+        cpu::conv_forward(call);
+      });
+    };
+    const auto y = run(nullptr, false);
+    EXPECT_LE(largest_error(y, sum, norm), 2e-6);
+    const auto packed = pack_conv_weight(c);
+    EXPECT_TRUE(packed->winograd);
+    EXPECT_TRUE(run(packed.get(), false).same_bits(y));
+    EXPECT_LE(largest_error(run(packed.get(), true), fused_sum, norm), 2e-6);
+    set_conv_winograd(false);
+    const auto direct = run(nullptr, false);
+    set_conv_winograd(true);
+    EXPECT_FALSE(direct.same_bits(y)) << "the switch does nothing";
+    EXPECT_LE(largest_error(direct, sum, norm), 3e-7);
+  }
+}
+
+TEST(Conv, PackedWeightsOfAnotherCallAreRefused) {
+  ConvCall c = make(DType::f32, 2, 1, 16, 16, 1, {{16, 16, 1}}, kThree, kOne, kOne, kOne, true);
+  const auto w = filled<float>(w_size(c), 1), x = filled<float>(x_size(c), 2);
+  auto y = filled<float>(y_size(c), 3);
+  c.w = w.data(), c.x = x.data(), c.y = y.data();
+  const auto packed = pack_conv_weight(c);
+  ConvCall other = c;
+  other.packed = packed.get(), other.channels_last = false;
+  EXPECT_THROW(cpu::conv_forward(other), ValueError);
+  other = c, other.packed = packed.get(), other.c_out = 8;
+  EXPECT_THROW(cpu::conv_forward(other), ValueError);
+  WithWinograd on;
+  const auto tiles = pack_conv_weight(c);
+  other = make(DType::f32, 2, 1, 16, 16, 1, {{16, 16, 1}}, kThree, kTwo, kOne, kOne, true);
+  other.x = x.data(), other.y = y.data(), other.packed = tiles.get();
+  EXPECT_THROW(cpu::conv_forward(other), ValueError);
+}
+
+TEST(Conv, BytesOfBadTypesAreRefused) {
+  ConvCall c = make(DType::i8, 2, 1, 1, 1, 1, kThree, kOne, kOne, kZero, kOne, false);
+  ConvQuant q;
+  q.x_zero = 200;
+  EXPECT_THROW(cpu::conv_forward_int8(c, q), ValueError);
+  q.x_zero = 0, q.y_dtype = DType::f64;
+  EXPECT_THROW(cpu::conv_forward_int8(c, q), DTypeError);
+  const float scale = 1;
+  q.y_dtype = DType::i32, q.scale = &scale;
+  EXPECT_THROW(cpu::conv_forward_int8(c, q), DTypeError);
+  c.dtype = DType::f32;
+  EXPECT_THROW(cpu::conv_forward_int8(c, {}), DTypeError);
 }
 
 TEST(Conv, BadCallsAreRefused) {

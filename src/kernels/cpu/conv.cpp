@@ -1,259 +1,252 @@
 #include "kernels/cpu/conv.h"
 
+#include "base/check.h"
 #include "kernels/cpu/conv_internal.h"
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/workspace.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
 namespace detail {
+
+// Few groups: the product of each is parallel instead.
+void run_groups(int64_t groups, FunctionRef<void(int64_t)> run) {
+  const auto some = [&](int64_t begin, int64_t end) {
+    for (int64_t g = begin; g < end; ++g) run(g);
+  };
+  if (groups < 2 * num_threads()) return some(0, groups);
+  parallel_for(0, groups, 1, some);
+}
+
 namespace {
 
-// One side of a convolution as products: out positions x (taps * source channels) times that x out channels.
-template <class T>
-struct Product {
-  Phase phase;
-  Source source;
-  int64_t n, out_channels, all_out_channels;  // per group, and in memory
-  const T* x;                                 // of this group
-  const T* w;                                 // element (row r, out channel o) at r * w_row + o * w_col
-  int64_t w_row, w_col;
-  const T* bias;
-  T* y;
-  int64_t y_size[3];
-  bool channels_last;
-
-  int64_t depth() const { return source.channels * phase.window.tap_count(); }
-  int64_t y_spatial() const { return y_size[0] * y_size[1] * y_size[2]; }
-  bool dense_output() const { return phase.step[0] == 1 && phase.step[1] == 1 && phase.step[2] == 1; }
-  // The source needs no copy: each position reads its own pixel.
-  bool pointwise() const {
-    const Window& w_ = phase.window;
-    bool same = w_.tap_count() == 1;
-    for (int d = 0; d < 3; ++d) same = same && w_.step[d] == 1 && w_.base[d] == 0 && w_.count[d] == w_.size[d];
-    return same;
-  }
-};
-
-// Moves a tile (position-major or channel-major) to where its positions lie in y.
-template <class T>
-void place(const Product<T>& p, const T* tile, int64_t q0, int64_t q1) {
-  const Window& w = p.phase.window;
-  const int64_t width = q1 - q0, spatial = p.y_spatial();
-  for (int64_t q = q0; q < q1; ++q) {
-    const int64_t x = q % w.count[2], y = q / w.count[2] % w.count[1];
-    const int64_t z = q / (w.count[2] * w.count[1]) % w.count[0], n = q / w.positions();
-    const int64_t line =
-        (p.phase.start[0] + z * p.phase.step[0]) * p.y_size[1] + p.phase.start[1] + y * p.phase.step[1];
-    const int64_t at = line * p.y_size[2] + p.phase.start[2] + x * p.phase.step[2];
-    if (p.channels_last) {
-      T* to = p.y + (n * spatial + at) * p.all_out_channels;
-      std::copy_n(tile + (q - q0) * p.out_channels, p.out_channels, to);
-    } else {
-      T* to = p.y + n * p.all_out_channels * spatial + at;
-      for (int64_t o = 0; o < p.out_channels; ++o) to[o * spatial] = tile[o * width + q - q0];
-    }
-  }
-}
-
-// Positions [q0, q1) of the flattened (n, position) range.
-template <class T>
-void run_tile(const Product<T>& p, int64_t q0, int64_t q1) {
-  const int64_t width = q1 - q0, depth = p.depth(), positions = p.phase.window.positions();
-  const bool one_sample = q0 / positions == (q1 - 1) / positions;
-  const bool direct = p.dense_output() && (p.channels_last || one_sample);
-  const bool copy = depth > 0 && !(p.pointwise() && (p.channels_last || one_sample));
-  Workspace<T> columns(copy ? depth * width : 0);
-  Workspace<T> tile(direct ? 0 : p.out_channels * width);
-  if (copy) gather(p.phase.window, p.source, p.x, q0, q1, columns.data());
-
-  GemmCall g{};
-  g.dtype = dtype_of<T>;
-  g.m = width, g.n = p.out_channels, g.k = depth;
-  g.b = p.w, g.b_row = p.w_row, g.b_col = p.w_col;
-  g.bias = p.bias;
-  const int64_t n = q0 / positions, at = q0 % positions;
-  if (copy) {
-    g.a = columns.data();
-    g.a_row = p.channels_last ? depth : 1;
-    g.a_col = p.channels_last ? 1 : width;
-  } else if (p.channels_last) {
-    g.a = p.x + q0 * p.source.all_channels;
-    g.a_row = p.source.all_channels, g.a_col = 1;
-  } else {
-    g.a = p.x + n * p.source.all_channels * positions + at;
-    g.a_row = 1, g.a_col = positions;
-  }
-  if (!direct) {
-    g.c = tile.data();
-    g.c_row = p.channels_last ? p.out_channels : 1;
-    g.c_col = p.channels_last ? 1 : width;
-  } else if (p.channels_last) {
-    g.c = p.y + q0 * p.all_out_channels;
-    g.c_row = p.all_out_channels, g.c_col = 1;
-  } else {
-    g.c = p.y + n * p.all_out_channels * positions + at;
-    g.c_row = 1, g.c_col = positions;
-  }
-  gemm(g);
-  if (!direct) place(p, tile.data(), q0, q1);
-}
-
-// How the flattened range is cut: by sizes only, never by the number of threads.
-template <class T>
-struct Tiling {
-  int64_t width, per_sample, tiles, positions, total;
-  explicit Tiling(const Product<T>& p) {
-    positions = p.phase.window.positions();
-    total = positions * p.n;
-    const bool samples = p.channels_last || positions < 256;  // a tile may span samples
-    width = tile_positions(p.depth(), sizeof(T), samples ? total : positions);
-    per_sample = samples ? 0 : (positions + width - 1) / width;
-    tiles = samples ? (total + width - 1) / width : per_sample * p.n;
-  }
-  void run(const Product<T>& p, int64_t t) const {
-    if (per_sample == 0) return run_tile(p, t * width, std::min(total, (t + 1) * width));
-    const int64_t n = t / per_sample, i = t % per_sample;
-    run_tile(p, n * positions + i * width, n * positions + std::min(positions, (i + 1) * width));
-  }
-};
-
-// make(group) gives the product of one group. All groups have the same sizes.
-template <class T, class Make>
-void run_groups(int64_t groups, Make make) {
-  const Product<T> first = make(0);
-  const Tiling<T> tiling(first);
-  const int64_t tasks = groups * tiling.tiles;
-  const double work = static_cast<double>(tiling.width) * static_cast<double>(first.depth() * first.out_channels);
-  const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) tiling.run(make(t / tiling.tiles), t % tiling.tiles);
+void run_channels_last(const ConvPass& s) {
+  const Window& window = s.phase.window;
+  Product p{.tile = s.tile, .m = s.n * window.positions(), .n = s.out_channels};
+  p.k = s.source.channels * window.tap_count();
+  const StridedSource weight(s.w);
+  p.b = s.packed ? nullptr : s.weight ? s.weight : &weight;
+  p.packed_b = s.packed;
+  p.c = s.y, p.c_dtype = s.y_dtype, p.c_row = s.all_out_channels;
+  p.epilogue = s.epilogue;
+  const auto offsets = [&](int64_t i0, int64_t count, int64_t* out) {
+    place_positions(s.phase, s.y_size, i0, count, out);
+    for (int64_t i = 0; i < count; ++i) out[i] *= s.all_out_channels;
   };
-  // Few tiles: the steps inside a tile are parallel instead.
-  if (tasks < 2 * num_threads() && work > 1e5) return run(0, tasks);
-  parallel_for(0, tasks, std::max<int64_t>(1, static_cast<int64_t>(64 * 1024 / std::max(work, 1.0))), run);
+  FunctionRef<void(int64_t, int64_t, int64_t*)> placed(offsets);
+  if (!s.phase.dense()) p.row_offsets = &placed;
+  if (window.pointwise()) {
+    const StridedSource x({s.x_dtype, s.x, s.source.all_channels, 1});
+    p.a = &x;
+    return run_product(p);
+  }
+  const PixelOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero, s.chunk);
+  p.a = &x;
+  run_product(p);
 }
 
-template <class T>
-void forward(const ConvCall& c) {
-  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups;
-  const Window window = forward_window(c);
-  const int64_t taps = window.tap_count(), depth = cg * taps;
-  if (c.n * c.c_out * window.positions() == 0) return;
-  const T* x = static_cast<const T*>(c.x);
-  const T* w = static_cast<const T*>(c.w);
-  const T* bias = static_cast<const T*>(c.bias);
-  T* y = static_cast<T*>(c.y);
-  if (cg == 1 && og == 1 && c.groups > 1) {
-    return depthwise(whole_phase(window), c, c.c_out, x, c.c_in, w, bias, y, c.out);
+// Positions as rows: c's columns are far apart. For what the form below cannot do.
+void run_planes_by_position(const ConvPass& s) {
+  const Window& window = s.phase.window;
+  const int64_t spatial = s.y_size[0] * s.y_size[1] * s.y_size[2];
+  Product p{.tile = s.tile, .m = s.n * window.positions(), .n = s.out_channels};
+  p.k = s.source.channels * window.tap_count();
+  const StridedSource weight(s.w);
+  p.b = s.packed ? nullptr : &weight;
+  p.packed_b = s.packed;
+  const PlaneOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero);
+  p.a = &x;
+  p.c = s.y, p.c_dtype = s.y_dtype, p.c_row = 1, p.c_col = spatial;
+  p.epilogue = s.epilogue;
+  const auto offsets = [&](int64_t i0, int64_t count, int64_t* out) {
+    place_positions(s.phase, s.y_size, i0, count, out);
+    for (int64_t i = 0; i < count; ++i) out[i] += out[i] / spatial * spatial * (s.all_out_channels - 1);
+  };
+  FunctionRef<void(int64_t, int64_t, int64_t*)> placed(offsets);
+  p.row_offsets = &placed;
+  run_product(p);
+}
+
+// Channels as rows, positions as columns, one sample at a time.
+void run_planes(const ConvPass& s) {
+  const Window& window = s.phase.window;
+  const int64_t positions = window.positions();
+  Product p{.tile = s.tile, .m = s.out_channels, .n = positions};
+  p.k = s.source.channels * window.tap_count();
+  const StridedSource weight(s.w);
+  std::unique_ptr<PackedMatrix> own;
+  if (!s.packed && s.n > 1 && p.k > 0) own = std::make_unique<PackedMatrix>(*s.tile, Side::a, weight, p.m, p.k);
+  p.packed_a = s.packed ? s.packed : own.get();
+  p.a = p.packed_a ? nullptr : &weight;
+  p.c_dtype = s.y_dtype, p.c_row = positions;
+  p.epilogue = s.epilogue;
+  p.epilogue.on_rows = true;
+  for (int64_t n = 0; n < s.n; ++n) {
+    const void* xn = at(s.x, n * s.source.all_channels * window.source(), s.x_dtype);
+    const int64_t y_offset = n * s.all_out_channels * positions;
+    p.c = at(s.y, y_offset, s.y_dtype);
+    if (s.epilogue.residual) p.epilogue.residual = at(s.epilogue.residual, y_offset, s.y_dtype);
+    const StridedSource points({s.x_dtype, xn, 1, positions});
+    const PlaneOperand planes(window, s.source, s.x_dtype, xn, Lines::positions);
+    p.b = window.pointwise() ? static_cast<const PanelSource*>(&points) : &planes;
+    run_product(p);
   }
-  // Channels last gathers (tap, channel): the weight is put in the same order.
-  const bool reorder = c.channels_last && taps > 1 && cg > 1;
-  Workspace<T> ordered(reorder ? c.c_out * depth : 0);
-  if (reorder) {
-    for (int64_t o = 0; o < c.c_out; ++o) {
-      for (int64_t t = 0; t < taps; ++t) {
-        for (int64_t i = 0; i < cg; ++i) ordered[(o * taps + t) * cg + i] = w[(o * cg + i) * taps + t];
-      }
-    }
+}
+
+}  // namespace
+
+void run_pass(const ConvPass& pass) {
+  ConvPass s = pass;
+  const bool by_position = s.source.channels_last || !s.phase.dense() || is_integral(s.x_dtype);
+  const int64_t positions = s.phase.window.positions();
+  if (!s.tile) {
+    s.tile = by_position ? &best_tile(panel_for(s.x_dtype), s.n * positions, s.out_channels)
+                         : &best_tile(panel_for(s.x_dtype), s.out_channels, positions);
+  }
+  if (s.source.channels_last) return run_channels_last(s);
+  by_position ? run_planes_by_position(s) : run_planes(s);
+}
+
+namespace {
+
+// ---- Forward.
+
+void check_packed(const ConvCall& c) {
+  const ConvWeight& w = *c.packed;
+  bool same = w.dtype == c.dtype && w.channels_last == c.channels_last && w.c_in == c.c_in && w.c_out == c.c_out &&
+              w.groups == c.groups;
+  for (int d = 0; d < 3; ++d) same = same && w.kernel[d] == c.kernel[d];
+  DEFT_CHECK(
+      same, ValueError,
+      "conv: found weights packed for {} {}x{}/{} channels, expected {} {}x{}/{} and the same kernel and layout; "
+      "pack them again with pack_conv_weight()",
+      name_of(w.dtype), w.c_in, w.c_out, w.groups, name_of(c.dtype), c.c_in, c.c_out, c.groups);
+}
+
+// The weight as lines of output channels, in the order of the source: (tap, channel) for channels last.
+struct ForwardWeight {
+  ForwardWeight(const ConvCall& c, DType w_dtype)
+      : dtype(w_dtype),
+        cg(c.c_in / c.groups),
+        taps(c.kernel[0] * c.kernel[1] * c.kernel[2]),
+        w(c.w),
+        ordered(c.channels_last && taps > 1 && cg > 1 && c.w
+                    ? c.c_out * cg * taps * static_cast<int64_t>(size_of(w_dtype))
+                    : 0) {
+    if (!ordered.data()) return;
+    const int64_t og = c.c_out / c.groups;
+    order_weight(c, dtype, w, ordered.data(), [&](int64_t g, int64_t o, int64_t t) { return (g * og + o) * taps + t; });
     w = ordered.data();
   }
-  const int64_t in = window.source(), out = window.positions();
-  run_groups<T>(c.groups, [&](int64_t g) {
-    Product<T> p{whole_phase(window),
-                 {cg, c.c_in, c.channels_last},
-                 c.n,
-                 og,
-                 c.c_out,
-                 x + g * cg * (c.channels_last ? 1 : in),
-                 w + g * og * depth,
-                 1,
-                 depth,
-                 bias ? bias + g * og : nullptr,
-                 y + g * og * (c.channels_last ? 1 : out),
-                 {c.out[0], c.out[1], c.out[2]},
-                 c.channels_last};
-    return p;
+  Strided group(int64_t first_channel) const {
+    const int64_t depth = cg * taps;
+    return {dtype, w ? at(w, first_channel * depth, dtype) : nullptr, depth, 1};
+  }
+  DType dtype;
+  int64_t cg, taps;
+  const void* w;
+  Workspace<char> ordered;
+};
+
+const GemmTile& forward_tile(const ConvCall& c) {
+  const int64_t positions = c.out[0] * c.out[1] * c.out[2], og = c.c_out / c.groups;
+  const bool by_position = c.channels_last || is_integral(c.dtype);  // as run_pass() chooses
+  return by_position ? best_tile(panel_for(c.dtype), c.n * positions, og)
+                     : best_tile(panel_for(c.dtype), og, positions);
+}
+
+void run_forward(const ConvCall& c, const ConvQuant* quant) {
+  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups;
+  const Window window = forward_window(c);
+  const int64_t spatial_in = window.source(), spatial_out = window.positions();
+  ConvCall unpacked = c;
+  if (c.packed) check_packed(c), unpacked.w = nullptr;
+  const DType w_dtype = quant ? DType::i8 : c.dtype, y_dtype = quant ? quant->y_dtype : c.dtype;
+  const ForwardWeight weight(unpacked, w_dtype);
+  const GemmTile& tile = c.packed ? c.packed->parts[0]->tile() : forward_tile(c);
+  Epilogue epilogue;
+  epilogue.activation = c.activation;
+  epilogue.bias_dtype = quant ? DType::f32 : c.dtype;
+  if (quant) {
+    epilogue.a_zero = packed_zero(tile, c.dtype, quant->x_zero);
+    epilogue.out_scale = quant->y_scale, epilogue.out_zero = quant->y_zero;
+  }
+  run_groups(c.groups, [&](int64_t g) {
+    const int64_t x_at = g * cg * (c.channels_last ? 1 : spatial_in),
+                  y_at = g * og * (c.channels_last ? 1 : spatial_out);
+    ConvPass s{.phase = whole_phase(window), .source = {cg, c.c_in, c.channels_last}, .n = c.n};
+    s.x_dtype = c.dtype, s.y_dtype = y_dtype, s.x_zero = quant ? quant->x_zero : 0;
+    s.out_channels = og, s.all_out_channels = c.c_out;
+    s.x = at(c.x, x_at, c.dtype), s.y = at(c.y, y_at, y_dtype);
+    s.w = weight.group(g * og), s.packed = c.packed ? c.packed->parts[static_cast<size_t>(g)].get() : nullptr;
+    s.tile = &tile, s.epilogue = epilogue;
+    std::copy_n(c.out, 3, s.y_size);
+    if (c.bias) s.epilogue.bias = at(c.bias, g * og, epilogue.bias_dtype);
+    if (c.residual) s.epilogue.residual = at(c.residual, y_at, y_dtype);
+    if (quant && quant->scale) s.epilogue.scale = quant->scale + g * og;
+    run_pass(s);
   });
 }
 
-// The weight as (tap, output channel) or (output channel, tap) rows by input channels, taps of one phase only.
-template <class T>
-void order_weight(const ConvCall& c, const Phase& p, const T* w, T* out) {
-  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups;
-  const int64_t taps = p.window.tap_count(), all = c.kernel[0] * c.kernel[1] * c.kernel[2];
-  for (int64_t g = 0; g < c.groups; ++g, out += og * taps * cg) {
-    int64_t t = 0;
-    for (int64_t z = 0; z < p.window.taps[0]; ++z) {
-      for (int64_t y = 0; y < p.window.taps[1]; ++y) {
-        for (int64_t x = 0; x < p.window.taps[2]; ++x, ++t) {
-          const int64_t line = (p.first[0] + z * p.tap_skip[0]) * c.kernel[1] + p.first[1] + y * p.tap_skip[1];
-          const int64_t k = line * c.kernel[2] + p.first[2] + x * p.tap_skip[2];
-          for (int64_t o = 0; o < og; ++o) {
-            const int64_t row = c.channels_last ? t * og + o : o * taps + t;
-            const T* from = w + (g * og + o) * cg * all + k;
-            for (int64_t i = 0; i < cg; ++i) out[row * cg + i] = from[i * all];
-          }
-        }
-      }
-    }
+void forward(const ConvCall& c) {
+  const Window window = forward_window(c);
+  if (c.n * c.c_out * window.positions() == 0) return;
+  if (is_depthwise(c)) return depthwise(whole_phase(window), c, c.c_out, c.x, c.w, c.y, c.out);
+  if (c.packed ? c.packed->winograd : winograd_applies(c)) {
+    if (c.packed) return check_packed(c), winograd_forward(c, *c.packed);
+    ConvWeight own;
+    pack_winograd(c, own, nullptr);
+    return winograd_forward(c, own);
   }
-}
-
-template <class T>
-void backward_input_phase(const ConvCall& c, const Phase& phase, const T* dy, T* dx) {
-  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups;
-  const T* bias = static_cast<const T*>(c.bias);
-  const int64_t depth = og * phase.window.tap_count();
-  Workspace<T> w(c.groups * depth * cg);
-  order_weight(c, phase, static_cast<const T*>(c.w), w.data());
-  if (cg == 1 && og == 1 && c.groups > 1) {
-    return depthwise(phase, c, c.c_in, dy, c.c_out, w.data(), bias, dx, c.in);
-  }
-  const int64_t in = c.in[0] * c.in[1] * c.in[2], out = c.out[0] * c.out[1] * c.out[2];
-  run_groups<T>(c.groups, [&](int64_t g) {
-    Product<T> p{phase,
-                 {og, c.c_out, c.channels_last},
-                 c.n,
-                 cg,
-                 c.c_in,
-                 dy + g * og * (c.channels_last ? 1 : out),
-                 w.data() + g * depth * cg,
-                 cg,
-                 1,
-                 bias ? bias + g * cg : nullptr,
-                 dx + g * cg * (c.channels_last ? 1 : in),
-                 {c.in[0], c.in[1], c.in[2]},
-                 c.channels_last};
-    return p;
-  });
-}
-
-template <class T>
-void backward_input(const ConvCall& c, const T* dy, T* dx) {
-  if (c.n * c.c_in * c.in[0] * c.in[1] * c.in[2] == 0) return;
-  int64_t r[3];
-  for (r[0] = 0; r[0] < c.stride[0]; ++r[0]) {
-    for (r[1] = 0; r[1] < c.stride[1]; ++r[1]) {
-      for (r[2] = 0; r[2] < c.stride[2]; ++r[2]) {
-        Phase phase;
-        if (input_phase(c, r, phase)) backward_input_phase(c, phase, dy, dx);
-      }
-    }
-  }
+  run_forward(c, nullptr);
 }
 
 }  // namespace
 }  // namespace detail
 
 void conv_forward(const ConvCall& call) {
-  const ConvCall c = detail::normalized(call, "conv");
-  dispatch_floating(c.dtype, [&]<class T>() { detail::forward<T>(c); });
+  DEFT_CHECK(is_floating(call.dtype), DTypeError, "conv: found {}, expected a floating type; cast first",
+             name_of(call.dtype));
+  detail::forward(detail::normalized(call, "conv"));
 }
 
-void conv_backward_input(const ConvCall& call, const void* dy, void* dx) {
-  const ConvCall c = detail::normalized(call, "conv_backward_input");
-  dispatch_floating(c.dtype,
-                    [&]<class T>() { detail::backward_input<T>(c, static_cast<const T*>(dy), static_cast<T*>(dx)); });
+void conv_forward_int8(const ConvCall& call, const ConvQuant& quant) {
+  DEFT_CHECK(call.dtype == DType::i8 || call.dtype == DType::u8, DTypeError,
+             "conv_forward_int8: found {}, expected i8 or u8; quantise first", name_of(call.dtype));
+  const ConvCall c = detail::normalized(call, "conv_forward_int8");
+  const bool exact = quant.y_dtype == DType::i32;
+  DEFT_CHECK(exact ? !quant.scale && !c.bias && !c.residual && c.activation == Activation::none
+                   : quant.y_dtype != DType::f64 && size_of(quant.y_dtype) <= 4 && quant.y_dtype != DType::boolean,
+             DTypeError,
+             "conv_forward_int8: found a result of {}, expected f32, bf16, f16, i8, u8, or i32 without a "
+             "scale, bias, residual or activation",
+             name_of(quant.y_dtype));
+  const int32_t least = c.dtype == DType::i8 ? -128 : 0;
+  DEFT_CHECK(quant.x_zero >= least && quant.x_zero <= least + 255, ValueError,
+             "conv_forward_int8: found the zero point {}, expected one of {}'s values", quant.x_zero, name_of(c.dtype));
+  if (c.n * c.c_out * c.out[0] * c.out[1] * c.out[2] == 0) return;
+  detail::run_forward(c, &quant);
+}
+
+std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTile* tile) {
+  const ConvCall c = detail::normalized(call, "pack_conv_weight");
+  const bool bytes = is_integral(c.dtype);
+  if (!bytes && detail::is_depthwise(c)) return nullptr;
+  auto out = std::make_unique<ConvWeight>();
+  out->dtype = c.dtype, out->channels_last = c.channels_last, out->winograd = false;
+  out->c_in = c.c_in, out->c_out = c.c_out, out->groups = c.groups;
+  std::copy_n(c.kernel, 3, out->kernel);
+  if (detail::winograd_applies(c)) {
+    detail::pack_winograd(c, *out, tile);
+    return out;
+  }
+  if (!tile) tile = &detail::forward_tile(c);
+  const int64_t og = c.c_out / c.groups, depth = c.c_in / c.groups * c.kernel[0] * c.kernel[1] * c.kernel[2];
+  const detail::ForwardWeight weight(c, bytes ? DType::i8 : c.dtype);
+  for (int64_t g = 0; g < c.groups; ++g) {
+    const StridedSource lines(weight.group(g * og));
+    const Side side = c.channels_last || bytes ? Side::b : Side::a;
+    out->parts.push_back(std::make_unique<PackedMatrix>(*tile, side, lines, og, depth));
+  }
+  return out;
 }
 
 }  // namespace deft::cpu

@@ -1,166 +1,507 @@
-// One filter per channel: direct sums, no gathered copy.
+// One filter per channel: direct sums in registers. Vectors run over channels (channels last) or along x.
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/conv_depthwise.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "hwy/highway.h"
+#include "kernels/cpu/activate-inl.h"
 #include "kernels/cpu/conv_internal.h"
+#include "kernels/cpu/rows-inl.h"
 #include "runtime/parallel.h"
 
-namespace deft::cpu::detail {
+HWY_BEFORE_NAMESPACE();
+namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kRun = 512;  // positions or channels summed at a time, on the stack
+using detail::Phase;
+using detail::Window;
+
 constexpr int64_t kGrain = 32 * 1024;
 
-inline int64_t first_valid(int64_t step, int64_t at) { return at >= 0 ? 0 : (-at + step - 1) / step; }
+// Positions [lo, hi) along x whose taps all lie inside.
+struct Inner {
+  int64_t lo, hi;
+};
+Inner inner_positions(const Window& w) {
+  const int64_t last = (w.taps[2] - 1) * w.tap_step[2], low = std::min<int64_t>(0, last),
+                high = std::max<int64_t>(0, last);
+  const int64_t first = w.base[2] + low, end = w.size[2] - w.base[2] - high;  // x * step >= -first and < end
+  const int64_t lo = first >= 0 ? 0 : (-first + w.step[2] - 1) / w.step[2];
+  const int64_t hi = end <= 0 ? 0 : (end + w.step[2] - 1) / w.step[2];
+  return {std::min(lo, w.count[2]), std::clamp(hi, std::min(lo, w.count[2]), w.count[2])};
+}
 
-// One line of output positions of one channel, channels first.
-template <class T, class Acc>
-void line_of_channel(const Window& w, const T* x, const T* filter, int64_t z, int64_t y, int64_t x0, int64_t count,
-                     Acc* sum) {
+// A kernel line over one output line: its source line and the number of its first tap.
+template <class T>
+struct TapLine {
+  const T* from;
+  int64_t tap;
+};
+// Those inside the image. `line` values lie between source lines.
+template <class T>
+int64_t tap_lines(const Window& w, const T* image, int64_t z, int64_t y, int64_t line, TapLine<T>* out) {
+  int64_t count = 0;
   for (int64_t tz = 0; tz < w.taps[0]; ++tz) {
     const int64_t sz = z * w.step[0] + w.base[0] + tz * w.tap_step[0];
     if (sz < 0 || sz >= w.size[0]) continue;
     for (int64_t ty = 0; ty < w.taps[1]; ++ty) {
       const int64_t sy = y * w.step[1] + w.base[1] + ty * w.tap_step[1];
       if (sy < 0 || sy >= w.size[1]) continue;
-      const T* line = x + (sz * w.size[1] + sy) * w.size[2];
-      for (int64_t tx = 0; tx < w.taps[2]; ++tx) {
-        const Acc f = widen(filter[(tz * w.taps[1] + ty) * w.taps[2] + tx]);
-        const int64_t at = x0 * w.step[2] + w.base[2] + tx * w.tap_step[2], step = w.step[2];
-        const int64_t lo = std::min(count, first_valid(step, at));
-        const int64_t hi = at >= w.size[2] ? lo : std::clamp((w.size[2] - at + step - 1) / step, lo, count);
-        if (step == 1) {
-          for (int64_t j = lo; j < hi; ++j) sum[j] += f * widen(line[j + at]);
-        } else {
-          for (int64_t j = lo; j < hi; ++j) sum[j] += f * widen(line[j * step + at]);
-        }
-      }
+      out[count++] = {image + (sz * w.size[1] + sy) * line, (tz * w.taps[1] + ty) * w.taps[2]};
     }
   }
+  return count;
 }
 
-// Channels [c0, c0 + count) of one output position, channels last.
-template <class T, class Acc>
-void channels_of_pixel(const Window& w, const T* x, int64_t c_src, const T* filters, int64_t c0, int64_t count,
-                       const int64_t at[3], Acc* sum) {
-  const int64_t taps = w.tap_count();
-  for (int64_t t = 0; t < taps; ++t) {
-    const int64_t tap[3] = {t / (w.taps[1] * w.taps[2]), t / w.taps[2] % w.taps[1], t % w.taps[2]};
-    int64_t pixel = 0;
-    bool inside = true;
-    for (int d = 0; d < 3; ++d) {
-      const int64_t s = at[d] * w.step[d] + w.base[d] + tap[d] * w.tap_step[d];
-      inside = inside && s >= 0 && s < w.size[d];
-      pixel = pixel * w.size[d] + s;
-    }
-    if (!inside) continue;
-    const T* from = x + pixel * c_src + c0;
-    for (int64_t i = 0; i < count; ++i) sum[i] += widen(filters[(c0 + i) * taps + t]) * widen(from[i]);
-  }
-}
-
-}  // namespace
-
+// What every line of a call shares.
 template <class T>
-void depthwise(const Phase& p, const ConvCall& c, int64_t c_out, const T* x, int64_t c_src, const T* w, const T* bias,
-               T* y, const int64_t y_size[3]) {
-  using Acc = accumulate_t<T>;
-  const Window& win = p.window;
-  const int64_t taps = win.tap_count(), source = win.source(), spatial = y_size[0] * y_size[1] * y_size[2];
-  const auto place = [&](int64_t z, int64_t r, int64_t q) {
-    const int64_t line = (p.start[0] + z * p.step[0]) * y_size[1] + p.start[1] + r * p.step[1];
-    return line * y_size[2] + p.start[2] + q * p.step[2];
-  };
-  if (!c.channels_last) {
-    const int64_t cost = std::max<int64_t>(1, win.positions() * std::max<int64_t>(1, taps));
-    parallel_for(0, c.n * c_out, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
-      Acc sum[kRun];
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t channel = i % c_out;
-        for (int64_t line = 0; line < win.count[0] * win.count[1]; ++line) {
-          const int64_t z = line / win.count[1], r = line % win.count[1];
-          for (int64_t x0 = 0; x0 < win.count[2]; x0 += kRun) {
-            const int64_t count = std::min(kRun, win.count[2] - x0);
-            std::fill(sum, sum + count, Acc(0));
-            line_of_channel(win, x + i * source, w + channel * taps, z, r, x0, count, sum);
-            T* to = y + i * spatial + place(z, r, x0);
-            const Acc b = bias ? Acc(widen(bias[channel])) : Acc(0);
-            for (int64_t j = 0; j < count; ++j) to[j * p.step[2]] = static_cast<T>(sum[j] + b);
-          }
-        }
-      }
-    });
+struct Depthwise {
+  using A = accumulate_t<T>;
+  const Phase& phase;
+  int64_t channels, row;  // row: values between the filters of two taps in `filters`
+  const A* filters;       // [tap][channel] (channels last) or [channel][tap]
+  const A* bias;          // or null
+  const T* residual;      // or null
+  Activation activation;
+  T* y;
+  const int64_t* y_size;
+
+  bool plain() const { return !residual && activation == Activation::none; }
+  // Pixel of the result where position (z, y, 0) lies, without its sample.
+  int64_t place(int64_t z, int64_t r) const {
+    const int64_t line = (phase.start[0] + z * phase.step[0]) * y_size[1] + phase.start[1] + r * phase.step[1];
+    return line * y_size[2] + phase.start[2];
+  }
+};
+
+template <class A>
+HWY_NOINLINE Vec<A> activate_apart(Activation activation, Vec<A> v) {
+  return activate(activation, v);
+}
+template <class T>
+HWY_NOINLINE void finish_more(const Depthwise<T>& d, RowVec<T> v, int64_t at, int64_t count) {
+  if (d.residual) v += load_some(d.residual + at, count);
+  store_some(activate_apart(d.activation, v), d.y + at, count);
+}
+template <class T>
+inline void finish(const Depthwise<T>& d, RowVec<T> v, RowVec<T> bias, int64_t at, int64_t count) {
+  v += bias;
+  d.plain() ? store_some(v, d.y + at, count) : finish_more(d, v, at, count);
+}
+
+// Four neighbouring positions, two vectors of channels; all taps inside; kTaps of a kernel line, 0: any. Accumulators
+// are variables of their own: GCC keeps arrays of them on the stack.
+template <int kTaps, class T>
+void four_pixels(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t c,
+                 int64_t at) {
+  using V = RowVec<T>;
+  constexpr int64_t kLanes = V::kLanes;
+  const Window& w = d.phase.window;
+  const int64_t step = w.step[2] * d.channels, tap_step = w.tap_step[2] * d.channels;
+  V a0(0), a1(0), b0(0), b1(0), c0(0), c1(0), e0(0), e1(0);
+  for (int64_t l = 0; l < line_count; ++l) {
+    const T* x = lines[l].from + source * d.channels + c;
+    const auto* f = d.filters + lines[l].tap * d.row + c;
+    const int64_t taps = kTaps ? kTaps : w.taps[2];
+    for (int64_t t = 0; t < taps; ++t, x += tap_step, f += d.row) {
+      const V f0 = V::load(f), f1 = V::load(f + kLanes);
+      a0 = fma(load_vec(x), f0, a0);
+      a1 = fma(load_vec(x + kLanes), f1, a1);
+      b0 = fma(load_vec(x + step), f0, b0);
+      b1 = fma(load_vec(x + step + kLanes), f1, b1);
+      c0 = fma(load_vec(x + 2 * step), f0, c0);
+      c1 = fma(load_vec(x + 2 * step + kLanes), f1, c1);
+      e0 = fma(load_vec(x + 3 * step), f0, e0);
+      e1 = fma(load_vec(x + 3 * step + kLanes), f1, e1);
+    }
+  }
+  // Through memory: calls while the sums are in registers would make GCC keep them on the stack in the loop.
+  accumulate_t<T> sums[4][2 * V::kLanes];
+  a0.store(sums[0]), a1.store(sums[0] + kLanes);
+  b0.store(sums[1]), b1.store(sums[1] + kLanes);
+  c0.store(sums[2]), c1.store(sums[2] + kLanes);
+  e0.store(sums[3]), e1.store(sums[3] + kLanes);
+  const V bias0 = d.bias ? V::load(d.bias + c) : V(0), bias1 = d.bias ? V::load(d.bias + c + kLanes) : V(0);
+  const int64_t next = d.phase.step[2] * d.channels;
+  if (d.plain()) {
+    T* to = d.y + at;
+    for (int64_t i = 0; i < 4; ++i, to += next) {
+      store_vec(V::load(sums[i]) + bias0, to);
+      store_vec(V::load(sums[i] + kLanes) + bias1, to + kLanes);
+    }
     return;
   }
-  const int64_t lines = c.n * win.count[0] * win.count[1];
-  const int64_t cost = std::max<int64_t>(1, win.count[2] * c_out * std::max<int64_t>(1, taps));
-  parallel_for(0, lines, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
-    Acc sum[kRun];
-    for (int64_t line = begin; line < end; ++line) {
-      const int64_t n = line / (win.count[0] * win.count[1]);
-      const int64_t z = line / win.count[1] % win.count[0], r = line % win.count[1];
-      for (int64_t q = 0; q < win.count[2]; ++q) {
-        const int64_t at[3] = {z, r, q};
-        T* to = y + (n * spatial + place(z, r, q)) * c_out;
-        for (int64_t c0 = 0; c0 < c_out; c0 += kRun) {
-          const int64_t count = std::min(kRun, c_out - c0);
-          std::fill(sum, sum + count, Acc(0));
-          channels_of_pixel(win, x + n * source * c_src, c_src, w, c0, count, at, sum);
-          for (int64_t i = 0; i < count; ++i) {
-            to[c0 + i] = static_cast<T>(bias ? sum[i] + widen(bias[c0 + i]) : sum[i]);
-          }
-        }
+  for (int64_t i = 0; i < 4; ++i) {
+    finish_more(d, V::load(sums[i]) + bias0, at + i * next, kLanes);
+    finish_more(d, V::load(sums[i] + kLanes) + bias1, at + i * next + kLanes, kLanes);
+  }
+}
+
+// One position, up to one vector of channels, taps [t0, t1) of each kernel line.
+template <class T>
+inline void one_pixel(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t t0,
+                      int64_t t1, int64_t c, int64_t at) {
+  using V = RowVec<T>;
+  const Window& w = d.phase.window;
+  const int64_t count = d.channels - c;
+  V sum(0);
+  for (int64_t l = 0; l < line_count; ++l) {
+    for (int64_t t = t0; t < t1; ++t) {
+      const T* x = lines[l].from + (source + t * w.tap_step[2]) * d.channels + c;
+      sum = fma(load_some(x, count), V::load(d.filters + (lines[l].tap + t) * d.row + c), sum);
+    }
+  }
+  finish(d, sum, d.bias ? V::load(d.bias + c) : V(0), at, count);
+}
+
+// Taps of position x that lie inside along x.
+inline Inner taps_inside(const Window& w, int64_t x) {
+  Inner taps{w.taps[2], 0};
+  for (int64_t t = 0; t < w.taps[2]; ++t) {
+    const int64_t s = x * w.step[2] + w.base[2] + t * w.tap_step[2];
+    if (s < 0 || s >= w.size[2]) continue;
+    taps.lo = std::min(taps.lo, t);
+    taps.hi = t + 1;
+  }
+  return taps;
+}
+
+template <class T>
+void line_of_pixels(const Depthwise<T>& d, const TapLine<T>* lines, int64_t count, Inner inner, int64_t at) {
+  constexpr int64_t kLanes = RowVec<T>::kLanes;
+  const Window& w = d.phase.window;
+  const int64_t next = d.phase.step[2] * d.channels;
+  for (int64_t x = 0; x < w.count[2];) {
+    const int64_t source = x * w.step[2] + w.base[2];
+    const bool four = x >= inner.lo && x + 4 <= inner.hi;
+    int64_t c = 0;
+    if (four) {
+      const auto run = w.taps[2] == 3 ? four_pixels<3, T> : w.taps[2] == 5 ? four_pixels<5, T> : four_pixels<0, T>;
+      for (; c + 2 * kLanes <= d.channels; c += 2 * kLanes) run(d, lines, count, source, c, at + x * next + c);
+    }
+    for (int64_t i = 0; i < (four ? 4 : 1); ++i) {
+      const Inner taps = taps_inside(w, x + i);
+      for (int64_t k = c; k < d.channels; k += kLanes) {
+        one_pixel(d, lines, count, source + i * w.step[2], taps.lo, taps.hi, k, at + (x + i) * next + k);
+      }
+    }
+    x += four ? 4 : 1;
+  }
+}
+
+template <class T>
+void depthwise_pixels(const Depthwise<T>& d, int64_t n, const T* x) {
+  const Window& w = d.phase.window;
+  const int64_t lines = w.count[0] * w.count[1], taps = w.tap_count(),
+                spatial = d.y_size[0] * d.y_size[1] * d.y_size[2];
+  const Inner inner = inner_positions(w);
+  const int64_t cost = std::max<int64_t>(1, w.count[2] * d.channels * std::max<int64_t>(1, taps));
+  parallel_for(0, n * lines, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
+    Workspace<TapLine<T>> tap(std::max<int64_t>(1, w.taps[0] * w.taps[1]));
+    for (int64_t l = begin; l < end; ++l) {
+      const int64_t sample = l / lines, z = l % lines / w.count[1], r = l % w.count[1];
+      const T* image = x + sample * w.source() * d.channels;
+      const int64_t count = tap_lines(w, image, z, r, w.size[2] * d.channels, tap.data());
+      line_of_pixels(d, tap.data(), count, inner, (sample * spatial + d.place(z, r)) * d.channels);
+    }
+  });
+}
+
+// ---- Channels first: one plane per sample and channel.
+
+template <class T>
+inline RowVec<T> load_apart(const T* p, int64_t step) {
+  if (step == 1) return load_vec(p);
+  T lanes[RowVec<T>::kLanes];
+  for (size_t i = 0; i < RowVec<T>::kLanes; ++i) lanes[i] = p[static_cast<int64_t>(i) * step];
+  return load_vec(lanes);
+}
+
+template <class T>
+struct Plane {
+  const Depthwise<T>& d;
+  const accumulate_t<T>* filter;
+  accumulate_t<T> bias;
+
+  // count results from position x on, `at` in y.
+  void put(RowVec<T> v, int64_t at, int64_t count) const {
+    const int64_t step = d.phase.step[2];
+    if (step == 1) return finish(d, v, RowVec<T>(bias), at, count);
+    v += RowVec<T>(bias);
+    T lanes[RowVec<T>::kLanes];
+    if (d.residual) {
+      for (size_t i = 0; i < RowVec<T>::kLanes; ++i) {
+        lanes[i] = d.residual[at + (static_cast<int64_t>(i) < count ? static_cast<int64_t>(i) * step : 0)];
+      }
+      v += load_vec(lanes);
+    }
+    store_vec(activate_apart(d.activation, v), lanes);
+    for (int64_t i = 0; i < count; ++i) d.y[at + i * step] = lanes[i];
+  }
+
+  // Four vectors of positions, all taps inside.
+  void four_vectors(const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t at) const {
+    using V = RowVec<T>;
+    constexpr int64_t kLanes = V::kLanes;
+    const Window& w = d.phase.window;
+    const int64_t step = w.step[2];
+    V a(0), b(0), c(0), e(0);
+    for (int64_t l = 0; l < line_count; ++l) {
+      const T* x = lines[l].from + source;
+      for (int64_t t = 0; t < w.taps[2]; ++t, x += w.tap_step[2]) {
+        const V f(filter[lines[l].tap + t]);
+        a = fma(load_apart(x, step), f, a);
+        b = fma(load_apart(x + kLanes * step, step), f, b);
+        c = fma(load_apart(x + 2 * kLanes * step, step), f, c);
+        e = fma(load_apart(x + 3 * kLanes * step, step), f, e);
+      }
+    }
+    accumulate_t<T> sums[4][V::kLanes];  // as in four_pixels()
+    a.store(sums[0]), b.store(sums[1]), c.store(sums[2]), e.store(sums[3]);
+    for (int64_t i = 0; i < 4; ++i) put(V::load(sums[i]), at + i * kLanes * d.phase.step[2], kLanes);
+  }
+  void one_vector(const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t at) const {
+    using V = RowVec<T>;
+    const Window& w = d.phase.window;
+    V sum(0);
+    for (int64_t l = 0; l < line_count; ++l) {
+      const T* x = lines[l].from + source;
+      for (int64_t t = 0; t < w.taps[2]; ++t, x += w.tap_step[2]) {
+        sum = fma(load_apart(x, w.step[2]), V(filter[lines[l].tap + t]), sum);
+      }
+    }
+    put(sum, at, V::kLanes);
+  }
+  void one_position(const TapLine<T>* lines, int64_t line_count, int64_t x, int64_t at) const {
+    const Window& w = d.phase.window;
+    const Inner taps = taps_inside(w, x);
+    accumulate_t<T> sum = 0;
+    for (int64_t l = 0; l < line_count; ++l) {
+      for (int64_t t = taps.lo; t < taps.hi; ++t) {
+        sum += filter[lines[l].tap + t] *
+               static_cast<accumulate_t<T>>(lines[l].from[x * w.step[2] + w.base[2] + t * w.tap_step[2]]);
+      }
+    }
+    put(RowVec<T>(sum), at, 1);
+  }
+  void line(const TapLine<T>* lines, int64_t line_count, Inner inner, int64_t at) const {
+    constexpr int64_t kLanes = RowVec<T>::kLanes;
+    const Window& w = d.phase.window;
+    for (int64_t x = 0; x < w.count[2];) {
+      const int64_t source = x * w.step[2] + w.base[2], to = at + x * d.phase.step[2];
+      if (x >= inner.lo && x + 4 * kLanes <= inner.hi) {
+        four_vectors(lines, line_count, source, to);
+        x += 4 * kLanes;
+      } else if (x >= inner.lo && x + kLanes <= inner.hi) {
+        one_vector(lines, line_count, source, to);
+        x += kLanes;
+      } else {
+        one_position(lines, line_count, x, to);
+        ++x;
+      }
+    }
+  }
+};
+
+template <class T>
+void depthwise_planes(const Depthwise<T>& d, int64_t n, const T* x) {
+  const Window& w = d.phase.window;
+  const int64_t taps = w.tap_count(), spatial = d.y_size[0] * d.y_size[1] * d.y_size[2];
+  const Inner inner = inner_positions(w);
+  const int64_t cost = std::max<int64_t>(1, w.positions() * std::max<int64_t>(1, taps));
+  parallel_for(0, n * d.channels, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
+    Workspace<TapLine<T>> tap(std::max<int64_t>(1, w.taps[0] * w.taps[1]));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t channel = i % d.channels;
+      const Plane<T> plane{d, d.filters + channel * taps, d.bias ? d.bias[channel] : 0};
+      for (int64_t l = 0; l < w.count[0] * w.count[1]; ++l) {
+        const int64_t z = l / w.count[1], r = l % w.count[1];
+        const int64_t count = tap_lines(w, x + i * w.source(), z, r, w.size[2], tap.data());
+        plane.line(tap.data(), count, inner, i * spatial + d.place(z, r));
       }
     }
   });
 }
 
 template <class T>
-void depthwise_weight(const ConvCall& c, const T* x, const T* dy, T* dw) {
-  using Acc = accumulate_t<T>;
-  const Window w = forward_window(c);
-  const int64_t taps = w.tap_count(), channels = c.c_out, source = w.source(), positions = w.positions();
-  const int64_t channel_step = c.channels_last ? channels : 1;
-  const auto start = [&](int64_t n, int64_t ch, int64_t spatial) {
-    return c.channels_last ? n * spatial * channels + ch : (n * channels + ch) * spatial;
-  };
-  const int64_t cost = std::max<int64_t>(1, c.n * positions);
+void depthwise_typed(const Phase& p, const ConvCall& c, int64_t channels, const T* x, const T* w, T* y,
+                     const int64_t* y_size) {
+  using A = accumulate_t<T>;
+  const int64_t taps = p.window.tap_count(), row = (channels + 15) / 16 * 16;
+  Workspace<A> filters(std::max<int64_t>(1, taps * row)), bias(row);
+  std::fill_n(filters.data(), taps * row, A(0));
+  for (int64_t i = 0; i < channels; ++i) {
+    for (int64_t t = 0; t < taps; ++t) {
+      filters[c.channels_last ? t * row + i : i * taps + t] = static_cast<A>(w[i * taps + t]);
+    }
+  }
+  if (c.bias) {
+    std::fill_n(bias.data(), row, A(0));
+    std::copy_n(static_cast<const T*>(c.bias), channels, bias.data());
+  }
+  const Depthwise<T> d{
+      p, channels, row, filters.data(), c.bias ? bias.data() : nullptr, static_cast<const T*>(c.residual), c.activation,
+      y, y_size};
+  c.channels_last ? depthwise_pixels(d, c.n, x) : depthwise_planes(d, c.n, x);
+}
+
+void depthwise_any(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
+                   const int64_t* y_size) {
+  dispatch_floating(c.dtype, [&]<class T>() {
+    depthwise_typed(p, c, channels, static_cast<const T*>(x), static_cast<const T*>(w), static_cast<T*>(y), y_size);
+  });
+}
+
+// ---- Gradient of the filters.
+
+// Range of positions along x for which tap t lies inside.
+inline Inner positions_inside(const Window& w, int64_t t) {
+  const int64_t at = w.base[2] + t * w.tap_step[2], step = w.step[2];
+  const int64_t lo = std::min(w.count[2], at >= 0 ? 0 : (-at + step - 1) / step);
+  return {lo, at >= w.size[2] ? lo : std::clamp((w.size[2] - at + step - 1) / step, lo, w.count[2])};
+}
+
+// sums[tap * row + channel] += over one output line. A line is summed by itself first: shorter chains.
+template <class T>
+void line_of_filters(const Window& w, const TapLine<T>* lines, int64_t line_count, int64_t channels, int64_t row,
+                     const T* dy, accumulate_t<T>* sums) {
+  using V = RowVec<T>;
+  constexpr int64_t kLanes = V::kLanes;
+  for (int64_t l = 0; l < line_count; ++l) {
+    for (int64_t t = 0; t < w.taps[2]; ++t) {
+      const Inner in = positions_inside(w, t);
+      const T* x = lines[l].from + (w.base[2] + t * w.tap_step[2]) * channels;
+      accumulate_t<T>* to = sums + (lines[l].tap + t) * row;
+      int64_t c = 0;
+      for (; c + 4 * kLanes <= channels; c += 4 * kLanes) {
+        V s0(0), s1(0), s2(0), s3(0);
+        for (int64_t j = in.lo; j < in.hi; ++j) {
+          const T *a = dy + j * channels + c, *b = x + j * w.step[2] * channels + c;
+          s0 = fma(load_vec(a), load_vec(b), s0);
+          s1 = fma(load_vec(a + kLanes), load_vec(b + kLanes), s1);
+          s2 = fma(load_vec(a + 2 * kLanes), load_vec(b + 2 * kLanes), s2);
+          s3 = fma(load_vec(a + 3 * kLanes), load_vec(b + 3 * kLanes), s3);
+        }
+        (V::load(to + c) + s0).store(to + c);
+        (V::load(to + c + kLanes) + s1).store(to + c + kLanes);
+        (V::load(to + c + 2 * kLanes) + s2).store(to + c + 2 * kLanes);
+        (V::load(to + c + 3 * kLanes) + s3).store(to + c + 3 * kLanes);
+      }
+      for (; c < channels; c += kLanes) {
+        V sum(0);
+        for (int64_t j = in.lo; j < in.hi; ++j) {
+          sum = fma(load_some(dy + j * channels + c, channels - c),
+                    load_some(x + j * w.step[2] * channels + c, channels - c), sum);
+        }
+        (V::load(to + c) + sum).store(to + c);
+      }
+    }
+  }
+}
+
+template <class T>
+void filter_gradient_pixels(const Window& w, int64_t n, int64_t channels, const T* x, const T* dy, T* dw) {
+  using A = accumulate_t<T>;
+  const int64_t lines = n * w.count[0] * w.count[1], taps = w.tap_count(), row = (channels + 15) / 16 * 16;
+  // Partial sums over fixed ranges of lines, added in order.
+  const int64_t parts =
+      std::clamp<int64_t>(std::min(lines, lines * w.count[2] * channels * taps / (4 * kGrain)), 1, 32);
+  Workspace<A> sums(parts * taps * row);
+  parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    Workspace<TapLine<T>> tap(w.taps[0] * w.taps[1]);
+    std::fill_n(sums.data() + begin * taps * row, (end - begin) * taps * row, A(0));
+    for (int64_t part = begin; part < end; ++part) {
+      for (int64_t l = lines * part / parts; l < lines * (part + 1) / parts; ++l) {
+        const int64_t r = l % w.count[1], z = l / w.count[1] % w.count[0], sample = l / (w.count[1] * w.count[0]);
+        const T* image = x + sample * w.source() * channels;
+        const int64_t count = tap_lines(w, image, z, r, w.size[2] * channels, tap.data());
+        line_of_filters(w, tap.data(), count, channels, row, dy + l * w.count[2] * channels,
+                        sums.data() + part * taps * row);
+      }
+    }
+  });
+  for (int64_t i = 0; i < channels; ++i) {
+    for (int64_t t = 0; t < taps; ++t) {
+      A sum = 0;
+      for (int64_t part = 0; part < parts; ++part) sum += sums[(part * taps + t) * row + i];
+      dw[i * taps + t] = static_cast<T>(sum);
+    }
+  }
+}
+
+// Sum of a[j] * b[j * step].
+template <class T>
+inline accumulate_t<T> dot(const T* a, const T* b, int64_t step, int64_t count) {
+  using V = RowVec<T>;
+  constexpr int64_t kLanes = V::kLanes;
+  accumulate_t<T> sum = 0;
+  int64_t j = 0;
+  if (count >= kLanes) {
+    V s(0);
+    for (; j + kLanes <= count; j += kLanes) s = fma(load_vec(a + j), load_apart(b + j * step, step), s);
+    accumulate_t<T> lanes[V::kLanes];
+    s.store(lanes);
+    for (auto v : lanes) sum += v;
+  }
+  for (; j < count; ++j) sum += static_cast<accumulate_t<T>>(a[j]) * static_cast<accumulate_t<T>>(b[j * step]);
+  return sum;
+}
+
+template <class T>
+void filter_gradient_planes(const Window& w, int64_t n, int64_t channels, const T* x, const T* dy, T* dw) {
+  const int64_t taps = w.tap_count(), positions = w.positions();
+  const int64_t cost = std::max<int64_t>(1, n * positions);
   parallel_for(0, channels * taps, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t ch = i / taps, t = i % taps;
-      const int64_t tap[3] = {t / (w.taps[1] * w.taps[2]), t / w.taps[2] % w.taps[1], t % w.taps[2]};
-      int64_t at[3];
-      for (int d = 0; d < 3; ++d) at[d] = w.base[d] + tap[d] * w.tap_step[d];
-      const int64_t step = w.step[2];
-      const int64_t lo = std::min(w.count[2], first_valid(step, at[2]));
-      const int64_t hi = at[2] >= w.size[2] ? lo : std::clamp((w.size[2] - at[2] + step - 1) / step, lo, w.count[2]);
-      Acc total = 0;
-      for (int64_t n = 0; n < c.n; ++n) {
-        for (int64_t z = 0; z < w.count[0]; ++z) {
-          const int64_t sz = z * w.step[0] + at[0];
-          if (sz < 0 || sz >= w.size[0]) continue;
-          for (int64_t r = 0; r < w.count[1]; ++r) {
-            const int64_t sy = r * w.step[1] + at[1];
-            if (sy < 0 || sy >= w.size[1]) continue;
-            const T* a = dy + start(n, ch, positions) + (z * w.count[1] + r) * w.count[2] * channel_step;
-            const T* b = x + start(n, ch, source) + (sz * w.size[1] + sy) * w.size[2] * channel_step;
-            Acc line = 0;
-            for (int64_t j = lo; j < hi; ++j) {
-              line += widen(a[j * channel_step]) * widen(b[(j * step + at[2]) * channel_step]);
-            }
-            total += line;
-          }
-        }
+      const int64_t channel = i / taps, t = i % taps;
+      const int64_t tz = t / (w.taps[1] * w.taps[2]), ty = t / w.taps[2] % w.taps[1], tx = t % w.taps[2];
+      const Inner in = positions_inside(w, tx);
+      accumulate_t<T> total = 0;
+      for (int64_t l = 0; l < n * w.count[0] * w.count[1]; ++l) {
+        const int64_t r = l % w.count[1], z = l / w.count[1] % w.count[0], sample = l / (w.count[1] * w.count[0]);
+        const int64_t sz = z * w.step[0] + w.base[0] + tz * w.tap_step[0];
+        const int64_t sy = r * w.step[1] + w.base[1] + ty * w.tap_step[1];
+        if (sz < 0 || sz >= w.size[0] || sy < 0 || sy >= w.size[1]) continue;
+        const int64_t plane = sample * channels + channel;
+        const T* a = dy + plane * positions + (z * w.count[1] + r) * w.count[2] + in.lo;
+        const T* b = x + plane * w.source() + (sz * w.size[1] + sy) * w.size[2];
+        total += dot(a, b + in.lo * w.step[2] + w.base[2] + tx * w.tap_step[2], w.step[2], in.hi - in.lo);
       }
       dw[i] = static_cast<T>(total);
     }
   });
 }
 
-#define DEFT_INSTANTIATE(T)                                                                                  \
-  template void depthwise(const Phase&, const ConvCall&, int64_t, const T*, int64_t, const T*, const T*, T*, \
-                          const int64_t[3]);                                                                 \
-  template void depthwise_weight(const ConvCall&, const T*, const T*, T*);
-DEFT_INSTANTIATE(float)
-DEFT_INSTANTIATE(double)
-DEFT_INSTANTIATE(BFloat16)
-DEFT_INSTANTIATE(Half)
+void depthwise_weight_any(const ConvCall& c, const void* dy, void* dw) {
+  const Window w = detail::forward_window(c);
+  dispatch_floating(c.dtype, [&]<class T>() {
+    const T *x = static_cast<const T*>(c.x), *g = static_cast<const T*>(dy);
+    T* to = static_cast<T*>(dw);
+    c.channels_last ? filter_gradient_pixels(w, c.n, c.c_in, x, g, to)
+                    : filter_gradient_planes(w, c.n, c.c_in, x, g, to);
+  });
+}
+
+}  // namespace
+}  // namespace deft::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace deft::cpu::detail {
+
+HWY_EXPORT(depthwise_any);
+HWY_EXPORT(depthwise_weight_any);
+
+void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
+               const int64_t y_size[3]) {
+  HWY_DYNAMIC_DISPATCH(depthwise_any)(p, c, channels, x, w, y, y_size);
+}
+
+void depthwise_weight(const ConvCall& c, const void* dy, void* dw) {
+  HWY_DYNAMIC_DISPATCH(depthwise_weight_any)(c, dy, dw);
+}
 
 }  // namespace deft::cpu::detail
+#endif  // HWY_ONCE

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/conv.h"
-#include "kernels/cpu/gemm_internal.h"
+#include "kernels/cpu/workspace.h"
 
 namespace deft::cpu::detail {
 
@@ -17,48 +17,172 @@ struct Window {
   int64_t positions() const { return count[0] * count[1] * count[2]; }
   int64_t tap_count() const { return taps[0] * taps[1] * taps[2]; }
   int64_t source() const { return size[0] * size[1] * size[2]; }
+  // Each position reads its own pixel and nothing else.
+  bool pointwise() const {
+    bool same = tap_count() == 1;
+    for (int d = 0; d < 3; ++d) same = same && step[d] == 1 && base[d] == 0 && count[d] == size[d];
+    return same;
+  }
 };
 
 // The call with three spatial dims, ones in front, checked.
 ConvCall normalized(const ConvCall& call, const char* op);
 Window forward_window(const ConvCall& c);
+Window pointwise_window(const int64_t size[3]);
 
 // A residue class of input positions: input = start + j * step for the window's position j. Tap t of the window is
 // kernel tap first + t * tap_skip.
 struct Phase {
   Window window;
   int64_t start[3], step[3], first[3], tap_skip[3];
+  bool dense() const { return step[0] == 1 && step[1] == 1 && step[2] == 1; }
 };
 // Residue classes per dim are stride[d] many; r[d] chooses one. False when it holds no position.
 bool input_phase(const ConvCall& c, const int64_t r[3], Phase& phase);
 
+inline Phase whole_phase(const Window& w) { return {w, {0, 0, 0}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}}; }
+
+inline bool is_depthwise(const ConvCall& c) { return c.groups > 1 && c.groups == c.c_in && c.groups == c.c_out; }
+
+// Offset of each of positions [q0, q0 + count) of (n, position), in pixels of an image of `size`.
+void place_positions(const Phase& p, const int64_t size[3], int64_t q0, int64_t count, int64_t* offsets);
+
 struct Source {
-  int64_t channels, all_channels;  // gathered ones; those between two samples
+  int64_t channels, all_channels;  // gathered ones; those between two pixels (samples)
   bool channels_last;
 };
 
-// Copies what positions [q0, q1) of the flattened (n, position) range read.
-// Channels first: out[(c * taps + t) * (q1 - q0) + q - q0]; rows [row0, row1) of c * taps only.
-template <class T, class Out>
+// Copies what positions [q0, q1) of the flattened (n, position) range read through rows [row0, row1) of (c, tap):
+// out[(row - row0) * (q1 - q0) + q - q0]. Channels first; `zero` is what lies outside. T: bits of the element's size.
+template <class T>
 void gather_rows(const Window& w, const Source& s, const T* x, int64_t q0, int64_t q1, int64_t row0, int64_t row1,
-                 Out* out);
-// Channels last: out[(q - q0) * taps * channels + t * channels + c].
-template <class T, class Out>
-void gather_pixels(const Window& w, const Source& s, const T* x, int64_t q0, int64_t q1, Out* out);
-// Either, in parallel.
-template <class T, class Out>
-void gather(const Window& w, const Source& s, const T* x, int64_t q0, int64_t q1, Out* out);
+                 T* out, T zero = T());
 
-// How many positions a tile holds so that `row` gathered values each stay within the workspace bound.
-int64_t tile_positions(int64_t row, size_t value_size, int64_t positions);
+// What the positions of a window read, as one side of a product. The matrix is (n, position) by (tap, channel) for
+// channels last, by (channel, tap) for channels first; `lines` says which of the two the lines of the product are.
+// With chunks, values are (chunk of channels, tap, channel of the chunk).
+enum class Lines : uint8_t { positions, values };
+class PixelOperand final : public PanelSource {  // channels last
+ public:
+  // zero: what lies outside the image (the zero point of bytes). chunk: divides the channels; 0: all of them.
+  PixelOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0,
+               int64_t chunk = 0);
+  void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
+            int32_t* sums) const override;
 
-// One filter per channel, no sum over channels. y[start + j * step] = sum_t x * w[t] + bias.
+ private:
+  struct Pixel;
+  void locate(int64_t q, int64_t count, Pixel* out) const;
+  bool inside(const Pixel* pixels, int64_t count) const;
+  void run_rows(int64_t run, const Pixel* pixels, int64_t count, bool all_inside, const char** rows, char* edges) const;
+  void pack_positions(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k,
+                      char* out) const;
+  void pack_values(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, char* out) const;
+
+  Window window_;
+  DType dtype_;
+  const char* x_;
+  Lines lines_;
+  int zero_;
+  int64_t size_, pixel_bytes_;  // of a value; from one pixel to the next
+  bool together_;               // taps along x follow each other in memory
+  int64_t run_, run_taps_;      // values of a run, which lie together in memory; runs along x
+  int64_t low_[3], high_[3];    // reach of the taps
+  Workspace<char> outside_;     // a run of zeros
+};
+
+class PlaneOperand final : public PanelSource {  // channels first
+ public:
+  PlaneOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0)
+      : window_(w), source_(s), dtype_(dtype), x_(x), lines_(lines), zero_(zero) {}
+  void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
+            int32_t* sums) const override;
+
+ private:
+  Window window_;
+  Source source_;
+  DType dtype_;
+  const void* x_;
+  Lines lines_;
+  int zero_;
+};
+
+// The weight as the input gradient with stride 1 reads it, straight from memory order: lines are input channels, k is
+// (chunk of output channels, tap, output channel). What one panel reads of a chunk stays in the first cache level.
+class TapWeight final : public PanelSource {
+ public:
+  // w: of the group.
+  TapWeight(DType dtype, const void* w, int64_t channels, int64_t taps, int64_t chunk)
+      : dtype_(dtype), w_(w), channels_(channels), taps_(taps), chunk_(chunk) {}
+  // Whether it is the fastest way: else order_weight() is.
+  static bool fits(const ConvCall& c, const GemmTile& tile);
+  void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
+            int32_t* sums) const override;
+
+ private:
+  template <class T>
+  void pack_panel(const T* w, int64_t width, int64_t live, int64_t k0, int64_t k, T* out) const;
+  DType dtype_;
+  const void* w_;
+  int64_t channels_, taps_, chunk_;
+};
+
+// The weight with input channels innermost: out[place(g, o, tap) * cg + i].
+using WeightPlace = FunctionRef<int64_t(int64_t g, int64_t o, int64_t t)>;
+void order_weight(const ConvCall& c, DType dtype, const void* w, void* out, WeightPlace place);
+// Back, for one output channel: to[i * taps + t] = from[t * channels + i]. T: bits of the element's size.
 template <class T>
-void depthwise(const Phase& p, const ConvCall& c, int64_t c_out, const T* x, int64_t c_src, const T* w, const T* bias,
-               T* y, const int64_t y_size[3]);
-template <class T>
-void depthwise_weight(const ConvCall& c, const T* x, const T* dy, T* dw);
+void join_taps(const T* from, int64_t taps, int64_t channels, T* to);
 
-inline Phase whole_phase(const Window& w) { return {w, {0, 0, 0}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}}; }
+inline const char* at(const void* p, int64_t count, DType dtype) {
+  return static_cast<const char*>(p) + count * static_cast<int64_t>(size_of(dtype));
+}
+inline char* at(void* p, int64_t count, DType dtype) {
+  return static_cast<char*>(p) + count * static_cast<int64_t>(size_of(dtype));
+}
+
+// A convolution as products: out positions x (taps * source channels) times that x out channels. One group.
+struct ConvPass {
+  Phase phase;
+  Source source;
+  int64_t n;
+  DType x_dtype = DType::f32, y_dtype = DType::f32;
+  int64_t out_channels = 0, all_out_channels = 0;  // of the group; those between two pixels (samples)
+  const void* x = nullptr;
+  int x_zero = 0;
+  // Lines: out channels; k: as the source is gathered. Either in memory, or as something else that packs, or packed.
+  Strided w{};
+  const PanelSource* weight = nullptr;
+  const PackedMatrix* packed = nullptr;
+  int64_t chunk = 0;               // of source channels, see PixelOperand
+  const GemmTile* tile = nullptr;  // null: the best one
+  void* y = nullptr;
+  int64_t y_size[3] = {};
+  Epilogue epilogue{};
+};
+void run_pass(const ConvPass& pass);
+// Calls run(g) for all groups, in parallel where they are many.
+void run_groups(int64_t groups, FunctionRef<void(int64_t)> run);
+
+// One filter per channel, no sum over channels. y[start + j * step] = sum_t x * w[t], then bias, residual, activation.
+void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
+               const int64_t y_size[3]);
+void depthwise_weight(const ConvCall& c, const void* dy, void* dw);
+
+// Winograd F(4 x 4, 3 x 3), see conv_winograd.cpp.
+// A tile of the image: rows and columns [0, 6) of which [y0, y1) x [x0, x1) lie inside, lines `line` values apart.
+struct InputTile {
+  const float* at;  // of (0, 0); may lie outside
+  int64_t y0, y1, x0, x1, line, pixel;
+};
+// Up to 4 x 4 pixels of the result.
+struct OutputTile {
+  float* at;
+  const float* residual;
+  int64_t rows, columns, line, pixel;
+};
+bool winograd_applies(const ConvCall& c);
+void pack_winograd(const ConvCall& c, ConvWeight& out, const GemmTile* tile);  // null: the best one
+void winograd_forward(const ConvCall& c, const ConvWeight& w);
 
 }  // namespace deft::cpu::detail

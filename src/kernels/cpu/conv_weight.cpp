@@ -1,88 +1,118 @@
-// Gradient of the convolution weight: a sum over samples and positions, in one fixed order.
+// Gradient of the convolution weight: dy transposed times what each position read, a sum over samples and positions.
+#include "base/check.h"
 #include "kernels/cpu/conv_internal.h"
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/workspace.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
 namespace detail {
 namespace {
 
+constexpr int64_t kGrain = 16 * 1024;
+
+// An operand from some place of k on.
+class KRange final : public PanelSource {
+ public:
+  KRange(const PanelSource& whole, int64_t begin) : whole_(whole), begin_(begin) {}
+  void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
+            int32_t* sums) const override {
+    whole_.pack(tile, side, l0, lines, begin_ + k0, k, out, sums);
+  }
+
+ private:
+  const PanelSource& whole_;
+  int64_t begin_;
+};
+
+// Few outputs and many positions: partial sums over fixed ranges of positions, added in order. Depends on sizes only.
+int64_t split_count(int64_t outputs, int64_t positions) {
+  return std::max<int64_t>(1, std::min<int64_t>({16, positions / 2048, 131072 / outputs}));
+}
+
+// One output channel: its parts are added, put in memory order (unless taps are inside already) and rounded. `line` is
+// room for two of them.
+template <class T, class Acc>
+void finish_channel(const Acc* part, int64_t part_step, int64_t parts, int64_t cg, int64_t taps, bool taps_inside,
+                    Acc* line, T* dw) {
+  using Bits = std::conditional_t<sizeof(Acc) == 4, uint32_t, uint64_t>;
+  const int64_t depth = cg * taps;
+  if (parts > 1) {
+    std::copy_n(part, depth, line);
+    for (int64_t s = 1; s < parts; ++s) {
+      for (int64_t i = 0; i < depth; ++i) line[i] += part[s * part_step + i];
+    }
+    part = line;
+  }
+  if (!taps_inside) {
+    Acc* to = line + depth;
+    if constexpr (std::is_same_v<T, Acc>) to = dw;
+    join_taps(reinterpret_cast<const Bits*>(part), taps, cg, reinterpret_cast<Bits*>(to));
+    part = to;
+  }
+  if (static_cast<const void*>(part) == dw) return;
+  for (int64_t i = 0; i < depth; ++i) dw[i] = static_cast<T>(part[i]);
+}
+
+// Both sides of a group's product; `a` has output channels as lines, `b` the values a position reads.
+template <class T>
+void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b, T* dw) {
+  using Acc = accumulate_t<T>;
+  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
+  const int64_t depth = cg * taps, total = c.n * c.out[0] * c.out[1] * c.out[2], parts = split_count(og * depth, total);
+  const bool taps_inside = !c.channels_last || taps == 1 || cg == 1;
+  Product p{.tile = &best_tile(panel_for(c.dtype), og, depth), .m = og, .n = depth, .k = total};
+  p.a = &a, p.b = &b;
+  p.c_row = depth;
+  if (parts == 1 && taps_inside) {
+    p.c = dw, p.c_dtype = c.dtype;
+    return run_product(p);
+  }
+  Workspace<Acc> sums(parts * og * depth);
+  p.c_dtype = dtype_of<Acc>;
+  const int64_t step = p.tile->padded_k((total + parts - 1) / parts);
+  parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) {
+      const KRange part_a(a, s * step), part_b(b, s * step);
+      Product part = p;
+      part.a = &part_a, part.b = &part_b;
+      part.k = std::clamp<int64_t>(total - s * step, 0, step);
+      part.c = sums.data() + s * og * depth;
+      run_product(part);
+    }
+  });
+  parallel_for(0, og, std::max<int64_t>(1, kGrain / (depth * parts)), [&](int64_t begin, int64_t end) {
+    Workspace<Acc> line(2 * depth);
+    for (int64_t o = begin; o < end; ++o) {
+      finish_channel(sums.data() + o * depth, og * depth, parts, cg, taps, taps_inside, line.data(), dw + o * depth);
+    }
+  });
+}
+
 template <class T>
 void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x, const T* dy, T* dw) {
-  using Acc = accumulate_t<T>;
-  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, taps = window.tap_count(), depth = cg * taps;
-  const int64_t positions = window.positions(), total = c.n * positions;
-  const bool samples = c.channels_last || positions < 256;
-  const int64_t width = tile_positions(depth + og, sizeof(Acc), samples ? total : positions);
-  const bool copy_dy = !std::is_same_v<T, Acc> || (!c.channels_last && samples);
-  const bool reorder = c.channels_last && taps > 1 && cg > 1;
-  const bool own_sum = !std::is_same_v<T, Acc> || reorder;
-
-  Workspace<Acc> columns(depth * width), tile(copy_dy ? og * width : 0), sum(own_sum ? og * depth : 0);
+  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups;
+  dw += g * og * cg * window.tap_count();
   const Source source{cg, c.c_in, c.channels_last};
-  const T* xg = x + g * cg * (c.channels_last ? 1 : window.source());
-  const T* dyg = dy + g * og * (c.channels_last ? 1 : positions);
-  T* dwg = dw + g * og * depth;
-  // dy is gathered with a window that reads each position once: this copies and widens it.
-  Window self = window;
-  for (int d = 0; d < 3; ++d) {
-    self.step[d] = self.taps[d] = self.tap_step[d] = 1;
-    self.base[d] = 0;
-    self.size[d] = self.count[d];
+  if (c.channels_last) {
+    x += g * cg, dy += g * og;
+    const StridedSource a({c.dtype, dy, 1, c.c_out});
+    const StridedSource points({c.dtype, x, 1, c.c_in});
+    if (window.pointwise()) return sum_positions(c, a, points, dw);
+    return sum_positions(c, a, PixelOperand(window, source, c.dtype, x, Lines::values), dw);
   }
-
-  GemmCall call{};
-  call.dtype = dtype_of<Acc>;
-  call.m = og, call.n = depth;
-  call.b = columns.data();
-  call.c = own_sum ? static_cast<void*>(sum.data()) : static_cast<void*>(dwg);
-  call.c_row = depth, call.c_col = 1;
-  for (int64_t q0 = 0; q0 < total;) {
-    const int64_t end = samples ? total : (q0 / positions + 1) * positions;
-    const int64_t q1 = std::min(end, q0 + width), count = q1 - q0;
-    gather(window, source, xg, q0, q1, columns.data());
-    call.k = count;
-    call.b_row = c.channels_last ? depth : 1;
-    call.b_col = c.channels_last ? 1 : count;
-    if (copy_dy) {
-      gather(self, Source{og, c.c_out, c.channels_last}, dyg, q0, q1, tile.data());
-      call.a = tile.data();
-      call.a_row = c.channels_last ? 1 : count;
-      call.a_col = c.channels_last ? og : 1;
-    } else if (c.channels_last) {
-      call.a = dyg + q0 * c.c_out;
-      call.a_row = 1, call.a_col = c.c_out;
-    } else {
-      call.a = dyg + q0 / positions * c.c_out * positions + q0 % positions;
-      call.a_row = positions, call.a_col = 1;
-    }
-    gemm(call);
-    call.accumulate = true;
-    q0 = q1;
-  }
-  if (!own_sum) return;
-  for (int64_t o = 0; o < og; ++o) {
-    for (int64_t i = 0; i < cg; ++i) {
-      for (int64_t t = 0; t < taps; ++t) {
-        const int64_t from = reorder ? t * cg + i : i * taps + t;
-        dwg[(o * cg + i) * taps + t] = static_cast<T>(sum[o * depth + from]);
-      }
-    }
-  }
+  x += g * cg * window.source(), dy += g * og * window.positions();
+  const PlaneOperand a(pointwise_window(c.out), {og, c.c_out, false}, c.dtype, dy, Lines::values);
+  sum_positions(c, a, PlaneOperand(window, source, c.dtype, x, Lines::values), dw);
 }
 
 template <class T>
 void backward_weight(const ConvCall& c, const T* dy, T* dw) {
   const Window window = forward_window(c);
-  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups;
-  const int64_t size = c.c_out * cg * window.tap_count();
+  const int64_t cg = c.c_in / c.groups, size = c.c_out * cg * window.tap_count();
   if (size == 0) return;
   if (c.n * window.positions() == 0) return std::fill(dw, dw + size, T(0.0f)), void();
-  const T* x = static_cast<const T*>(c.x);
-  if (cg == 1 && og == 1 && c.groups > 1) return depthwise_weight(c, x, dy, dw);
+  if (is_depthwise(c)) return depthwise_weight(c, dy, dw);
   const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t g = begin; g < end; ++g) group_weight(c, window, g, x, dy, dw);
+    for (int64_t g = begin; g < end; ++g) group_weight(c, window, g, static_cast<const T*>(c.x), dy, dw);
   };
   if (c.groups < 2 * num_threads()) return run(0, c.groups);  // parallel inside
   parallel_for(0, c.groups, 1, run);
@@ -93,6 +123,8 @@ void backward_weight(const ConvCall& c, const T* dy, T* dw) {
 
 void conv_backward_weight(const ConvCall& call, const void* dy, void* dw) {
   const ConvCall c = detail::normalized(call, "conv_backward_weight");
+  DEFT_CHECK(is_floating(c.dtype), DTypeError, "conv_backward_weight: found {}, expected a floating type; cast first",
+             name_of(c.dtype));
   dispatch_floating(c.dtype,
                     [&]<class T>() { detail::backward_weight<T>(c, static_cast<const T*>(dy), static_cast<T*>(dw)); });
 }

@@ -90,7 +90,8 @@ void unfold(const UnfoldCall& call, const void* x, void* columns) {
     // Samples and channels are one range of planes: row r reads plane r / taps.
     const detail::Source source{call.n * call.channels, 0, false};
     parallel_for(0, rows, std::max<int64_t>(1, kGrain / positions), [&](int64_t begin, int64_t end) {
-      detail::gather_rows(w, source, static_cast<const T*>(x), 0, positions, begin, end, static_cast<T*>(columns));
+      detail::gather_rows(w, source, static_cast<const T*>(x), 0, positions, begin, end,
+                          static_cast<T*>(columns) + begin * positions);
     });
   });
 }
