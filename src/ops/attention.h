@@ -9,10 +9,45 @@ namespace deft {
 
 struct OpSamples;
 
-// A composition of other ops.
+// (query, key, value, mask) -> (result, log_sum), all but the mask broadcast to the same leading dimensions; log_sum
+// [..., l] is log2 of the sum of each query's exponentials. On the CPU and without dropout; elsewhere
+// scaled_dot_product_attention() is a composition of other ops, and so is the gradient of the mask everywhere.
 struct ScaledDotProductAttention {
-  static constexpr OpInfo info{.name = "scaled_dot_product_attention", .inputs = 4, .cost = Cost::compute_bound};
+  struct Params {
+    double scale = 1;
+    bool causal = false;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr uint16_t kSaved = input(0) | input(1) | input(2) | input(3) | output(0) | output(1);
+  static constexpr OpInfo info{.name = "scaled_dot_product_attention",
+                               .inputs = 4,
+                               .outputs = 2,
+                               .autocast = Autocast::low,
+                               .cost = Cost::compute_bound,
+                               .uses = {kSaved, kSaved, kSaved, kSaved}};
+  static std::array<Meta, 2> infer(const Meta& q, const Meta& k, const Meta& v, const Meta& mask, const Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
   static OpSamples samples();
+};
+// (g, query, key, value, mask, result, log_sum) -> (dquery, dkey, dvalue), of the broadcast sizes.
+struct ScaledDotProductAttentionBackward {
+  struct Params {
+    double scale = 1;
+    bool causal = false;
+    uint8_t wanted = 7;  // bit i: output i; the others come back empty
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr uint16_t kSaved = input(0) | input(1) | input(2) | input(3) | input(4);
+  static constexpr OpInfo info{.name = "scaled_dot_product_attention_backward",
+                               .inputs = 7,
+                               .outputs = 3,
+                               .cost = Cost::compute_bound,
+                               .uses = {kSaved, kSaved, kSaved, kSaved, kSaved, 0}};
+  static std::array<Meta, 3> infer(const Meta& g, const Meta& q, const Meta& k, const Meta& v, const Meta& mask,
+                                   const Meta& result, const Meta& log_sum, const Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
 };
 
 // softmax(query x key^T * scale + mask) x value, for query [..., l, e], key [..., s, e], value [..., s, ev]; leading

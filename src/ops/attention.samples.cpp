@@ -101,6 +101,12 @@ Sample sample(std::string note, Shape q, Shape k, Shape v, Arg mask = missing_ar
           s.dropout > 0 ? "" : python(s, masked, masked && mask.kind == Arg::Kind::real)};
 }
 
+Arg constant(Shape sizes) {
+  Arg a = real(sizes);
+  a.grad = false;
+  return a;
+}
+
 // The additive mask has -inf wherever the fifth argument is true: some queries see nothing.
 Sample blind_sample() {
   Sample s = sample("additive with -inf", {2, 3, 2}, {2, 2, 2}, {2, 2, 3}, real({2, 3, 2}));
@@ -145,6 +151,7 @@ OpSamples ScaledDotProductAttention::samples() {
       sample("additive mask shared", {2, 3, 2}, {2, 4, 2}, {2, 4, 3}, real({4})),
       sample("additive mask 0d", {3, 2}, {4, 2}, {4, 3}, real({})),
       blind_sample(),
+      sample("additive mask without gradient", {2, 3, 2}, {2, 4, 2}, {2, 4, 3}, constant({2, 3, 4})),
       sample("broadcast keys", {2, 3, 4}, {1, 5, 4}, {5, 2}),
       sample("broadcast queries", {3, 4}, {2, 5, 4}, {2, 5, 2}),
       sample("dropout", {2, 3, 4}, {2, 5, 4}, {2, 5, 2}, missing_arg(), {.dropout = 0.5}),
@@ -152,6 +159,10 @@ OpSamples ScaledDotProductAttention::samples() {
       sample("one", {1, 1}, {1, 1}, {1, 1}),
       sample("one key", {2, 3, 4}, {2, 1, 4}, {2, 1, 3}),
       sample("larger", {2, 17, 9}, {2, 19, 9}, {2, 19, 7}),
+      sample("blocks of queries", {200, 4}, {30, 4}, {30, 3}),
+      sample("blocks of keys", {2, 14, 4}, {2, 530, 4}, {2, 530, 3}),
+      sample("blocks causal", {210, 3}, {220, 3}, {220, 2}, missing_arg(), {.causal = true}),
+      sample("blocks masked", {2, 20, 3}, {2, 200, 3}, {2, 200, 2}, boolean_arg({20, 200})),
       sample("no keys", {3, 4}, {0, 4}, {0, 2}),
       sample("no keys, mask", {3, 4}, {0, 4}, {0, 2}, boolean_arg({3, 0})),
       sample("no queries", {0, 4}, {5, 4}, {5, 2}),

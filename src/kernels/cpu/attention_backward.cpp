@@ -1,0 +1,304 @@
+// Gradients of attention: weights are made again from the scores and the forward pass's log_sum, a block at a time.
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/cpu/attention_internal.h"
+#include "runtime/parallel.h"
+
+namespace deft::cpu {
+
+using namespace heads;
+
+namespace {
+
+constexpr int64_t kBlock = 192;  // keys and queries of a block
+constexpr int64_t kPartialBytes = 64 << 20;
+
+// Panels of side b, [panel][feature][nr], times `scale` to rows from `begin` on.
+template <class T>
+void store(const Problem<T>& p, const HeadsView& to, int64_t head, int64_t begin, int64_t n, int64_t features,
+           const T* from, double scale) {
+  if (!to.data) return;
+  T factor[kMostLines];
+  std::fill_n(factor, p.nr, static_cast<T>(scale));
+  const int64_t bytes = static_cast<int64_t>(size_of(p.call.dtype)), size = p.padded(features, Side::a) * p.nr;
+  for (int64_t j = 0; j < n; j += p.nr) {
+    char* out = p.head(to, head, p.call.dtype) + (begin + j) * to.row * bytes;
+    p.rows.store_lines(p.nr, from + j / p.nr * size, features, factor, std::min<int64_t>(p.nr, n - j), p.call.dtype,
+                       out, to.row);
+  }
+}
+
+// One thread's part: queries of one head in panels, and blocks of keys against all of them.
+template <class T>
+class BackwardLane {
+ public:
+  BackwardLane(const Problem<T>& p, const AttentionGrads& grads, const Blocks& queries, const Blocks& keys)
+      : p_(p),
+        grads_(grads),
+        queries_(queries),
+        keys_(keys),
+        series_(p.tile),
+        e_(p.call.features),
+        ev_(p.call.value_features),
+        q_bytes_(packed_bytes(p.tile, Side::a, queries.size, e_)),
+        g_bytes_(packed_bytes(p.tile, Side::a, queries.size, ev_)),
+        qt_bytes_(packed_bytes(p.tile, Side::a, e_, queries.size)),
+        gt_bytes_(packed_bytes(p.tile, Side::a, ev_, queries.size)),
+        q_(q_bytes_ * queries.count),
+        g_(g_bytes_ * queries.count),
+        qt_(qt_bytes_ * queries.count),
+        gt_(gt_bytes_ * queries.count),
+        log_sum_(p.call.queries),
+        dot_(p.call.queries),
+        k_(packed_bytes(p.tile, Side::b, keys.size, e_)),
+        v_(packed_bytes(p.tile, Side::b, keys.size, ev_)),
+        kt_(packed_bytes(p.tile, Side::a, e_, keys.size)),
+        dk_(p.padded(e_, Side::a) * round_up(keys.size, p.nr)),
+        dv_(p.padded(ev_, Side::a) * round_up(keys.size, p.nr)),
+        scores_(queries.size * p.nr),
+        dp_(queries.size * p.nr),
+        weights_(p.in_place ? 0 : queries.size * p.nr * p.value_bytes),
+        ds_panel_(p.in_place ? 0 : queries.size * p.nr * p.value_bytes),
+        ds_row_(round_up(keys.size, p.nr)),
+        ds_(round_up(queries.size, p.nr) * ds_row_),
+        ds_queries_(packed_bytes(p.tile, Side::b, p.nr, keys.size)),
+        mask_(p.call.mask.data ? queries.size * p.nr : 0),
+        sum_(p.mr * p.nr) {}
+
+  void pack_queries(int64_t head) {
+    const DType dtype = p_.call.dtype;
+    const Strided qt = p_.columns(p_.call.q, head);
+    const Strided g = p_.lines(grads_.g, head), gt = p_.columns(grads_.g, head);
+    for (int64_t i = 0; i < queries_.count; ++i) {
+      const int64_t begin = queries_.begin(i), n = queries_.length(i);
+      p_.pack_queries(Side::a, head, begin, n, q_.data() + i * q_bytes_);
+      pack(p_.tile, Side::a, g, begin, n, 0, ev_, g_.data() + i * g_bytes_);
+      pack(p_.tile, Side::a, qt, 0, e_, begin, n, qt_.data() + i * qt_bytes_);
+      pack(p_.tile, Side::a, gt, 0, ev_, begin, n, gt_.data() + i * gt_bytes_);
+    }
+    const T* log_sum = static_cast<const T*>(p_.call.log_sum) + head * p_.call.queries;
+    const char* o = p_.head(p_.call.o, head, dtype);
+    const int64_t bytes = static_cast<int64_t>(size_of(dtype));
+    for (int64_t i = 0; i < p_.call.queries; ++i) {
+      // Queries that see no key: weights of zero.
+      log_sum_[i] = std::abs(log_sum[i]);
+      if (log_sum_[i] != std::numeric_limits<T>::infinity()) log_sum_[i] = log_sum[i];
+      dot_[i] = p_.rows.dot(dtype, at(g.in, i * grads_.g.row * bytes), o + i * p_.call.o.row * bytes, ev_);
+    }
+  }
+
+  // Gradients of a block of keys and values, and its part of the queries' gradient: [panel][feature][nr], added to
+  // `dq` or stored there.
+  void run(int64_t head, int64_t block, T* dq, bool add) {
+    const int64_t k0 = keys_.begin(block), n = keys_.length(block);
+    pack(p_.tile, Side::b, p_.lines(p_.call.k, head), k0, n, 0, e_, k_.data());
+    pack(p_.tile, Side::b, p_.lines(p_.call.v, head), k0, n, 0, ev_, v_.data());
+    if (grads_.dq.data) pack(p_.tile, Side::a, p_.columns(p_.call.k, head), 0, e_, k0, n, kt_.data());
+    bool first = true;
+    for (int64_t i = 0; i < queries_.count; ++i) {
+      if (p_.call.causal && queries_.begin(i) + queries_.length(i) <= k0) continue;
+      for (int64_t j = 0; j < n; j += p_.nr) meet(head, i, k0, j, std::min<int64_t>(p_.nr, n - j), first);
+      if (grads_.dq.data) add_queries(i, k0, n, dq, add);
+      first = false;
+    }
+    if (first) {  // no query sees these keys
+      std::fill_n(dk_.data(), p_.padded(e_, Side::a) * round_up(n, p_.nr), T(0));
+      std::fill_n(dv_.data(), p_.padded(ev_, Side::a) * round_up(n, p_.nr), T(0));
+    }
+    store(p_, grads_.dk, head, k0, n, e_, dk_.data(), p_.call.scale);
+    store(p_, grads_.dv, head, k0, n, ev_, dv_.data(), 1);
+  }
+
+ private:
+  // A block of queries meets a panel of keys, the `lines` keys from k0 + j.
+  void meet(int64_t head, int64_t block, int64_t k0, int64_t j, int64_t lines, bool first) {
+    const int64_t q0 = queries_.begin(block), n = queries_.length(block);
+    const int64_t begin = first_query(q0, k0 + j, n), padded = p_.tile.padded_k(n), nr = p_.nr;
+    T *scores = scores_.data(), *dp = dp_.data();
+    const int64_t panel = j / nr;
+    score(q_.data() + block * q_bytes_, k_.data(), e_, panel, begin, n, scores);
+    score(g_.data() + block * g_bytes_, v_.data(), ev_, panel, begin, n, dp);
+    char* weights = p_.in_place ? reinterpret_cast<char*>(scores) : weights_.data();
+    char* ds_panel = p_.in_place ? reinterpret_cast<char*>(dp) : ds_panel_.data();
+    const int64_t ready = prepare(head, q0, k0 + j, lines, begin, n);
+    for (const auto& [from, to, scale] : {Range{begin, ready, T(1)}, Range{ready, n, p_.scale}}) {
+      const int64_t bytes = from * nr * p_.value_bytes;
+      p_.rows.grad_rows(p_.nr, {scores + from * nr, to - from, scale},
+                        {dp + from * nr, log_sum_.data() + q0 + from, dot_.data() + q0 + from, weights + bytes,
+                         ds_panel + bytes, ds_.data() + from * ds_row_ + j, ds_row_});
+    }
+    const int64_t end = round_up(n, p_.tile.b_group);
+    const size_t rest = static_cast<size_t>((padded - end) * nr * p_.value_bytes);
+    std::memset(weights + end * nr * p_.value_bytes, 0, rest);
+    std::memset(ds_panel + end * nr * p_.value_bytes, 0, rest);
+    if (grads_.dv.data) sum_up(gt_.data() + block * gt_bytes_, weights, ev_, begin, n, dv_.data(), panel, first);
+    if (grads_.dk.data) sum_up(qt_.data() + block * qt_bytes_, ds_panel, e_, begin, n, dk_.data(), panel, first);
+  }
+  struct Range {
+    int64_t begin, end;
+    T scale;
+  };
+
+  // The first query of a block that sees a key of the panel, at a place where tiles can begin.
+  int64_t first_query(int64_t q0, int64_t key, int64_t n) const {
+    if (!p_.call.causal) return 0;
+    const int64_t unit = std::lcm(p_.mr, p_.tile.k_step);
+    return std::clamp<int64_t>(key - q0, 0, n) / unit * unit;
+  }
+  // out [queries][nr] = queries in panels of side a times one panel of keys.
+  void score(const char* a, const char* b, int64_t k, int64_t panel, int64_t begin, int64_t n, T* out) const {
+    const int64_t bytes = p_.tile.padded_k(k) * p_.value_bytes;
+    for (int64_t i = begin; i < n; i += p_.mr) {
+      p_.run(a + i * bytes, b + panel * p_.nr * bytes, 0, k, out + i * p_.nr, false);
+    }
+  }
+  // One panel of dk or dv [features][nr] (+)= features over queries times weights.
+  void sum_up(const char* a, const char* weights, int64_t features, int64_t begin, int64_t n, T* sums, int64_t panel,
+              bool first) const {
+    T* out = sums + panel * p_.padded(features, Side::a) * p_.nr;
+    for (int64_t f = 0; f < features; f += p_.mr) {
+      p_.run(a + f * p_.tile.padded_k(n) * p_.value_bytes, weights, begin, n, out + f * p_.nr, !first);
+    }
+  }
+
+  // As in the forward pass; here rows are queries, and those from the result on are as the product left them.
+  int64_t prepare(int64_t head, int64_t q0, int64_t key, int64_t lines, int64_t begin, int64_t n) {
+    if (p_.call.mask.data) {
+      p_.mask_scores(head, q0, key, false, lines, n, scores_.data(), mask_.data());
+      return n;
+    }
+    if (!p_.call.causal) return begin;
+    const int64_t all = std::clamp(round_up(key + p_.nr - 1 - q0, 4), begin, n);
+    for (int64_t i = begin; i < all; ++i) {
+      T* row = scores_.data() + i * p_.nr;
+      for (int j = 0; j < p_.nr; ++j) {
+        row[j] = key + j <= q0 + i ? row[j] * p_.scale : -std::numeric_limits<T>::infinity();
+      }
+    }
+    return all;
+  }
+
+  // The block's part of the queries' gradient.
+  void add_queries(int64_t block, int64_t k0, int64_t keys, T* dq, bool add) {
+    const int64_t q0 = queries_.begin(block), n = queries_.length(block), nr = p_.nr;
+    const int64_t size = p_.padded(e_, Side::a) * nr;
+    for (int64_t i = 0; i < n; i += nr) {
+      const int64_t lines = std::min<int64_t>(nr, n - i);
+      const int64_t seen = p_.call.causal ? std::min(keys, q0 + i + nr - k0) : keys;
+      if (seen <= 0) continue;
+      pack(p_.tile, Side::b, {dtype_of<T>, ds_.data(), ds_row_, 1}, i, lines, 0, seen, ds_queries_.data());
+      for (int64_t f = 0; f < e_; f += p_.mr) {
+        T* out = dq + (q0 + i) / nr * size + f * nr;
+        T* to = add ? sum_.data() : out;
+        p_.run(kt_.data() + f * p_.tile.padded_k(keys) * p_.value_bytes, ds_queries_.data(), 0, seen, to, false);
+        for (int64_t c = 0; add && c < p_.mr * nr; ++c) out[c] += to[c];
+      }
+    }
+  }
+
+  const Problem<T>& p_;
+  const AttentionGrads& grads_;
+  const Blocks &queries_, &keys_;
+  TileSeries series_;
+  int64_t e_, ev_;
+  int64_t q_bytes_, g_bytes_, qt_bytes_, gt_bytes_;
+  Workspace<char> q_, g_, qt_, gt_;  // side a: queries over features; features over queries, block by block
+  Workspace<T> log_sum_, dot_;
+  Workspace<char> k_, v_, kt_;  // of one block of keys
+  Workspace<T> dk_, dv_;
+  Workspace<T> scores_, dp_;  // of one panel of keys
+  Workspace<char> weights_, ds_panel_;
+  int64_t ds_row_;
+  Workspace<T> ds_;  // of one pair of blocks
+  Workspace<char> ds_queries_;
+  Workspace<T> mask_, sum_;
+};
+
+template <class T>
+class Backward {
+ public:
+  Backward(const Problem<T>& p, const AttentionGrads& grads)
+      : p_(p),
+        grads_(grads),
+        unit_(std::lcm<int64_t>(std::lcm(p.mr, p.nr), p.tile.k_step)),
+        queries_(p.call.queries, std::max(unit_, kBlock / unit_ * unit_), unit_),
+        keys_(p.call.keys, std::max(unit_, kBlock / unit_ * unit_), unit_),
+        panels_((p.call.queries + p.nr - 1) / p.nr),
+        panel_size_(p.padded(p.call.features, Side::a) * p.nr) {}
+
+  void run() {
+    const bool whole_heads = p_.heads >= 2 * num_threads() || keys_.count <= 1;
+    whole_heads ? run_heads() : run_blocks();
+  }
+
+ private:
+  int64_t dq_size() const { return grads_.dq.data ? panels_ * panel_size_ : 0; }
+
+  // Each thread has whole heads.
+  void run_heads() {
+    const int64_t work = p_.call.queries * p_.call.keys * (p_.call.features + p_.call.value_features) * 2;
+    parallel_for(0, p_.heads, grain_of(work), [&](int64_t begin, int64_t end) {
+      BackwardLane<T> lane(p_, grads_, queries_, keys_);
+      Workspace<T> dq(dq_size());
+      for (int64_t head = begin; head < end; ++head) {
+        std::fill_n(dq.data(), dq_size(), T(0));
+        lane.pack_queries(head);
+        for (int64_t i = 0; i < keys_.count; ++i) lane.run(head, i, dq.data(), true);
+        store(p_, grads_.dq, head, 0, p_.call.queries, p_.call.features, dq.data(), p_.call.scale);
+      }
+    });
+  }
+
+  // Few heads: each thread has blocks of keys, whose parts of dq are added up in order, as above.
+  void run_blocks() {
+    const int64_t tasks = p_.heads * keys_.count, size = dq_size();
+    const int64_t fit = kPartialBytes / std::max<int64_t>(1, size * static_cast<int64_t>(sizeof(T)));
+    const int64_t wave = std::min(tasks, std::max<int64_t>(num_threads(), fit));
+    Workspace<T> parts(wave * size), dq(p_.heads * size);
+    std::fill_n(dq.data(), p_.heads * size, T(0));
+    for (int64_t begin = 0; begin < tasks; begin += wave) {
+      const int64_t end = std::min(tasks, begin + wave);
+      parallel_for(begin, end, 1, [&](int64_t from, int64_t to) {
+        BackwardLane<T> lane(p_, grads_, queries_, keys_);
+        for (int64_t i = from; i < to; ++i) {
+          if (i == from || i % keys_.count == 0) lane.pack_queries(i / keys_.count);
+          T* part = parts.data() + (i - begin) * size;
+          std::fill_n(part, size, T(0));
+          lane.run(i / keys_.count, i % keys_.count, part, false);
+        }
+      });
+      parallel_for(0, panels_ * (size > 0), 1, [&](int64_t from, int64_t to) {
+        for (int64_t i = begin; i < end; ++i) {
+          const T* part = parts.data() + (i - begin) * size;
+          T* sum = dq.data() + i / keys_.count * size;
+          for (int64_t c = from * panel_size_; c < to * panel_size_; ++c) sum[c] += part[c];
+        }
+      });
+    }
+    parallel_for(0, p_.heads, 1, [&](int64_t from, int64_t to) {
+      for (int64_t head = from; head < to; ++head) {
+        store(p_, grads_.dq, head, 0, p_.call.queries, p_.call.features, dq.data() + head * size, p_.call.scale);
+      }
+    });
+  }
+
+  const Problem<T>& p_;
+  const AttentionGrads& grads_;
+  int64_t unit_;
+  Blocks queries_, keys_;
+  int64_t panels_, panel_size_;
+};
+
+}  // namespace
+
+void attention_backward(const AttentionCall& call, const AttentionGrads& grads) {
+  if (is_empty(call)) return;
+  const auto run = [&](const auto& problem) { Backward(problem, grads).run(); };
+  if (call.dtype == DType::f64) return with_tile<double>(call, Panel::f64, run);
+  // f16 panels would lose small gradients and overflow with large ones.
+  with_tile<float>(call, call.dtype == DType::f16 ? Panel::f32 : panel_for(call.dtype), run);
+}
+
+}  // namespace deft::cpu

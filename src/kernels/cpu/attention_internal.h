@@ -1,0 +1,178 @@
+// What both directions of attention share. Internal.
+//
+// Note [Lanes are queries]: tiles are 8 x 12 or so, heads 64 features wide. With features on side a and queries (or
+// keys) on side b nothing is wasted on padding, a tile of scores comes out as a panel of side b, ready for the next
+// product, and maxima and sums over keys go down the columns of vectors.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "base/check.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_rows.h"
+#include "kernels/cpu/pack.h"
+#include "kernels/cpu/pack_rows.h"
+#include "kernels/cpu/workspace.h"
+
+namespace deft::cpu::heads {
+
+constexpr double kLog2E = 1.44269504088896340736;
+
+inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+inline char* at(const void* p, int64_t bytes) { return static_cast<char*>(const_cast<void*>(p)) + bytes; }
+
+// Items that make up enough work for a thread, for items of this many multiplications.
+inline int64_t grain_of(int64_t multiplications) {
+  return std::max<int64_t>(1, (1 << 18) / std::max<int64_t>(1, multiplications));
+}
+
+// n split evenly into blocks of at most `most` (or one unit), each but the last a multiple of `unit`.
+struct Blocks {
+  int64_t n, size, count;
+  Blocks(int64_t total, int64_t most, int64_t unit) : n(total) {
+    const int64_t wanted = std::max<int64_t>(1, (n + most - 1) / most);
+    size = std::max(unit, round_up((n + wanted - 1) / wanted, unit));
+    count = (n + size - 1) / size;
+  }
+  int64_t begin(int64_t i) const { return i * size; }
+  int64_t length(int64_t i) const { return std::min(size, n - i * size); }
+};
+
+// Between the first and the last run of a tile on this thread.
+class TileSeries {
+ public:
+  explicit TileSeries(const GemmTile& tile) : tile_(tile) {
+    if (tile_.begin) tile_.begin();
+  }
+  ~TileSeries() {
+    if (tile_.end) tile_.end();
+  }
+  TileSeries(const TileSeries&) = delete;
+  TileSeries& operator=(const TileSeries&) = delete;
+
+ private:
+  const GemmTile& tile_;
+};
+
+// What both directions know about a call.
+template <class T>
+struct Problem {
+  const AttentionCall& call;
+  const GemmTile& tile;
+  RowPasses<T> rows;
+  int64_t heads = 1;
+  int mr, nr;
+  int64_t value_bytes;   // of a panel
+  bool in_place;         // panels hold T: scores turn into weights where they are
+  T query_scale, scale;  // of packed queries, and of the scores: 16-bit queries would be rounded once more
+
+  Problem(const AttentionCall& c, const GemmTile& t, const RowPasses<T>& r)
+      : call(c),
+        tile(t),
+        rows(r),
+        mr(t.mr),
+        nr(t.nr),
+        value_bytes(size_of(t.panel)),
+        in_place(t.panel == (sizeof(T) == 8 ? Panel::f64 : Panel::f32)),
+        query_scale(in_place ? static_cast<T>(c.scale * kLog2E) : T(1)),
+        scale(in_place ? T(1) : static_cast<T>(c.scale * kLog2E)) {
+    for (int i = 0; i < c.lead_dims; ++i) heads *= c.lead[i];
+  }
+
+  char* head(const HeadsView& view, int64_t index, DType dtype) const {
+    int64_t offset = 0;
+    for (int i = call.lead_dims - 1; i >= 0; --i) {
+      offset += index % call.lead[i] * view.lead[i];
+      index /= call.lead[i];
+    }
+    return at(view.data, offset * static_cast<int64_t>(size_of(dtype)));
+  }
+  // Rows of a head seen as lines over features, and features as lines over rows.
+  Strided lines(const HeadsView& view, int64_t index) const {
+    return {call.dtype, head(view, index, call.dtype), view.row, 1};
+  }
+  Strided columns(const HeadsView& view, int64_t index) const {
+    return {call.dtype, head(view, index, call.dtype), 1, view.row};
+  }
+
+  // Queries over features, scaled where the panels can hold that.
+  void pack_queries(Side side, int64_t index, int64_t begin, int64_t n, char* out) const {
+    pack(tile, side, lines(call.q, index), begin, n, 0, call.features, out);
+    if (!in_place) return;
+    T* values = reinterpret_cast<T*>(out);
+    const int64_t count = packed_bytes(tile, side, n, call.features) / value_bytes;
+    for (int64_t i = 0; i < count; ++i) values[i] *= query_scale;
+  }
+
+  int64_t padded(int64_t lines, Side side) const { return round_up(lines, tile.width(side)); }
+  // c (+)= one panel times another over k values from k0, a multiple of k_step.
+  void run(const void* a, const void* b, int64_t k0, int64_t k, T* c, bool add) const {
+    for (int64_t p = k0; p < k; p += tile.block_k, add = true) {
+      const int64_t steps = (std::min(tile.block_k, k - p) + tile.k_step - 1) / tile.k_step;
+      tile.run(steps, at(a, p * mr * value_bytes), at(b, p * nr * value_bytes), c, nr, add);
+    }
+    if (k0 >= k && !add) {  // no features: the product is zero
+      std::fill_n(c, mr * nr, T(0));
+    }
+  }
+
+  // Writes the mask of `lines` lines over k as rows of k, in powers of 2. Bool by a table: where flags have no pattern,
+  // branches take half of a forward pass.
+  template <class S>
+  void fill_mask(const S* in, int64_t line, int64_t step, int64_t lines, int64_t k, int64_t width, T* out) const {
+    constexpr T kValues[] = {-std::numeric_limits<T>::infinity(), T(0)};
+    for (int64_t p = 0; p < k; ++p, in += step, out += width) {
+      for (int64_t l = 0; l < lines; ++l) {
+        if constexpr (std::is_same_v<S, bool>) {
+          out[l] = kValues[in[l * line]];
+        } else {
+          out[l] = static_cast<T>(in[l * line]) * static_cast<T>(kLog2E);
+        }
+      }
+    }
+  }
+  // The mask of queries from q0 and keys from k0 as rows of `width`; lines are queries or keys.
+  void load_mask(int64_t index, int64_t q0, int64_t k0, bool lines_are_queries, int64_t lines, int64_t k, int64_t width,
+                 T* out) const {
+    const int64_t row = call.mask.row, key = call.mask_key;
+    const int64_t from = q0 * row + k0 * key;
+    const int64_t line = lines_are_queries ? row : key, step = lines_are_queries ? key : row;
+    const char* in = at(head(call.mask, index, call.mask_dtype), from * static_cast<int64_t>(size_of(call.mask_dtype)));
+    if (lines < width) std::fill_n(out, k * width, T(0));
+    if (call.mask_dtype == DType::boolean) {
+      fill_mask(reinterpret_cast<const bool*>(in), line, step, lines, k, width, out);
+    } else {
+      dispatch_floating(call.mask_dtype, [&]<class S>() {
+        fill_mask(reinterpret_cast<const S*>(in), line, step, lines, k, width, out);
+      });
+    }
+  }
+  // Scales and masks the scores of a panel.
+  void mask_scores(int64_t index, int64_t q0, int64_t k0, bool lines_are_queries, int64_t lines, int64_t k, T* scores,
+                   T* scratch) const {
+    load_mask(index, q0, k0, lines_are_queries, lines, k, nr, scratch);
+    rows.add_mask(nr, {scores, k, scale}, scratch);
+  }
+};
+
+// Calls f with the problem set up for the best tile that the row passes know.
+template <class T, class F>
+void with_tile(const AttentionCall& call, Panel panel, const F& f) {
+  for (const GemmTile& tile : gemm_tiles(panel)) {
+    const RowPasses<T> rows = row_passes<T>(tile);
+    if (rows.exp_columns) return f(Problem<T>(call, tile, rows));
+  }
+  DEFT_ASSERT(panel != Panel::f32 && panel != Panel::f64);
+  with_tile<T>(call, Panel::f32, f);
+}
+
+inline bool is_empty(const AttentionCall& call) {
+  for (int i = 0; i < call.lead_dims; ++i) {
+    if (call.lead[i] == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace deft::cpu::heads

@@ -1,0 +1,405 @@
+#include "kernels/cpu/attention_rows.h"
+
+#include <iterator>
+
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_rows.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+#include "runtime/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace deft::cpu::HWY_NAMESPACE {
+namespace {
+
+template <class T>
+using Full = hn::ScalableTag<T>;
+// 16 bytes, for tiles narrower than a vector.
+template <class T>
+using Short = hn::CappedTag<T, 16 / sizeof(T)>;
+template <class D>
+using V = hn::Vec<D>;
+template <class S>
+using C = accumulate_t<S>;
+template <class D>
+inline constexpr int64_t kStep = hn::MaxLanes(D());
+
+// 2^f for |f| <= 1/2. For f32 to 4e-9, in pairs: a chain where each step waits for the last takes 15 % longer. Weights
+// that are rounded to 16 bits get 4e-6 (`rough`). The rest of Neoverse V1 is the number of operations: neither longer
+// unrolling, constants from memory nor another order of the instructions came below 1.7 cycles per value.
+template <bool rough, class D>
+HWY_INLINE V<D> exp2_fraction(D d, V<D> f) {
+  const auto c = [&](auto v) HWY_ATTR { return hn::Set(d, static_cast<hn::TFromD<D>>(v)); };
+  if constexpr (sizeof(hn::TFromD<D>) == 8) {
+    constexpr double kTerms[] = {0x1.816193166d0f9p-40, 0x1.c3bd650fc2986p-36,
+                                 0x1.e8cac7351bb25p-32, 0x1.e4cf5158b8ecap-28,
+                                 0x1.b5253d395e7c4p-24, 0x1.62c0223a5c824p-20,
+                                 0x1.ffcbfc588b0c7p-17, 0x1.430912f86c787p-13,
+                                 0x1.5d87fe78a6731p-10, 0x1.3b2ab6fba4e77p-7,
+                                 0x1.c6b08d704a0cp-5,   0x1.ebfbdff82c58fp-3,
+                                 0x1.62e42fefa39efp-1,  1.0};
+    auto p = c(kTerms[0]);
+    for (size_t i = 1; i < std::size(kTerms); ++i) p = hn::MulAdd(p, f, c(kTerms[i]));
+    return p;
+  } else if constexpr (rough) {
+    const auto f2 = hn::Mul(f, f), low = hn::MulAdd(c(0x1.62e0dcp-1f), f, c(0x1.ffffe8p-1f));
+    const auto high = hn::MulAdd(c(0x1.ca144p-5f), f, c(0x1.ec06dap-3f));
+    return hn::MulAdd(hn::MulAdd(c(0x1.3997d6p-7f), f2, high), f2, low);
+  } else {
+    const auto f2 = hn::Mul(f, f), low = hn::MulAdd(c(0x1.62e430p-1f), f, c(1));
+    const auto mid = hn::MulAdd(c(0x1.c6af00p-5f), f, c(0x1.ebfbdep-3f));
+    const auto high = hn::MulAdd(c(0x1.5f30d8p-10f), f, c(0x1.3b2c70p-7f));
+    return hn::MulAdd(hn::MulAdd(hn::MulAdd(c(0x1.428f68p-13f), f2, high), f2, mid), f2, low);
+  }
+}
+
+// The larger one, t if it is NaN.
+template <class D>
+HWY_INLINE V<D> at_least(D d, V<D> low, V<D> t) {
+#if HWY_TARGET == HWY_NEON
+  static_cast<void>(d);
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    return V<D>(vmaxq_f32(low.raw, t.raw));  // Highway's drops NaN
+  } else {
+    return V<D>(vmaxq_f64(low.raw, t.raw));
+  }
+#else
+  static_cast<void>(d);
+  return hn::IfThenElse(hn::Lt(t, low), low, t);
+#endif
+}
+
+// 2^t for t up to about 1, to 1 ulp; 0 from half a step below the normal numbers, NaN for NaN.
+template <bool rough, class D>
+HWY_INLINE V<D> exp2_below(D d, V<D> t) {
+  using T = hn::TFromD<D>;
+  constexpr int kBits = sizeof(T) == 4 ? 23 : 52;
+  constexpr T kBias = sizeof(T) == 4 ? 127 : 1023;
+  // The sum's low bits are the nearest integer plus the bias of an exponent.
+  const auto magic = hn::Set(d, T(1.5) * (sizeof(T) == 4 ? T(0x1p23) : T(0x1p52)) + kBias);
+  t = at_least(d, hn::Set(d, -kBias), t);
+  const auto z = hn::Add(t, magic);
+  const hn::Rebind<hwy::MakeUnsigned<T>, D> du;
+  const auto power = hn::BitCast(d, hn::ShiftLeft<kBits>(hn::BitCast(du, z)));
+  const auto f = hn::Sub(t, hn::Sub(z, magic));
+  return hn::Mul(exp2_fraction<rough>(d, f), power);
+}
+
+// ---- A group of rows of one column of vectors, to a panel.
+
+// Two rows as pairs of bf16, ties away from zero. NaNs here come from arithmetic or from bf16: rounding cannot carry
+// one over to a number.
+template <class D>
+HWY_INLINE auto bf16_pair(D d, V<D> first, V<D> second) {
+  const hn::Rebind<uint32_t, D> du;
+  static_cast<void>(d);
+  const auto half = hn::Set(du, 0x8000u);
+  const auto low = hn::ShiftRight<16>(hn::Add(hn::BitCast(du, first), half));
+  return hn::Or(low, hn::And(hn::Add(hn::BitCast(du, second), half), hn::Set(du, 0xffff0000u)));
+}
+
+// What a panel holds, and how many values of k lie next to each other.
+template <class T>
+struct SamePanel {
+  using Value = T;
+  static constexpr int kGroup = 1;
+  static constexpr bool kRough = false;
+  template <class D>
+  static HWY_INLINE void put(D d, const V<D>* y, T* out) {
+    hn::StoreU(y[0], d, out);
+  }
+};
+struct HalfPanel {
+  using Value = Half;
+  static constexpr int kGroup = 1;
+  static constexpr bool kRough = true;
+  template <class D>
+  static HWY_INLINE void put(D d, const V<D>* y, Half* out) {
+    if constexpr (kStep<D> == kStep<Full<float>>) {
+      store_vec(Vec<float>(y[0]), out);
+    } else {
+      float lanes[kStep<D>];
+      hn::StoreU(y[0], d, lanes);
+      for (int64_t i = 0; i < kStep<D>; ++i) out[i] = static_cast<Half>(lanes[i]);
+    }
+  }
+};
+template <int group>
+struct BFloat16Panel {
+  using Value = BFloat16;
+  static constexpr int kGroup = group;
+  static constexpr bool kRough = true;
+  template <class D>
+  static HWY_INLINE void put(D d, const V<D>* y, BFloat16* to) {
+    const hn::Rebind<uint32_t, D> du;
+    uint32_t* out = reinterpret_cast<uint32_t*>(to);
+    if constexpr (group == 2) {
+      hn::StoreU(bf16_pair(d, y[0], y[1]), du, out);
+    } else {
+      hn::StoreInterleaved2(bf16_pair(d, y[0], y[1]), bf16_pair(d, y[2], y[3]), du, out);
+    }
+  }
+};
+
+// ---- Passes. D divides the width.
+template <class D>
+void max_columns(int width, const ScoreRows<hn::TFromD<D>>& r, hn::TFromD<D>* top) {
+  const D d;
+  const auto scale = hn::Set(d, r.scale);
+  for (int64_t j = 0; j < width; j += kStep<D>) {
+    const auto* s = r.scores + j;
+    auto m0 = hn::LoadU(d, top + j), m1 = m0, m2 = m0, m3 = m0;
+    int64_t i = 0;
+    for (; i + 4 <= r.rows; i += 4, s += 4 * width) {
+      m0 = hn::Max(m0, hn::Mul(hn::LoadU(d, s), scale));
+      m1 = hn::Max(m1, hn::Mul(hn::LoadU(d, s + width), scale));
+      m2 = hn::Max(m2, hn::Mul(hn::LoadU(d, s + 2 * width), scale));
+      m3 = hn::Max(m3, hn::Mul(hn::LoadU(d, s + 3 * width), scale));
+    }
+    for (; i < r.rows; ++i, s += width) m0 = hn::Max(m0, hn::Mul(hn::LoadU(d, s), scale));
+    hn::StoreU(hn::Max(hn::Max(m0, m1), hn::Max(m2, m3)), d, top + j);
+  }
+}
+
+template <class D>
+void add_mask(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFromD<D>* mask) {
+  const D d;
+  const auto scale = hn::Set(d, r.scale), hidden = hn::Set(d, -std::numeric_limits<hn::TFromD<D>>::infinity());
+  for (int64_t i = 0; i < r.rows * width; i += kStep<D>) {
+    const auto m = hn::LoadU(d, mask + i), s = hn::MulAdd(hn::LoadU(d, r.scores + i), scale, m);
+    hn::StoreU(hn::IfThenElse(hn::Eq(m, hidden), hidden, s), d, r.scores + i);
+  }
+}
+
+// A function: as a lambda it gives GCC 12 an internal error for AVX2.
+template <class Out, bool scaled, class D>
+HWY_INLINE V<D> exp_term(D d, const hn::TFromD<D>* score, V<D> scale, V<D> top) {
+  const auto s = hn::LoadU(d, score);
+  return exp2_below<Out::kRough>(d, scaled ? hn::Sub(s, top) : hn::MulSub(s, scale, top));
+}
+template <class D, class Out, bool scaled>
+void exp_columns_of(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFromD<D>* top, hn::TFromD<D>* sum,
+                    void* out) {
+  const D d;
+  constexpr int kGroup = Out::kGroup;
+  const auto scale = hn::Set(d, r.scale);
+  for (int64_t j = 0; j < width; j += kStep<D>) {
+    const auto* s = r.scores + j;
+    auto* to = static_cast<typename Out::Value*>(out) + j * kGroup;
+    const auto t = hn::LoadU(d, top + j);
+    auto even = hn::LoadU(d, sum + j), odd = hn::Zero(d);
+    int64_t i = 0;
+    for (; i + 4 <= r.rows; i += 4, s += 4 * width, to += 4 * width) {
+      V<D> y[4];
+      for (int g = 0; g < 4; ++g) y[g] = exp_term<Out, scaled>(d, s + g * width, scale, t);
+      even = hn::Add(even, hn::Add(y[0], y[2]));
+      odd = hn::Add(odd, hn::Add(y[1], y[3]));
+      for (int g = 0; g < 4; g += kGroup) Out::put(d, y + g, to + g * width);
+    }
+    for (; i < r.rows; i += kGroup, to += kGroup * width) {
+      V<D> y[kGroup];
+      for (int g = 0; g < kGroup; ++g, s += width) {
+        y[g] = hn::Zero(d);
+        if (i + g < r.rows) y[g] = exp_term<Out, scaled>(d, s, scale, t);
+        even = hn::Add(even, y[g]);
+      }
+      Out::put(d, y, to);
+    }
+    hn::StoreU(hn::Add(even, odd), d, sum + j);
+  }
+}
+template <class D, class Out>
+void exp_columns(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFromD<D>* top, hn::TFromD<D>* sum,
+                 void* out) {
+  r.scale == 1 ? exp_columns_of<D, Out, true>(width, r, top, sum, out)
+               : exp_columns_of<D, Out, false>(width, r, top, sum, out);
+}
+
+// Rows [i, i + count) of a column of vectors; `count` is 4, or less at the end.
+template <class D, class Out, class T>
+HWY_INLINE void grad_group(const ScoreRows<T>& r, const GradRows<T>& g, int64_t width, int64_t i, int64_t j,
+                           int64_t count) {
+  const D d;
+  constexpr int kGroup = Out::kGroup;
+  const auto scale = hn::Set(d, r.scale);
+  V<D> p[4], ds[4];
+  for (int64_t n = 0; n < 4; ++n) {
+    p[n] = ds[n] = hn::Zero(d);
+    if (n >= count) continue;
+    const int64_t at = (i + n) * width + j;
+    const auto t = hn::MulSub(hn::LoadU(d, r.scores + at), scale, hn::Set(d, g.log_sum[i + n]));
+    p[n] = exp2_below<Out::kRough>(d, t);
+    ds[n] = hn::Mul(p[n], hn::Sub(hn::LoadU(d, g.dp + at), hn::Set(d, g.dot[i + n])));
+  }
+  auto* p_out = static_cast<typename Out::Value*>(g.p_out) + i * width + j * kGroup;
+  auto* ds_out = static_cast<typename Out::Value*>(g.ds_out) + i * width + j * kGroup;
+  for (int64_t n = 0; n < count; n += kGroup) {
+    Out::put(d, p + n, p_out + n * width);
+    Out::put(d, ds + n, ds_out + n * width);
+  }
+  for (int64_t n = 0; n < count; ++n) hn::StoreU(ds[n], d, g.ds + (i + n) * g.ds_row + j);
+}
+template <class D, class Out>
+void grad_rows(int width, const ScoreRows<hn::TFromD<D>>& r, const GradRows<hn::TFromD<D>>& g) {
+  const int64_t whole = r.rows / 4 * 4;
+  for (int64_t j = 0; j < width; j += kStep<D>) {
+    for (int64_t i = 0; i < whole; i += 4) grad_group<D, Out>(r, g, width, i, j, 4);
+    if (whole < r.rows) grad_group<D, Out>(r, g, width, whole, j, r.rows - whole);
+  }
+}
+
+template <class D>
+void scale_columns(int width, hn::TFromD<D>* x, int64_t rows, const hn::TFromD<D>* factor) {
+  const D d;
+  for (int64_t i = 0; i < rows; ++i, x += width) {
+    for (int64_t j = 0; j < width; j += kStep<D>) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, x + j), hn::LoadU(d, factor + j)), d, x + j);
+    }
+  }
+}
+
+template <class S, class T>
+void store_typed(int width, const T* x, int64_t rows, const T* factor, int64_t lines, S* out, int64_t out_row) {
+  // Blocks of 4 x 4 that change rows and columns in registers win nothing here: the stores are what takes time.
+  for (int64_t j = 0; j < lines; ++j, out += out_row) {
+    for (int64_t i = 0; i < rows; ++i) out[i] = static_cast<S>(x[i * width + j] * factor[j]);
+  }
+}
+template <class T>
+void store_lines(int width, const T* x, int64_t rows, const T* factor, int64_t lines, DType dtype, void* out,
+                 int64_t out_row) {
+  if constexpr (sizeof(T) == 8) {
+    store_typed(width, x, rows, factor, lines, static_cast<double*>(out), out_row);
+  } else if (dtype == DType::f32) {
+    store_typed(width, x, rows, factor, lines, static_cast<float*>(out), out_row);
+  } else if (dtype == DType::bf16) {
+    store_typed(width, x, rows, factor, lines, static_cast<BFloat16*>(out), out_row);
+  } else {
+    store_typed(width, x, rows, factor, lines, static_cast<Half*>(out), out_row);
+  }
+}
+
+// Sum of x * y; x and y of types that are computed in the same type.
+template <class S, class X>
+HWY_INLINE C<S> dot_typed(const X* x, const S* y, int64_t n) {
+  constexpr int64_t kLanes = Vec<C<S>>::kLanes;
+  Vec<C<S>> even(0), odd(0);
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    even = fma(load_vec(x + i), load_vec(y + i), even);
+    odd = fma(load_vec(x + i + kLanes), load_vec(y + i + kLanes), odd);
+  }
+  const typename Vec<C<S>>::D d;
+  C<S> sum = hn::GetLane(hn::SumOfLanes(d, (even + odd).raw));
+  for (; i < n; ++i) sum += static_cast<C<S>>(x[i]) * static_cast<C<S>>(y[i]);
+  return sum;
+}
+
+template <class S>
+void add_rows_typed(const C<S>* w, const S* y, int64_t y_row, int64_t rows, int64_t n, C<S>* out) {
+  using X = Vec<C<S>>;
+  constexpr int64_t kLanes = X::kLanes;
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    X a0(0), a1(0), a2(0), a3(0), b0(0), b1(0), b2(0), b3(0);
+    const S* from = y + i;
+    const auto add = [&](X f, const S* p, X& s0, X& s1, X& s2, X& s3) HWY_ATTR {
+      s0 = fma(f, load_vec(p), s0);
+      s1 = fma(f, load_vec(p + kLanes), s1);
+      s2 = fma(f, load_vec(p + 2 * kLanes), s2);
+      s3 = fma(f, load_vec(p + 3 * kLanes), s3);
+    };
+    int64_t j = 0;
+    for (; j + 2 <= rows; j += 2, from += 2 * y_row) {
+      add(X(w[j]), from, a0, a1, a2, a3);
+      add(X(w[j + 1]), from + y_row, b0, b1, b2, b3);
+    }
+    if (j < rows) add(X(w[j]), from, a0, a1, a2, a3);
+    (X::load(out + i) + a0 + b0).store(out + i);
+    (X::load(out + i + kLanes) + a1 + b1).store(out + i + kLanes);
+    (X::load(out + i + 2 * kLanes) + a2 + b2).store(out + i + 2 * kLanes);
+    (X::load(out + i + 3 * kLanes) + a3 + b3).store(out + i + 3 * kLanes);
+  }
+  for (int64_t j = 0; i < n && j < rows; ++j) {
+    for (int64_t c = i; c < n; ++c) out[c] += w[j] * static_cast<C<S>>(y[j * y_row + c]);
+  }
+}
+
+// Calls f with a null pointer to the stored type; T is what it is computed in.
+template <class T, class F>
+HWY_INLINE auto with_type(DType dtype, const F& f) {
+  if constexpr (sizeof(T) == 8) {
+    return f(static_cast<const double*>(nullptr));
+  } else if (dtype == DType::f32) {
+    return f(static_cast<const float*>(nullptr));
+  } else {
+    return dtype == DType::bf16 ? f(static_cast<const BFloat16*>(nullptr)) : f(static_cast<const Half*>(nullptr));
+  }
+}
+template <class T>
+T dot(DType dtype, const void* x, const void* y, int64_t n) {
+  return with_type<T>(dtype, [&]<class S>(const S*)
+                                 HWY_ATTR { return dot_typed(static_cast<const S*>(x), static_cast<const S*>(y), n); });
+}
+template <class T>
+void row_dots(DType dtype, const T* x, const void* y, int64_t y_row, int64_t rows, int64_t n, T* out) {
+  with_type<T>(dtype, [&]<class S>(const S*) HWY_ATTR {
+    for (int64_t j = 0; j < rows; ++j) out[j] = dot_typed(x, static_cast<const S*>(y) + j * y_row, n);
+  });
+}
+template <class T>
+void add_rows(DType dtype, const T* w, const void* y, int64_t y_row, int64_t rows, int64_t n, T* out) {
+  with_type<T>(dtype,
+               [&]<class S>(const S*) HWY_ATTR { add_rows_typed(w, static_cast<const S*>(y), y_row, rows, n, out); });
+}
+
+template <class D, class Out>
+RowPasses<hn::TFromD<D>> make_passes() {
+  using T = hn::TFromD<D>;
+  return {max_columns<D>, add_mask<D>, exp_columns<D, Out>, grad_rows<D, Out>, scale_columns<D>,
+          store_lines<T>, dot<T>,      row_dots<T>,         add_rows<T>};
+}
+template <class T, class Out>
+RowPasses<T> passes_for_width(int width) {
+  if (width % kStep<Full<T>> == 0) return make_passes<Full<T>, Out>();
+  if (width % kStep<Short<T>> == 0) return make_passes<Short<T>, Out>();
+  return {};
+}
+
+RowPasses<float> passes_f32(const GemmTile& tile) {
+  const int group = tile.b_group;
+  if (tile.panel == Panel::f32 && group == 1) return passes_for_width<float, SamePanel<float>>(tile.nr);
+  if (tile.panel == Panel::f16 && group == 1) return passes_for_width<float, HalfPanel>(tile.nr);
+  if (tile.panel == Panel::bf16 && group == 2) return passes_for_width<float, BFloat16Panel<2>>(tile.nr);
+  if (tile.panel == Panel::bf16 && group == 4) return passes_for_width<float, BFloat16Panel<4>>(tile.nr);
+  return {};
+}
+RowPasses<double> passes_f64(const GemmTile& tile) {
+  if (tile.panel == Panel::f64 && tile.b_group == 1) return passes_for_width<double, SamePanel<double>>(tile.nr);
+  return {};
+}
+
+}  // namespace
+}  // namespace deft::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace deft::cpu {
+HWY_EXPORT(passes_f32);
+HWY_EXPORT(passes_f64);
+
+template <>
+RowPasses<float> row_passes<float>(const GemmTile& tile) {
+  return HWY_DYNAMIC_DISPATCH(passes_f32)(tile);
+}
+template <>
+RowPasses<double> row_passes<double>(const GemmTile& tile) {
+  return HWY_DYNAMIC_DISPATCH(passes_f64)(tile);
+}
+
+}  // namespace deft::cpu
+#endif  // HWY_ONCE
