@@ -1,12 +1,19 @@
 #include "ops/loss.h"
 
+#include <numeric>
+
 #include "base/check.h"
 #include "core/describe.h"
+#include "core/engine.h"
+#include "kernels/cpu/cross_entropy.h"
+#include "kernels/cpu/elementwise.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/dense.h"
 #include "ops/index.h"
+#include "ops/norm_common.h"
 #include "ops/reduce.h"
+#include "ops/reduce_common.h"
 #include "ops/softmax.h"
 #include "ops/ternary.h"
 #include "ops/unary.h"
@@ -148,6 +155,15 @@ ClassShape check_classes(const char* op, const Tensor& x, const Tensor& target, 
   return {d, classes};
 }
 
+void check_target(const char* op, const Tensor& x, const Tensor& target, ClassShape c) {
+  DEFT_CHECK(target.dtype() == DType::i64, DTypeError, "{}: class numbers are i64, found {}; convert them with to()",
+             op, describe(target.meta()));
+  Shape want = x.sizes();
+  want.erase(c.class_dim);
+  DEFT_CHECK(target.sizes() == want, ShapeError, "{}: an input of shape {} needs a target of shape {}, found {}", op,
+             to_string(x.sizes()), to_string(want), to_string(target.sizes()));
+}
+
 // Class numbers to read at, and which are ignored.
 struct Targets {
   Tensor safe, ignored;
@@ -155,12 +171,7 @@ struct Targets {
 
 Targets checked_targets(const char* op, const Tensor& x, const Tensor& target, ClassShape c, int64_t ignore_index,
                         bool cross_entropy) {
-  DEFT_CHECK(target.dtype() == DType::i64, DTypeError, "{}: class numbers are i64, found {}; convert them with to()",
-             op, describe(target.meta()));
-  Shape want = x.sizes();
-  want.erase(c.class_dim);
-  DEFT_CHECK(target.sizes() == want, ShapeError, "{}: an input of shape {} needs a target of shape {}, found {}", op,
-             to_string(x.sizes()), to_string(want), to_string(target.sizes()));
+  check_target(op, x, target, c);
   auto [safe, ignored] = call<ClassTargets>(Site::current(), {c.classes, ignore_index, cross_entropy}, target);
   return {safe, ignored};
 }
@@ -184,6 +195,12 @@ Tensor class_mean(const Tensor& loss, const Tensor& weights, Reduction reduction
   return reduced(loss, reduction);
 }
 
+void check_class(int64_t target, int64_t at, int64_t classes, int64_t ignore_index, const char* op) {
+  DEFT_CHECK((target >= 0 && target < classes) || target == ignore_index, IndexError,
+             "{}: target {} at element {} is not one of the {} classes nor the ignored {}", op, target, at, classes,
+             ignore_index);
+}
+
 }  // namespace
 
 std::array<Meta, 2> ClassTargets::infer(const Meta& target, const Params&) {
@@ -198,9 +215,7 @@ void ClassTargets::cpu(KernelCall& c) {
   bool* ignored = c.out(1).data<bool>();
   for (int64_t i = 0; i < target.numel(); ++i) {
     ignored[i] = t[i] == p.ignore_index;
-    DEFT_CHECK((t[i] >= 0 && t[i] < p.classes) || ignored[i], IndexError,
-               "{}: target {} at element {} is not one of the {} classes nor the ignored {}",
-               p.cross_entropy ? "cross_entropy" : "nll_loss", t[i], i, p.classes, p.ignore_index);
+    check_class(t[i], i, p.classes, p.ignore_index, p.cross_entropy ? "cross_entropy" : "nll_loss");
     safe[i] = ignored[i] ? 0 : t[i];
   }
 }
@@ -233,18 +248,12 @@ Tensor cross_entropy_probabilities(const Tensor& logits, const Tensor& target, c
   return sum(loss) / static_cast<double>(logits.numel() / c.classes);
 }
 
-}  // namespace
-
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& o, Site site) {
-  SiteScope scope(site);
-  ClassShape c = check_classes("cross_entropy", logits, target, o.weight);
-  double smooth = o.label_smoothing;
-  DEFT_CHECK(smooth >= 0 && smooth <= 1, ValueError, "cross_entropy: label_smoothing lies in [0, 1], found {}", smooth);
-  if (is_floating(target.dtype())) return cross_entropy_probabilities(logits, target, o, c);
+Tensor cross_entropy_composed(const Tensor& logits, const Tensor& target, const ClassLossOptions& o, ClassShape c) {
   auto [safe, ignored] = checked_targets("cross_entropy", logits, target, c, o.ignore_index, true);
   Tensor log_probs = log_softmax(logits, c.class_dim);
   Tensor w = element_weights(logits, safe, ignored, o.weight);
   Tensor loss = picked_loss(log_probs, safe, ignored, w, c.class_dim);
+  double smooth = o.label_smoothing;
   if (smooth > 0) {
     Tensor terms = log_probs;
     if (o.weight.defined()) {
@@ -256,6 +265,101 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLoss
     loss = loss * (1 - smooth) + spread * (smooth / static_cast<double>(c.classes));
   }
   return class_mean(loss, w, o.reduction);
+}
+
+bool one_op(const Tensor& logits, const Tensor& target, const Tensor& weight) {
+  if (!logits.device().is_cpu() || !target.device().is_cpu()) return false;
+  return !weight.defined() || (weight.device().is_cpu() && weight.dtype() == logits.dtype() && !weight.requires_grad());
+}
+
+// What both directions give the kernel. The rows of channels-last logits are in the order of the targets too.
+struct CrossEntropyInputs {
+  Tensor x, target, weight;
+  CrossEntropyInputs(const Tensor& logits, const Tensor& classes, const Tensor& weights)
+      : x(reduction::laid_out_as(logits, norms::layout_of(logits.meta()))),
+        target(as_dense(classes)),
+        weight(weights.defined() ? as_dense(weights) : weights) {}
+  cpu::CrossEntropyCall call(const CrossEntropyClasses::Params& p) const {
+    int d = x.dim() == 1 ? 0 : 1;
+    int64_t n = x.sizes()[d], inner = n == 1 ? 1 : x.strides()[d];
+    if (!x.meta().contiguous) inner = 1;
+    int64_t outer = x.numel() / (n * std::max<int64_t>(1, inner));
+    return {{x.dtype(), outer, n, inner}, x.data_ptr(),   target.data<int64_t>(),
+            norms::data_or_null(weight),  p.ignore_index, p.label_smoothing};
+  }
+};
+
+}  // namespace
+
+std::array<Meta, 3> CrossEntropyClasses::infer(const Meta& x, const Meta& target, const Meta&, const Params& p) {
+  return {Meta::dense(p.reduction == Reduction::none ? target.sizes : Shape{}, x.dtype, x.device),
+          Meta::dense({2, target.numel}, norms::statistics_type(x.dtype), x.device),
+          Meta::dense({}, DType::f64, x.device)};
+}
+void CrossEntropyClasses::cpu(KernelCall& c) {
+  const Params& p = c.params<CrossEntropyClasses>();
+  CrossEntropyInputs in(c.in(0), c.in(1), c.has(2) ? c.in(2) : Tensor());
+  cpu::CrossEntropyCall call = in.call(p);
+  int64_t rows = in.target.numel();
+  for (int64_t i = 0; i < rows; ++i) check_class(call.target[i], i, call.rows.n, p.ignore_index, info.name);
+  std::vector<double> loss(static_cast<size_t>(rows)), weights;
+  cpu::cross_entropy(call, loss.data(), c.out(1).data_ptr());
+  double total = std::accumulate(loss.begin(), loss.end(), 0.0), weight = 0;
+  if (in.weight.defined()) {
+    weights.resize(static_cast<size_t>(call.rows.n));
+    cpu::convert(call.weight, in.weight.dtype(), weights.data(), DType::f64, weights.size());
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    if (call.target[i] == p.ignore_index) continue;
+    weight += weights.empty() ? 1 : weights[static_cast<size_t>(call.target[i])];
+  }
+  *c.out(2).data<double>() = weight;
+  if (p.reduction == Reduction::mean) total /= weight;
+  bool each = p.reduction == Reduction::none;
+  cpu::convert(each ? loss.data() : &total, DType::f64, c.out(0).data_ptr(), in.x.dtype(), each ? loss.size() : 1);
+}
+void CrossEntropyClasses::vjp(VjpContext& c) {
+  if (!c.needs(0) || !c.grad(0).defined()) return;
+  Tensor weight;
+  if (norms::has_saved_input(c, 2)) weight = c.saved_input(2);
+  c.grad_in(0) = call<CrossEntropyBackward>(c.node.site, c.params<CrossEntropyClasses>(), c.grad(0), c.saved_input(0),
+                                            c.saved_input(1), weight, c.saved_output(1), c.saved_output(2));
+}
+
+Meta CrossEntropyBackward::infer(const Meta&, const Meta& x, const Meta&, const Meta&, const Meta&, const Meta&,
+                                 const Params&) {
+  return norms::layout_of(x);
+}
+void CrossEntropyBackward::cpu(KernelCall& c) {
+  const Params& p = c.params<CrossEntropyBackward>();
+  CrossEntropyInputs in(c.in(1), c.in(2), c.has(3) ? c.in(3) : Tensor());
+  Tensor g = as_dense(c.in(0));
+  std::vector<double> scale(static_cast<size_t>(g.numel()));
+  cpu::convert(g.data_ptr(), g.dtype(), scale.data(), DType::f64, scale.size());
+  if (p.reduction == Reduction::mean) scale[0] /= *c.in(5).data<double>();
+  cpu::cross_entropy_backward(in.call(p), c.in(4).data_ptr(), scale.data(), p.reduction != Reduction::none,
+                              c.out().data_ptr());
+}
+void CrossEntropyBackward::vjp(VjpContext& c) {
+  const Params& p = c.params<CrossEntropyBackward>();
+  reduction::vjp_through(c, 2, [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+    Tensor x = in[1].requires_grad() ? in[1] : in[1].detach().requires_grad_();
+    int d = x.dim() == 1 ? 0 : 1;
+    Tensor loss =
+        cross_entropy_composed(x, in[2], {in[3], p.ignore_index, p.reduction, p.label_smoothing}, {d, x.sizes()[d]});
+    return grad({loss}, {x}, {in[0]}, {.create_graph = true});
+  });
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& o, Site site) {
+  SiteScope scope(site);
+  ClassShape c = check_classes("cross_entropy", logits, target, o.weight);
+  DEFT_CHECK(o.label_smoothing >= 0 && o.label_smoothing <= 1, ValueError,
+             "cross_entropy: label_smoothing lies in [0, 1], found {}", o.label_smoothing);
+  if (is_floating(target.dtype())) return cross_entropy_probabilities(logits, target, o, c);
+  if (!one_op(logits, target, o.weight)) return cross_entropy_composed(logits, target, o, c);
+  check_target("cross_entropy", logits, target, c);
+  return call<CrossEntropyClasses>(site, {o.ignore_index, o.label_smoothing, o.reduction}, logits, target, o.weight)[0];
 }
 
 // --- distributions and angles ----------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-// Losses, as in PyTorch. All are compositions of other ops: gradients and double backward come from those.
+// Losses, as in PyTorch. Compositions of other ops: gradients and double backward come from those. On the CPU
+// cross_entropy with class numbers is one op.
 #pragma once
 
 #include <array>
@@ -42,6 +43,35 @@ struct ClassTargets {
   static std::array<Meta, 2> infer(const Meta& target, const Params& p);
   static void cpu(KernelCall& c);
   static void cuda(KernelCall& c);
+};
+// (logits, target, weight) -> (loss, statistics of the rows for the gradient, sum of the weights of the targets in
+// f64). Internal: cross_entropy with class numbers on the CPU.
+struct CrossEntropyClasses {
+  struct Params {
+    int64_t ignore_index = -100;
+    double label_smoothing = 0;
+    Reduction reduction = Reduction::mean;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "cross_entropy",
+                               .inputs = 3,
+                               .outputs = 3,
+                               .fusion = Fusion::row_reduce,
+                               .autocast = Autocast::fp32,
+                               .uses = {input(0) | input(1) | input(2) | output(1) | output(2)}};
+  static std::array<Meta, 3> infer(const Meta& x, const Meta& target, const Meta& weight, const Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
+};
+// (g, logits, target, weight, statistics, sum of weights) -> gradient of the logits. Internal.
+struct CrossEntropyBackward {
+  using Params = CrossEntropyClasses::Params;
+  static constexpr OpInfo info{
+      .name = "cross_entropy_backward", .inputs = 6, .fusion = Fusion::row_reduce, .uses = {0xf, 0xf}};
+  static Meta infer(const Meta& g, const Meta& x, const Meta& target, const Meta& weight, const Meta& statistics,
+                    const Meta& weights, const Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
 };
 // Where probabilities (f32, f64) are so near 0 or 1 that their logarithms are clamped; those outside are errors.
 // Internal: on the CPU binary_cross_entropy asks first whether there are any.

@@ -57,6 +57,7 @@ std::vector<Layout> layouts() {
         all.push_back({{t, 2, last ? tail : 3, last ? 5 : tail, last}, static_cast<size_t>(tail % 3)});
       }
       all.push_back({{t, 2, 131, 9, last}, 1});
+      all.push_back({{t, 1, 1030, 67, last}, 1});
       all.push_back({{t, 1, 3, 2500, last}, 0});
       all.push_back({{t, 2, 5, 1090, last}, 1});
     }
@@ -89,6 +90,27 @@ TEST(Channels, Moments) {
     EXPECT_EQ(mean.back(), -7);
     EXPECT_EQ(squares.back(), -7);
     EXPECT_TRUE(x.guards_hold());
+  }
+}
+
+// The moments are those of the whole plane where its first elements are nothing like the others.
+TEST(Channels, MomentsOfFarFirstElements) {
+  for (bool last : {false, true}) {
+    Layout s{{f32, 1, 5, 3000, last}, 0};
+    std::vector<double> x = values(s.count(), 0);
+    for (size_t i = 0; i < x.size(); ++i) {
+      size_t k = last ? i / 5 : i % 3000;
+      x[i] = static_cast<double>(static_cast<float>(k < 8 && s.plane_of(i) % 2 ? 2000 : x[i]));
+    }
+    Data d(f32, x, 0);
+    std::vector<double> mean(5), squares(5), want_mean(5), want(5);
+    plane_moments(s.v, d.data(), mean.data(), squares.data());
+    for (size_t i = 0; i < x.size(); ++i) want_mean[s.plane_of(i)] += x[i] / 3000;
+    for (size_t i = 0; i < x.size(); ++i) want[s.plane_of(i)] += std::pow(x[i] - want_mean[s.plane_of(i)], 2);
+    for (size_t p = 0; p < 5; ++p) {
+      EXPECT_NEAR(mean[p], want_mean[p], 1e-6 * (1 + std::fabs(want_mean[p]))) << p << " last " << last;
+      EXPECT_NEAR(squares[p] / want[p], 1, 4e-6) << p << " last " << last;
+    }
   }
 }
 

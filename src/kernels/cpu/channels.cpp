@@ -16,10 +16,12 @@ namespace {
 
 constexpr int64_t kGrain = 16384;
 // Channels-last data is summed in tiles: strips of channels, pieces of rows of a fixed size that share one partial
-// result, and within a piece blocks of rows that are short enough for f32.
-constexpr int64_t kStrip = 128;
-constexpr int64_t kPiece = 1024;
+// result, and within a piece blocks of rows that are short enough for f32. Rows are taken four at a time, so that what
+// belongs to the channels is loaded and stored once for all of them.
+constexpr int64_t kStrip = 512;
+constexpr int64_t kPiece = 512;
 constexpr int64_t kBlock = 64;
+constexpr int64_t kTogether = 4;
 
 template <class S>
 using C = accumulate_t<S>;
@@ -30,40 +32,56 @@ struct Sums {
 
 // ---- Planes in one piece.
 template <class S>
-Sums moments_of(const S* x, int64_t n) {
-  using V = RowVec<S>;
-  const double count = static_cast<double>(n);
-  const C<S> rough =
-      static_cast<C<S>>(sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m); }) / count);
-  const V center(rough);
-  const double sum = sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m) - center; });
-  const double squares = sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR {
-    const V d = load_some(x + i, m) - center;
-    return d * d;
-  });
-  const double shift = sum / count, rest = squares - shift * sum;
-  return {static_cast<double>(rough) + shift, rest > 0 || rest != rest ? rest : 0};
-}
-template <class S>
 Sums grad_sums_of(const S* g, const S* x, int64_t n, double center) {
   const RowVec<S> mean(static_cast<C<S>>(center));
-  return {sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(g + i, m); }),
-          sum_row<C<S>>(
-              n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(g + i, m) * (load_some(x + i, m) - mean); })};
+  const auto [sum, product] = sum_row<C<S>, 2>(n, [&](int64_t i, int64_t m, LaneSums<C<S>, 2>& s) HWY_ATTR {
+    const RowVec<S> v = load_some(g + i, m);
+    s.of[0] += v;
+    s.of[1] = fma(v, load_some(x + i, m) - mean, s.of[1]);
+  });
+  return {sum, product};
 }
 
 // ---- Channels last: all channels of a strip at once, row after row.
 struct Tile {
   int64_t rows, width, stride;
 };
+// Two sums for every channel of a strip, in f32 or f64: padded to whole vectors.
+template <class S>
+struct StripSums {
+  C<S> a[kStrip], b[kStrip];
+};
+
+// Adds up to kTogether rows: add(at, i, count, a, b) adds to the sums of channels i .. i + count - 1 what element `at`
+// of the tile and its neighbours give.
+template <int kRows, class S, class F>
+inline void add_rows(int64_t first, const Tile& t, StripSums<S>& sums, const F& add) {
+  using V = RowVec<S>;
+  constexpr int64_t kLanes = V::kLanes;
+  auto step = [&](int64_t i, int64_t m) HWY_ATTR {
+    V a = V::load(sums.a + i), b = V::load(sums.b + i);
+    for (int64_t r = 0; r < kRows; ++r) add((first + r) * t.stride + i, i, m, a, b);
+    a.store(sums.a + i);
+    b.store(sums.b + i);
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= t.width; i += kLanes) step(i, kLanes);
+  if (i < t.width) step(i, t.width - i);
+}
+// The sums over a tile, block after block.
 template <class S, class F>
-void add_rows_into(const Tile& t, C<S>* sum, const F& term) {
-  constexpr int64_t kLanes = RowVec<S>::kLanes;
-  std::fill_n(sum, kStrip, C<S>(0));
-  for (int64_t r = 0; r < t.rows; ++r) {
-    for (int64_t i = 0; i < t.width; i += kLanes) {
-      const RowVec<S> v = term(r * t.stride + i, i, t.width - i);
-      store_some(v + load_some(sum + i, t.width - i), sum + i, t.width - i);
+void sum_tile(const Tile& t, Sums* out, const F& add) {
+  StripSums<S> sums;
+  std::fill_n(out, t.width, Sums{0, 0});
+  for (int64_t done = 0; done < t.rows;) {
+    std::fill_n(sums.a, kStrip, C<S>(0));
+    std::fill_n(sums.b, kStrip, C<S>(0));
+    const int64_t end = std::min(done + kBlock, t.rows);
+    for (; done + kTogether <= end; done += kTogether) add_rows<kTogether, S>(done, t, sums, add);
+    for (; done < end; ++done) add_rows<1, S>(done, t, sums, add);
+    for (int64_t i = 0; i < t.width; ++i) {
+      out[i].a += static_cast<double>(sums.a[i]);
+      out[i].b += static_cast<double>(sums.b[i]);
     }
   }
 }
@@ -74,50 +92,44 @@ void merge_moments(Sums& to, double n_to, const Sums& part, double n_part) {
   to.b += part.b + delta * delta * (n_to * (n_part / n));
 }
 
+// As moments_of_row(): deviations from a guess, and once more where one was far off.
 template <class S>
-void moments_of_tile(const S* x, Tile t, Sums* out) {
-  const int64_t rows = t.rows;
-  C<S> mean[kStrip], sum[kStrip], squares[kStrip];
-  for (int64_t done = 0; done < rows; done += kBlock, x += kBlock * t.stride) {
-    t.rows = std::min(kBlock, rows - done);
-    const double count = static_cast<double>(t.rows);
-    add_rows_into<S>(t, mean, [&](int64_t at, int64_t, int64_t m) HWY_ATTR { return load_some(x + at, m); });
-    for (int64_t i = 0; i < t.width; ++i) mean[i] = static_cast<C<S>>(static_cast<double>(mean[i]) / count);
-    auto deviation = [&](int64_t at, int64_t i, int64_t m)
-                         HWY_ATTR { return load_some(x + at, m) - load_some(mean + i, m); };
-    add_rows_into<S>(t, sum, deviation);
-    add_rows_into<S>(t, squares, [&](int64_t at, int64_t i, int64_t m) HWY_ATTR {
-      const RowVec<S> d = deviation(at, i, m);
-      return d * d;
-    });
-    for (int64_t i = 0; i < t.width; ++i) {
-      const double shift = static_cast<double>(sum[i]) / count;
-      const double rest = static_cast<double>(squares[i]) - shift * static_cast<double>(sum[i]);
-      const Sums part{static_cast<double>(mean[i]) + shift, rest > 0 || rest != rest ? rest : 0};
-      if (done == 0)
-        out[i] = part;
-      else
-        merge_moments(out[i], static_cast<double>(done), part, count);
-    }
+void moments_of_tile(const S* x, const Tile& t, Sums* out) {
+  using V = RowVec<S>;
+  const double count = static_cast<double>(t.rows);
+  C<S> center[kStrip];
+  auto add = [&](int64_t at, int64_t i, int64_t m, V& a, V& b) HWY_ATTR {
+    const V d = load_some(x + at, m) - V::load(center + i);
+    a += d;
+    b = fma(d, d, b);
+  };
+  const int64_t few = std::min(t.rows, kTogether);
+  std::fill_n(center, kStrip, C<S>(0));
+  for (int64_t i = 0; i < t.width; ++i) {
+    for (int64_t r = 0; r < few; ++r) center[i] += static_cast<C<S>>(x[r * t.stride + i]) / static_cast<C<S>>(few);
+  }
+  sum_tile<S>(t, out, add);
+  auto far_off = [&](const Sums& s) { return s.a / count * s.a > 0.8 * s.b; };
+  if (std::any_of(out, out + t.width, far_off)) {
+    for (int64_t i = 0; i < t.width; ++i)
+      center[i] = static_cast<C<S>>(static_cast<double>(center[i]) + out[i].a / count);
+    sum_tile<S>(t, out, add);
+  }
+  for (int64_t i = 0; i < t.width; ++i) {
+    const double shift = out[i].a / count, squares = out[i].b - shift * out[i].a;
+    out[i] = {static_cast<double>(center[i]) + shift, squares > 0 || squares != squares ? squares : 0};
   }
 }
 template <class S>
-void grad_sums_of_tile(const S* g, const S* x, const double* center, Tile t, Sums* out) {
-  const int64_t rows = t.rows;
-  C<S> mean[kStrip], sum[kStrip], product[kStrip];
+void grad_sums_of_tile(const S* g, const S* x, const double* center, const Tile& t, Sums* out) {
+  using V = RowVec<S>;
+  C<S> mean[kStrip] = {};
   for (int64_t i = 0; i < t.width; ++i) mean[i] = static_cast<C<S>>(center[i]);
-  std::fill_n(out, t.width, Sums{0, 0});
-  for (int64_t done = 0; done < rows; done += kBlock, x += kBlock * t.stride, g += kBlock * t.stride) {
-    t.rows = std::min(kBlock, rows - done);
-    add_rows_into<S>(t, sum, [&](int64_t at, int64_t, int64_t m) HWY_ATTR { return load_some(g + at, m); });
-    add_rows_into<S>(t, product, [&](int64_t at, int64_t i, int64_t m) HWY_ATTR {
-      return load_some(g + at, m) * (load_some(x + at, m) - load_some(mean + i, m));
-    });
-    for (int64_t i = 0; i < t.width; ++i) {
-      out[i].a += static_cast<double>(sum[i]);
-      out[i].b += static_cast<double>(product[i]);
-    }
-  }
+  sum_tile<S>(t, out, [&](int64_t at, int64_t i, int64_t m, V& a, V& b) HWY_ATTR {
+    const V v = load_some(g + at, m);
+    a += v;
+    b = fma(v, load_some(x + at, m) - V::load(mean + i), b);
+  });
 }
 
 // Runs tile(first element, first plane, Tile, out) on every piece and merges the pieces of a strip in order.
@@ -164,9 +176,9 @@ void moments_any(const ChannelsView& v, const void* x, double* mean, double* squ
           merge_moments);
     }
     each_plane(v, [&](int64_t p) {
-      const Sums m = moments_of(xs + p * v.s, v.s);
-      mean[p] = m.a;
-      squares[p] = m.b;
+      const RowMoments m = moments_of_row(xs + p * v.s, v.s);
+      mean[p] = m.mean;
+      squares[p] = m.squares;
     });
   });
 }
@@ -192,28 +204,32 @@ void grad_sums_any(const ChannelsView& v, const void* g, const void* x, const do
 }
 
 // ---- The map.
-template <class S>
+template <class S, bool kG>
 void map_plane(const S* g, const S* x, const PlaneMap& m, int64_t plane, int64_t n, S* out) {
   using V = RowVec<S>;
-  const V of_g(g ? static_cast<C<S>>(m.of_g[plane]) : C<S>(0)), of_x(static_cast<C<S>>(m.of_x[plane]));
+  const V of_g(kG ? static_cast<C<S>>(m.of_g[plane]) : C<S>(0)), of_x(static_cast<C<S>>(m.of_x[plane]));
   const V center(static_cast<C<S>>(m.center[plane])), offset(static_cast<C<S>>(m.offset[plane]));
-  for (int64_t i = 0; i < n; i += static_cast<int64_t>(V::kLanes)) {
-    V v = fma(of_x, load_some(x + i, n - i) - center, offset);
-    if (g) v = fma(of_g, load_some(g + i, n - i), v);
-    store_some(v, out + i, n - i);
-  }
+  map_row(n, out, [&](int64_t i, int64_t count) HWY_ATTR {
+    const V v = fma(of_x, load_some(x + i, count) - center, offset);
+    return kG ? fma(of_g, load_some(g + i, count), v) : v;
+  });
 }
+// The coefficients of all channels, as PlaneMap has them.
 template <class S>
-void map_rows(const S* g, const S* x, const C<S>* of_g, const C<S>* of_x, const C<S>* center, const C<S>* offset,
-              int64_t rows, int64_t width, S* out) {
+struct ChannelMap {
+  const C<S>*of_g, *of_x, *center, *offset;
+};
+// Four rows at a time, to load the coefficients once for all of them, is half as fast: memory wants whole lines in
+// order.
+template <bool kG, class S>
+void map_rows(const S* g, const S* x, const ChannelMap<S>& c, int64_t rows, int64_t width, S* out) {
   using V = RowVec<S>;
-  for (int64_t r = 0; r < rows; ++r, x += width, out += width, g = g ? g + width : g) {
-    for (int64_t i = 0; i < width; i += static_cast<int64_t>(V::kLanes)) {
-      const int64_t m = width - i;
-      V v = fma(load_some(of_x + i, m), load_some(x + i, m) - load_some(center + i, m), load_some(offset + i, m));
-      if (g) v = fma(load_some(of_g + i, m), load_some(g + i, m), v);
-      store_some(v, out + i, m);
-    }
+  for (int64_t r = 0; r < rows; ++r, x += width, out += width, g += kG ? width : 0) {
+    map_row(width, out, [&](int64_t i, int64_t m) HWY_ATTR {
+      const V d = load_some(x + i, m) - load_some(c.center + i, m);
+      const V v = fma(load_some(c.of_x + i, m), d, load_some(c.offset + i, m));
+      return kG ? fma(load_some(c.of_g + i, m), load_some(g + i, m), v) : v;
+    });
   }
 }
 
@@ -224,7 +240,8 @@ void map_any(const ChannelsView& v, const void* g, const void* x, const PlaneMap
     if (!v.last) {
       each_plane(v, [&](int64_t p) {
         const int64_t at = p * v.s;
-        map_plane(gs ? gs + at : gs, xs + at, m, p, v.s, to + at);
+        gs ? map_plane<S, true>(gs + at, xs + at, m, p, v.s, to + at)
+           : map_plane<S, false>(gs, xs + at, m, p, v.s, to + at);
       });
       return;
     }
@@ -238,7 +255,9 @@ void map_any(const ChannelsView& v, const void* g, const void* x, const PlaneMap
       while (begin < end) {
         const int64_t image = begin / v.s, rows = std::min(end, (image + 1) * v.s) - begin, at = begin * v.c;
         const C<S>* t = table.data() + image * v.c;
-        map_rows(gs ? gs + at : gs, xs + at, t, t + planes, t + 2 * planes, t + 3 * planes, rows, v.c, to + at);
+        const ChannelMap<S> map{t, t + planes, t + 2 * planes, t + 3 * planes};
+        gs ? map_rows<true>(gs + at, xs + at, map, rows, v.c, to + at)
+           : map_rows<false>(gs, xs + at, map, rows, v.c, to + at);
         begin += rows;
       }
     });

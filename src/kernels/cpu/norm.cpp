@@ -22,99 +22,130 @@ template <class S>
 using C = accumulate_t<S>;
 
 template <class S>
-inline RowVec<S> load_or(const S* p, int64_t i, int64_t count, double missing) {
-  return p ? load_some(p + i, count) : RowVec<S>(missing);
-}
-
-template <class S>
 struct Moments {
   C<S> mean, rstd;
 };
 
-// Two passes; the second sums deviations from a rounded mean and mends both moments.
-template <class S>
-Moments<S> layer_moments(const S* x, int64_t n, double eps) {
-  using V = RowVec<S>;
+template <class S, bool kLayer, class Map = NoMap>
+Moments<S> norm_moments(const S* x, int64_t n, double eps, const Map& also = {}) {
   const double count = static_cast<double>(n);
-  const C<S> rough =
-      static_cast<C<S>>(sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m); }) / count);
-  const V center(rough);
-  const double sum = sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m) - center; });
-  const double squares = sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR {
-    const V d = load_some(x + i, m) - center;
-    return d * d;
-  });
-  const double shift = sum / count, var = squares / count - shift * shift;
-  return {static_cast<C<S>>(static_cast<double>(rough) + shift),
-          static_cast<C<S>>(1 / std::sqrt((var > 0 || var != var ? var : 0) + eps))};
-}
-template <class S>
-Moments<S> rms_moments(const S* x, int64_t n, double eps) {
-  const double squares = sum_row<C<S>>(n, [&](int64_t i, int64_t m) HWY_ATTR {
-    const RowVec<S> v = load_some(x + i, m);
-    return v * v;
-  });
-  return {C<S>(0), static_cast<C<S>>(1 / std::sqrt(squares / static_cast<double>(n) + eps))};
+  if constexpr (kLayer) {
+    const RowMoments m = moments_of_row(x, n, also);
+    return {static_cast<C<S>>(m.mean), static_cast<C<S>>(1 / std::sqrt(m.squares / count + eps))};
+  } else {
+    auto add = [&](int64_t i, int64_t m, LaneSums<C<S>, 1>& s) HWY_ATTR {
+      const RowVec<S> v = load_some(x + i, m);
+      s.of[0] = fma(v, v, s.of[0]);
+    };
+    const auto [squares] = sum_row<C<S>, 1>(n, add, also);
+    return {C<S>(0), static_cast<C<S>>(1 / std::sqrt(squares / count + eps))};
+  }
 }
 
-template <class S, bool kLayer>
+// A row is written in the loop that sums the one after the next: its own moments, a long chain of scalar operations,
+// are ready by then.
+template <class S, bool kLayer, bool kGamma, bool kBeta>
 void forward_rows(const NormCall& c, int64_t begin, int64_t end) {
   using V = RowVec<S>;
-  constexpr int64_t kLanes = V::kLanes;
   const S *gamma = static_cast<const S*>(c.gamma), *beta = static_cast<const S*>(c.beta);
-  for (int64_t row = begin; row < end; ++row) {
-    const S* x = static_cast<const S*>(c.x) + row * c.n;
-    S* y = static_cast<S*>(c.y) + row * c.n;
-    const Moments<S> m = kLayer ? layer_moments(x, c.n, c.eps) : rms_moments(x, c.n, c.eps);
-    if (kLayer && c.mean) static_cast<C<S>*>(c.mean)[row] = m.mean;
-    if (c.rstd) static_cast<C<S>*>(c.rstd)[row] = m.rstd;
-    const V mean(m.mean), rstd(m.rstd);
-    for (int64_t i = 0; i < c.n; i += kLanes) {
-      V v = load_some(x + i, c.n - i);
-      if (kLayer) v -= mean;
-      v = v * rstd * load_or(gamma, i, c.n - i, 1);
-      if (kLayer && beta) v += load_some(beta + i, c.n - i);
-      store_some(v, y + i, c.n - i);
+  const int64_t n = c.n;
+  const S* x = static_cast<const S*>(c.x) + begin * n;
+  S* y = static_cast<S*>(c.y) + begin * n;
+  Moments<S> next = norm_moments<S, kLayer>(x, n, c.eps);
+  for (int64_t row = begin; row < end; ++row, x += n, y += n) {
+    if (kLayer && c.mean) static_cast<C<S>*>(c.mean)[row] = next.mean;
+    if (c.rstd) static_cast<C<S>*>(c.rstd)[row] = next.rstd;
+    const V mean(next.mean), rstd(next.rstd);
+    auto normal = [&](int64_t i, int64_t m) HWY_ATTR {
+      V v = load_some(x + i, m);
+      if constexpr (kLayer) v -= mean;
+      v *= rstd;
+      if constexpr (kGamma) v *= load_some(gamma + i, m);
+      if constexpr (kBeta) v += load_some(beta + i, m);
+      return v;
+    };
+    if (row + 1 < end) {
+      next = norm_moments<S, kLayer>(x + n, n, c.eps, RowMap<S, decltype(normal)>{y, normal});
+    } else {
+      map_row(n, y, normal);
     }
   }
 }
-
-// sums: dgamma then dbeta of a group of rows, in the compute type; null if not wanted.
 template <class S, bool kLayer>
-void backward_row(const NormBackwardCall& c, int64_t row, C<S>* dgamma, C<S>* dbeta) {
+void forward(const NormCall& c, int64_t begin, int64_t end) {
+  if (c.gamma) {
+    kLayer&& c.beta ? forward_rows<S, kLayer, true, kLayer>(c, begin, end)
+                    : forward_rows<S, kLayer, true, false>(c, begin, end);
+  } else {
+    kLayer&& c.beta ? forward_rows<S, kLayer, false, kLayer>(c, begin, end)
+                    : forward_rows<S, kLayer, false, false>(c, begin, end);
+  }
+}
+
+// A row of the backward pass. With h = g * gamma and normal = (x - mean) * rstd,
+// dx = rstd * (h - mean(h) - normal * mean(h * normal)); rms_norm has no mean(h).
+template <class S>
+struct BackwardRow {
+  const S *g, *x;
+  C<S> mean, rstd, slope, offset;
+};
+
+// Adds a row to the gradients of the parameters and finds the means.
+template <class S, bool kLayer, bool kGamma, bool kParams, class Map = NoMap>
+void sum_backward_row(BackwardRow<S>& r, const S* gamma, C<S>* dgamma, C<S>* dbeta, int64_t n, const Map& also = {}) {
   using V = RowVec<S>;
-  constexpr int64_t kLanes = V::kLanes;
-  const S *g = static_cast<const S*>(c.g) + row * c.n, *x = static_cast<const S*>(c.x) + row * c.n;
-  const S* gamma = static_cast<const S*>(c.gamma);
-  const V mean(kLayer ? static_cast<const C<S>*>(c.mean)[row] : C<S>(0));
-  const V rstd(static_cast<const C<S>*>(c.rstd)[row]);
-  for (int64_t i = 0; (dgamma || dbeta) && i < c.n; i += kLanes) {
-    const V gv = load_some(g + i, c.n - i);
-    if (dgamma) {
-      const V normal = (load_some(x + i, c.n - i) - mean) * rstd;
-      store_some(fma(gv, normal, load_some(dgamma + i, c.n - i)), dgamma + i, c.n - i);
+  const V mean(r.mean), rstd(r.rstd);
+  auto add = [&](int64_t i, int64_t m, LaneSums<C<S>, 2>& s) HWY_ATTR {
+    V g = load_some(r.g + i, m), normal = load_some(r.x + i, m);
+    if constexpr (kLayer) normal -= mean;
+    normal *= rstd;
+    if constexpr (kParams) {
+      store_some(fma(g, normal, load_some(dgamma + i, m)), dgamma + i, m);
+      if constexpr (kLayer) store_some(g + load_some(dbeta + i, m), dbeta + i, m);
     }
-    if (dbeta) store_some(gv + load_some(dbeta + i, c.n - i), dbeta + i, c.n - i);
-  }
-  if (!c.dx) return;
-  S* dx = static_cast<S*>(c.dx) + row * c.n;
-  const double count = static_cast<double>(c.n);
-  const V slope(sum_row<C<S>>(c.n,
-                              [&](int64_t i, int64_t m) HWY_ATTR {
-                                return load_some(g + i, m) * load_or(gamma, i, m, 1) *
-                                       ((load_some(x + i, m) - mean) * rstd);
-                              }) /
-                count);
-  V offset(0);
-  if (kLayer) {
-    offset = V(sum_row<C<S>>(
-                   c.n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(g + i, m) * load_or(gamma, i, m, 1); }) /
-               count);
-  }
-  for (int64_t i = 0; i < c.n; i += kLanes) {
-    const V normal = (load_some(x + i, c.n - i) - mean) * rstd;
-    const V gv = load_some(g + i, c.n - i) * load_or(gamma, i, c.n - i, 1);
-    store_some(rstd * (gv - offset - normal * slope), dx + i, c.n - i);
+    if constexpr (kGamma) g *= load_some(gamma + i, m);
+    s.of[0] = fma(g, normal, s.of[0]);
+    if constexpr (kLayer) s.of[1] += g;
+  };
+  const auto sums = sum_row<C<S>, 2>(n, add, also);
+  r.slope = static_cast<C<S>>(sums[0] / static_cast<double>(n));
+  r.offset = static_cast<C<S>>(sums[1] / static_cast<double>(n));
+}
+
+// Rows of one group. As in forward_rows(), a row is written in the loop that sums the next one.
+template <class S, bool kLayer, bool kGamma, bool kParams>
+void backward_rows(const NormBackwardCall& c, int64_t begin, int64_t end, C<S>* dgamma, C<S>* dbeta) {
+  using V = RowVec<S>;
+  const S* gamma = static_cast<const S*>(c.gamma);
+  const int64_t n = c.n;
+  auto row_at = [&](int64_t k) {
+    return BackwardRow<S>{static_cast<const S*>(c.g) + k * n,
+                          static_cast<const S*>(c.x) + k * n,
+                          kLayer ? static_cast<const C<S>*>(c.mean)[k] : C<S>(0),
+                          static_cast<const C<S>*>(c.rstd)[k],
+                          0,
+                          0};
+  };
+  BackwardRow<S> next = row_at(begin);
+  sum_backward_row<S, kLayer, kGamma, kParams>(next, gamma, dgamma, dbeta, n);
+  for (int64_t k = begin; k < end; ++k) {
+    const BackwardRow<S> r = next;
+    const V mean(r.mean), rstd(r.rstd), of_x(-r.rstd * r.rstd * r.slope), offset(-r.rstd * r.offset);
+    auto dx = [&](int64_t i, int64_t m) HWY_ATTR {
+      V g = load_some(r.g + i, m), x = load_some(r.x + i, m);
+      if constexpr (kLayer) x -= mean;
+      if constexpr (kGamma) g *= load_some(gamma + i, m);
+      return fma(g, rstd, fma(x, of_x, offset));
+    };
+    S* to = static_cast<S*>(c.dx) + (c.dx ? k * n : 0);
+    if (k + 1 < end) {
+      next = row_at(k + 1);
+      c.dx
+          ? sum_backward_row<S, kLayer, kGamma, kParams>(next, gamma, dgamma, dbeta, n, RowMap<S, decltype(dx)>{to, dx})
+          : sum_backward_row<S, kLayer, kGamma, kParams>(next, gamma, dgamma, dbeta, n);
+    } else if (c.dx) {
+      map_row(n, to, dx);
+    }
   }
 }
 
@@ -138,28 +169,33 @@ void sum_groups(const C<S>* partial, int64_t groups, int64_t n, S* out) {
 
 template <class S, bool kLayer>
 void backward(const NormBackwardCall& c) {
+  const bool params = c.dgamma || c.dbeta;
   const int64_t groups = (c.rows + kRowGroup - 1) / kRowGroup;
-  Workspace<C<S>> dgamma(c.dgamma ? groups * c.n : 0), dbeta(c.dbeta ? groups * c.n : 0);
-  const int64_t grain = std::max<int64_t>(1, kNormGrain / (kRowGroup * c.n));
-  parallel_for(0, groups, grain, [&](int64_t begin, int64_t end) {
+  Workspace<C<S>> dgamma(params ? groups * c.n : 0), dbeta(params && kLayer ? groups * c.n : 0);
+  parallel_for(0, groups, std::max<int64_t>(1, kNormGrain / (kRowGroup * c.n)), [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
-      C<S>* dg = c.dgamma ? dgamma.data() + k * c.n : nullptr;
-      C<S>* db = c.dbeta ? dbeta.data() + k * c.n : nullptr;
+      const int64_t first = k * kRowGroup, last = std::min(c.rows, first + kRowGroup);
+      C<S>* dg = params ? dgamma.data() + k * c.n : nullptr;
+      C<S>* db = params && kLayer ? dbeta.data() + k * c.n : nullptr;
       if (dg) std::fill_n(dg, c.n, C<S>(0));
       if (db) std::fill_n(db, c.n, C<S>(0));
-      for (int64_t row = k * kRowGroup; row < std::min(c.rows, (k + 1) * kRowGroup); ++row) {
-        backward_row<S, kLayer>(c, row, dg, db);
+      if (params) {
+        c.gamma ? backward_rows<S, kLayer, true, true>(c, first, last, dg, db)
+                : backward_rows<S, kLayer, false, true>(c, first, last, dg, db);
+      } else {
+        c.gamma ? backward_rows<S, kLayer, true, false>(c, first, last, dg, db)
+                : backward_rows<S, kLayer, false, false>(c, first, last, dg, db);
       }
     }
   });
   if (c.dgamma) sum_groups(dgamma.data(), groups, c.n, static_cast<S*>(c.dgamma));
-  if (c.dbeta) sum_groups(dbeta.data(), groups, c.n, static_cast<S*>(c.dbeta));
+  if (c.dbeta && kLayer) sum_groups(dbeta.data(), groups, c.n, static_cast<S*>(c.dbeta));
 }
 
 void norm_forward(const NormCall& c, bool layer) {
   dispatch_floating(c.dtype, [&]<class S>() {
     parallel_for(0, c.rows, std::max<int64_t>(1, kNormGrain / c.n), [&](int64_t begin, int64_t end) {
-      layer ? forward_rows<S, true>(c, begin, end) : forward_rows<S, false>(c, begin, end);
+      layer ? forward<S, true>(c, begin, end) : forward<S, false>(c, begin, end);
     });
   });
 }

@@ -41,7 +41,7 @@ struct NormBackwardCall {
   const void *g, *x;
   const void* gamma;          // or null for ones
   const void *mean, *rstd;    // as saved by the forward; mean is not read by rms_norm
-  void *dx, *dgamma, *dbeta;  // each may be null; dx may be g
+  void *dx, *dgamma, *dbeta;  // each may be null; dx may be g; dbeta is layer_norm's only
 };
 void layer_norm_backward(const NormBackwardCall& c);
 void rms_norm_backward(const NormBackwardCall& c);

@@ -7,73 +7,92 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/workspace.h"
 #include "runtime/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
+constexpr int64_t kGrain = 8192;  // elements of a range of parallel_for, at about one cycle each
+
 template <class S>
 using C = accumulate_t<S>;
 
-// ---- inner == 1: a row is contiguous.
+// ---- inner == 1: rows are contiguous. What the next row needs first is found while the last sum of this one is on its
+// way: short rows would wait for it otherwise.
 template <class S>
-inline C<S> row_max(const S* x, int64_t n) {
+void softmax_rows(const S* x, S* y, int64_t n, int64_t rows) {
   using V = RowVec<S>;
-  constexpr int64_t kLanes = V::kLanes;
-  V top = load_some(x, n);
-  for (int64_t i = kLanes; i < n; i += kLanes) top = max(top, load_some(x + i, n - i));
-  C<S> lanes[V::kLanes];
-  top.store(lanes);
-  C<S> m = lanes[0];
-  for (C<S> v : lanes) m = math::max(m, v);
-  return m;
+  constexpr bool kKeep = std::is_same_v<S, C<S>>;  // y has room for the exponentials
+  Workspace<C<S>> room(kKeep ? 0 : n);
+  C<S> largest = max_of_row(x, n);
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    C<S>* e = room.data();
+    if constexpr (kKeep) e = y;
+    const V top(largest);
+    const double sum = exp_row<C<S>>(
+        n,
+        [&](int64_t i, int64_t m) HWY_ATTR {
+          __builtin_prefetch(x + n + i);
+          return load_some(x + i, m) - top;
+        },
+        [&](int64_t i, int64_t m, V v) HWY_ATTR { store_some(v, e + i, m); });
+    if (r + 1 < rows) largest = max_of_row(x + n, n);
+    const V scale(1 / sum);
+    map_row(n, y, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(e + i, m) * scale; });
+  }
+}
+template <class S>
+void log_softmax_rows(const S* x, S* y, int64_t n, int64_t rows) {
+  using V = RowVec<S>;
+  C<S> largest = max_of_row(x, n);
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    const V top(largest);
+    const double sum = exp_row<C<S>>(
+        n,
+        [&](int64_t i, int64_t m) HWY_ATTR {
+          __builtin_prefetch(x + n + i);
+          return load_some(x + i, m) - top;
+        },
+        [](int64_t, int64_t, V) {});
+    if (r + 1 < rows) largest = max_of_row(x + n, n);
+    const V log_sum(std::log(sum));
+    map_row(n, y, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m) - top - log_sum; });
+  }
 }
 
 template <class S>
-void softmax_row(const S* x, S* y, int64_t n) {
+C<S> dot_row(const S* g, const S* y, int64_t n) {
+  return static_cast<C<S>>(sum_row<C<S>, 1>(n, [&](int64_t i, int64_t m, LaneSums<C<S>, 1>& s) HWY_ATTR {
+    s.of[0] = fma(load_some(g + i, m), load_some(y + i, m), s.of[0]);
+  })[0]);
+}
+template <class S>
+void softmax_grad_rows(const S* g, const S* y, S* dx, int64_t n, int64_t rows) {
   using V = RowVec<S>;
-  constexpr int64_t kLanes = V::kLanes;
-  const V top(row_max(x, n));
-  constexpr bool kKeep = std::is_same_v<S, C<S>>;  // y has room for the exponentials
-  const double sum = sum_row<C<S>>(n, [&](int64_t i, int64_t count) HWY_ATTR {
-    const V e = exp(load_some(x + i, count) - top);
-    if constexpr (kKeep) store_some(e, y + i, count);
-    return e;
-  });
-  const V scale(1 / sum);
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const V e = kKeep ? load_some(y + i, n - i) : exp(load_some(x + i, n - i) - top);
-    store_some(e * scale, y + i, n - i);
+  C<S> next = dot_row(g, y, n);
+  for (int64_t r = 0; r < rows; ++r, g += n, y += n, dx += n) {
+    const V dot(next);
+    if (r + 1 < rows) next = dot_row(g + n, y + n, n);
+    map_row(n, dx, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(y + i, m) * (load_some(g + i, m) - dot); });
   }
 }
 template <class S>
-void log_softmax_row(const S* x, S* y, int64_t n) {
-  using V = RowVec<S>;
-  constexpr int64_t kLanes = V::kLanes;
-  const V top(row_max(x, n));
-  const double sum =
-      sum_row<C<S>>(n, [&](int64_t i, int64_t count) HWY_ATTR { return exp(load_some(x + i, count) - top); });
-  const V log_sum(std::log(sum));
-  for (int64_t i = 0; i < n; i += kLanes) store_some(load_some(x + i, n - i) - top - log_sum, y + i, n - i);
+C<S> total_row(const S* g, int64_t n) {
+  return static_cast<C<S>>(sum_row<C<S>, 1>(
+      n, [&](int64_t i, int64_t m, LaneSums<C<S>, 1>& s) HWY_ATTR { s.of[0] += load_some(g + i, m); })[0]);
 }
 template <class S>
-void softmax_grad_row(const S* g, const S* y, S* dx, int64_t n) {
+void log_softmax_grad_rows(const S* g, const S* y, S* dx, int64_t n, int64_t rows) {
   using V = RowVec<S>;
-  constexpr int64_t kLanes = V::kLanes;
-  const V dot(sum_row<C<S>>(
-      n, [&](int64_t i, int64_t count) HWY_ATTR { return load_some(g + i, count) * load_some(y + i, count); }));
-  for (int64_t i = 0; i < n; i += kLanes) {
-    store_some(load_some(y + i, n - i) * (load_some(g + i, n - i) - dot), dx + i, n - i);
-  }
-}
-template <class S>
-void log_softmax_grad_row(const S* g, const S* y, S* dx, int64_t n) {
-  using V = RowVec<S>;
-  constexpr int64_t kLanes = V::kLanes;
-  const V sum(sum_row<C<S>>(n, [&](int64_t i, int64_t count) HWY_ATTR { return load_some(g + i, count); }));
-  for (int64_t i = 0; i < n; i += kLanes) {
-    store_some(load_some(g + i, n - i) - exp(load_some(y + i, n - i)) * sum, dx + i, n - i);
+  C<S> next = total_row(g, n);
+  for (int64_t r = 0; r < rows; ++r, g += n, y += n, dx += n) {
+    const V total(next);
+    if (r + 1 < rows) next = total_row(g + n, n);
+    exp_row<C<S>>(
+        n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(y + i, m); },
+        [&](int64_t i, int64_t m, V v) HWY_ATTR { store_some(load_some(g + i, m) - v * total, dx + i, m); });
   }
 }
 
@@ -124,30 +143,36 @@ void softmax_grad_columns(const S* g, const S* y, S* dx, int64_t n, int64_t step
 
 // g is null in the forward direction, where y is the output.
 template <class S>
-void run_typed(const RowsView& v, const S* g, const S* x, S* out, bool log_result) {
-  const int64_t lanes = v.inner == 1 ? 1 : static_cast<int64_t>(RowVec<S>::kLanes);
-  const int64_t strips = (v.inner + lanes - 1) / lanes;
-  const int64_t grain = std::max<int64_t>(1, 4096 / (v.n * lanes));  // an exp is about ten operations
-  parallel_for(0, v.outer * strips, grain, [&](int64_t begin, int64_t end) {
+void run_rows_typed(const RowsView& v, const S* g, const S* x, S* out, bool log_result) {
+  parallel_for(0, v.outer, std::max<int64_t>(1, kGrain / v.n), [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * v.n, rows = end - begin;
+    if (g) {
+      log_result ? log_softmax_grad_rows(g + at, x + at, out + at, v.n, rows)
+                 : softmax_grad_rows(g + at, x + at, out + at, v.n, rows);
+    } else {
+      log_result ? log_softmax_rows(x + at, out + at, v.n, rows) : softmax_rows(x + at, out + at, v.n, rows);
+    }
+  });
+}
+template <class S>
+void run_columns_typed(const RowsView& v, const S* g, const S* x, S* out, bool log_result) {
+  constexpr int64_t kLanes = RowVec<S>::kLanes;
+  const int64_t strips = (v.inner + kLanes - 1) / kLanes;
+  parallel_for(0, v.outer * strips, std::max<int64_t>(1, kGrain / (v.n * kLanes)), [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
-      const int64_t column = k % strips * lanes, at = k / strips * v.n * v.inner + column;
-      const int64_t count = std::min(lanes, v.inner - column);
-      if (v.inner > 1) {
-        g ? softmax_grad_columns(g + at, x + at, out + at, v.n, v.inner, count, log_result)
-          : softmax_columns(x + at, out + at, v.n, v.inner, count, log_result);
-      } else if (g) {
-        log_result ? log_softmax_grad_row(g + at, x + at, out + at, v.n)
-                   : softmax_grad_row(g + at, x + at, out + at, v.n);
-      } else {
-        log_result ? log_softmax_row(x + at, out + at, v.n) : softmax_row(x + at, out + at, v.n);
-      }
+      const int64_t column = k % strips * kLanes, at = k / strips * v.n * v.inner + column;
+      const int64_t count = std::min(kLanes, v.inner - column);
+      g ? softmax_grad_columns(g + at, x + at, out + at, v.n, v.inner, count, log_result)
+        : softmax_columns(x + at, out + at, v.n, v.inner, count, log_result);
     }
   });
 }
 
 void softmax_any(const RowsView& v, const void* g, const void* x, void* out, bool log_result) {
   dispatch_floating(v.dtype, [&]<class S>() {
-    run_typed(v, static_cast<const S*>(g), static_cast<const S*>(x), static_cast<S*>(out), log_result);
+    const S *gs = static_cast<const S*>(g), *xs = static_cast<const S*>(x);
+    S* to = static_cast<S*>(out);
+    v.inner == 1 ? run_rows_typed(v, gs, xs, to, log_result) : run_columns_typed(v, gs, xs, to, log_result);
   });
 }
 
