@@ -159,6 +159,50 @@ TEST(Copy, LayoutsAndLargeSizes) {
   check_copy(a, d, big, "convert with gaps");
 }
 
+// Both directions of every block shape: fewer rows or columns than a vector, tails, runs of any length, gaps.
+TEST(Copy, TransposesOfEveryShape) {
+  const int64_t lengths[] = {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 70, 300};
+  for (DType t : {u8, bf16, f32, f64}) {
+    for (int64_t rows : lengths) {
+      for (int64_t cols : lengths) {
+        for (int64_t gap : {0, 3}) {
+          const std::vector<int64_t> sizes = {rows, cols};
+          Block src(t, sizes, {1, rows + gap}, 1), dst(t, sizes, {cols + gap, 1}, 2);
+          Block spread(t, sizes, {2, 2 * rows + gap}), wide(f32, sizes, {cols, 1});
+          check_copy(src, dst, sizes, "transpose");
+          check_copy(spread, dst, sizes, "transpose with steps");
+          check_copy(src, wide, sizes, "transpose to f32");
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+    for (int64_t run : {2, 3, 4, 5, 6, 8, 12, 16, 17, 40, 2000}) {
+      const std::vector<int64_t> sizes = {9, 21, run};
+      Block src(t, sizes, {run, 9 * run + 1, 1}, 1), dst(t, sizes, Block::row_major(sizes));
+      check_copy(src, dst, sizes, "runs");
+    }
+  }
+}
+
+// A column of a very wide matrix, a broadcast one, one read backwards and one with every second element.
+TEST(Copy, ExtremeStrides) {
+  for (DType t : {u8, bf16, f32, f64}) {
+    for (int64_t step : {0, -1, 2, -3, 70001}) {
+      const std::vector<int64_t> sizes = {37, 3};
+      Block src(t, sizes, {step, step ? 1 : 0}, 1), dst(t, sizes, {3, 1}), line(t, {37}, {step}), flat(t, {37}, {1}, 1);
+      for (int64_t i = 0; i < 37; ++i) line.set(i, i % 101);
+      const int64_t n = 37;
+      copy_strided(line.operand(), flat.operand(), 1, &n);
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(flat.at(i), line.at(i)) << step;
+      ASSERT_TRUE(flat.guards_intact());
+      for (int64_t i = 0; i < src.total(); ++i) src.set(i, i % 101);  // later ones win where elements are shared
+      copy_strided(src.operand(), dst.operand(), 2, sizes.data());
+      for (int64_t i = 0; i < src.total(); ++i) ASSERT_EQ(dst.at(i), src.at(i)) << step;
+      ASSERT_TRUE(dst.guards_intact());
+    }
+  }
+}
+
 TEST(Fill, ContiguousAndStrided) {
   std::mt19937 rng(2);
   for (DType t : kEveryDType) {

@@ -197,10 +197,15 @@ TYPED_TEST(Index, SelectAndAdd) {
 
 TYPED_TEST(Index, Rows) {
   using T = TypeParam;
-  for (int64_t width : {0, 1, 5, 64, 700}) {
-    const int64_t rows = 37, count = 500, skip = 4;
+  struct Size {
+    int64_t rows, count, width;
+  };
+  // Many positions per row, and few positions in many rows.
+  for (const auto& [rows, count, width] : {Size{37, 500, 0}, Size{37, 500, 1}, Size{37, 500, 5}, Size{37, 500, 64},
+                                           Size{37, 500, 700}, Size{900, 60, 5}, Size{90, 9, 600}, Size{50, 0, 3}}) {
     const Strided list = strided({count});
     const auto index = indices(list, rows, 1);
+    const int64_t skip = count ? index[0] : 4;
     const auto table = filled<T>(rows * (width + 3), 2), grad = filled<T>(count * width, 3);
     auto expected = filled<T>(count * width, 4);
     for (int64_t i = 0; i < count * width; ++i) expected[i] = table[index[i / width] * (width + 3) + i % width];

@@ -212,7 +212,11 @@ TEST(Reduce, LargeInnerOuterAndBoth) {
                           {{2000, 130}, {true, false}},
                           {{130, 2000}, {false, true}},
                           {{4, 33, 700}, {true, false, true}},
-                          {{20, 17, 300}, {false, true, false}}};
+                          {{20, 17, 300}, {false, true, false}},
+                          {{300, 5000}, {true, false}},  // more columns than a strip, more than one block of rows
+                          {{7, 203, 9}, {false, true, false}},  // narrow rows end to end, with a rest
+                          {{5000, 5}, {false, true}},
+                          {{3, 2, 3000}, {true, false, true}}};
   for (const Shape& s : shapes) {
     const std::vector<int64_t> kept = kept_sizes(s.sizes, s.reduced);
     for (DType t : {f32, bf16, f64, i32}) {
@@ -228,9 +232,7 @@ TEST(Reduce, LargeInnerOuterAndBoth) {
   }
 }
 
-TEST(Reduce, ThreadCountDoesNotMatter) {
-  const int before = num_threads();
-  const std::vector<int64_t> sizes = {70, 90, 110};
+void same_for_any_thread_count(const std::vector<int64_t>& sizes) {
   Block in(f32, sizes, Block::row_major(sizes));
   in.fill_random(9, -1, 1);
   const std::vector<bool> sets[] = {{true, true, true}, {true, false, false}, {false, false, true}};
@@ -247,6 +249,13 @@ TEST(Reduce, ThreadCountDoesNotMatter) {
       }
     }
   }
+}
+
+TEST(Reduce, ThreadCountDoesNotMatter) {
+  const int before = num_threads();
+  same_for_any_thread_count({70, 90, 110});
+  same_for_any_thread_count({301, 97, 21});  // short lines, computed several at a time
+  same_for_any_thread_count({70, 90, 3});
   set_num_threads(before);
 }
 

@@ -1,17 +1,28 @@
 #include "kernels/cpu/copy.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "kernels/cpu/strided.h"
+#include "kernels/cpu/transpose.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
 namespace {
 
 constexpr int64_t kCopyGrain = 4 * kElementGrain;  // a copy costs less than an operation
-constexpr int64_t kTileSide = 32;
-constexpr int64_t kTile = kTileSide * kTileSide;
+
+// Blocks of a transpose, in bytes. A line of the destination is written whole; sources further apart than the caches
+// have ways allow no more than some sixteen columns at once. Measured and no better: blocks that go through a buffer so
+// that the destination is written in long runs, blocks that follow each other along the source, prefetching the next.
+constexpr int64_t kTileBytes = 32 * 1024;
+constexpr int64_t kTileRowBytes = 256;
+constexpr int64_t kTileColBytes = 64;
+// Runs instead of elements: read in order over this many bytes, and written to as many places.
+constexpr int64_t kRunRowBytes = 4 * 1024;
+constexpr int64_t kRunCols = 16;
+constexpr int64_t kLongRun = 4 * 1024;  // longer ones are copied in the order of the destination
 
 // Operand 0 of `it` is the destination, operand 1 the source.
 struct Copy {
@@ -63,62 +74,82 @@ void convert_strided(const Operand& src, const Operand& dst, int ndim, const int
   elementwise(call);
 }
 
-// ---- Transposes: a dim that is contiguous in the source meets the one that is contiguous in the destination.
+// ---- Transposes: the dim that is dense in the destination is not the closest one in the source. Elements are whole
+// runs where the last dim is dense in both. Blocks that are converted, or whose rows are shorter than a vector, go
+// through a buffer.
 struct Transpose {
-  int64_t rows, cols;              // rows: contiguous in src, cols: contiguous in dst
-  int64_t row_stride, col_stride;  // of rows in dst, of cols in src
+  int64_t run = 1;               // elements
+  int64_t rows, cols;            // rows: close in src, cols: dense in dst
+  int64_t row_step, col_stride;  // of rows and cols in src
+  int64_t row_stride;            // of rows in dst
   int64_t tile_rows, tile_cols;
   Iteration outer;
 };
 
-template <class T>
-void copy_tile(const Copy& c, const Transpose& t, int64_t src_offset, int64_t dst_offset, int64_t rows, int64_t cols) {
-  T tile[kTile];
-  const T* s = reinterpret_cast<const T*>(c.src) + src_offset;
-  for (int64_t j = 0; j < cols; ++j) {
-    for (int64_t i = 0; i < rows; ++i) tile[i * cols + j] = load_bits(s + j * t.col_stride + i);
-  }
-  if (t.row_stride == cols) {  // whole rows, one after the other
-    convert(tile, c.from, c.dst_at(dst_offset), c.to, static_cast<size_t>(rows * cols));
-    return;
-  }
+void copy_tile(const Copy& c, const Transpose& t, int64_t src_offset, int64_t dst_offset, int64_t rows, int64_t cols,
+               char* buffer) {
+  const int64_t size = static_cast<int64_t>(size_of(c.from)), row = cols * t.run;
+  const bool dense = t.row_stride == row;
+  const bool direct = c.from == c.to && row * size >= 16;
+  transpose_block({.size = static_cast<size_t>(t.run * size),
+                   .src = c.src_at(src_offset),
+                   .src_step = t.row_step * size,
+                   .src_stride = t.col_stride * size,
+                   .dst = direct ? c.dst_at(dst_offset) : buffer,
+                   .dst_stride = (direct ? t.row_stride : row) * size,
+                   .rows = rows,
+                   .cols = cols});
+  if (direct) return;
+  if (dense) return convert(buffer, c.from, c.dst_at(dst_offset), c.to, static_cast<size_t>(rows * row));
   for (int64_t i = 0; i < rows; ++i) {
-    convert(tile + i * cols, c.from, c.dst_at(dst_offset + i * t.row_stride), c.to, static_cast<size_t>(cols));
+    convert(buffer + i * row * size, c.from, c.dst_at(dst_offset + i * t.row_stride), c.to, static_cast<size_t>(row));
   }
 }
 
-template <class T>
 void copy_tiles(const Copy& c, const Transpose& t) {
   const int64_t down = (t.rows + t.tile_rows - 1) / t.tile_rows, across = (t.cols + t.tile_cols - 1) / t.tile_cols;
-  const int64_t grain = std::max<int64_t>(1, kElementGrain / (t.tile_rows * t.tile_cols));
+  const int64_t grain = std::max<int64_t>(1, kElementGrain / (t.tile_rows * t.tile_cols * t.run));
   parallel_for(0, t.outer.total * down * across, grain, [&](int64_t begin, int64_t end) {
+    alignas(64) char buffer[kTileBytes + 16];
     for (int64_t k = begin; k < end; ++k) {
       Walker at(t.outer, k / (down * across));
-      int64_t i = k % (down * across) / across * t.tile_rows, j = k % across * t.tile_cols;
-      copy_tile<T>(c, t, at.offset(1) + i + j * t.col_stride, at.offset(0) + i * t.row_stride + j,
-                   std::min(t.tile_rows, t.rows - i), std::min(t.tile_cols, t.cols - j));
+      const int64_t i = k % (down * across) / across * t.tile_rows, j = k % across * t.tile_cols;
+      copy_tile(c, t, at.offset(1) + i * t.row_step + j * t.col_stride, at.offset(0) + i * t.row_stride + j * t.run,
+                std::min(t.tile_rows, t.rows - i), std::min(t.tile_cols, t.cols - j), buffer);
     }
   });
 }
 
-bool plan_transpose(const Iteration& it, Transpose& t) {
-  const int last = it.ndim - 1;
-  int dim = last - 1;
-  if (it.strides[0][last] != 1 || it.strides[1][last] == 1) return false;
-  while (dim >= 0 && it.strides[1][dim] != 1) --dim;
-  if (dim < 0) return false;
+void choose_tile(Transpose& t, int64_t run_bytes) {
+  const int64_t room = kTileBytes / run_bytes;
+  const bool runs = run_bytes > 8;
+  t.tile_rows = std::min(t.rows, std::max<int64_t>(1, (runs ? kRunRowBytes : kTileRowBytes) / run_bytes));
+  t.tile_cols = std::min({t.cols, runs ? kRunCols : kTileColBytes / run_bytes, room / t.tile_rows});
+  if (t.tile_cols == t.cols) t.tile_rows = std::min(t.rows, room / t.tile_cols);
+  if (t.tile_rows == t.rows) t.tile_cols = std::min(t.cols, room / t.tile_rows);
+}
+
+bool plan_transpose(const Copy& c, Transpose& t) {
+  const Iteration& it = c.it;
+  int inner = it.ndim - 1;
+  if (it.inner_stride(0) == 1 && it.inner_stride(1) == 1) t.run = it.sizes[inner--];
+  const int64_t run_bytes = t.run * static_cast<int64_t>(size_of(c.from));
+  if (inner < 1 || run_bytes > kLongRun || it.strides[0][inner] != t.run || it.strides[1][inner] == 0) return false;
+  int dim = inner;
+  for (int d = 0; d < inner; ++d) {
+    if (it.strides[1][d] != 0 && std::abs(it.strides[1][d]) < std::abs(it.strides[1][dim])) dim = d;
+  }
+  if (dim == inner) return false;
   t.rows = it.sizes[dim];
+  t.row_step = it.strides[1][dim];
   t.row_stride = it.strides[0][dim];
-  t.cols = it.sizes[last];
-  t.col_stride = it.strides[1][last];
-  t.tile_rows = std::min(t.rows, kTileSide);
-  t.tile_cols = std::min(t.cols, kTile / t.tile_rows);
-  if (t.tile_cols > kTileSide && t.tile_rows == kTileSide) t.tile_cols = kTileSide;
-  if (t.tile_cols < kTileSide) t.tile_rows = std::min(t.rows, kTile / t.tile_cols);
+  t.cols = it.sizes[inner];
+  t.col_stride = it.strides[1][inner];
+  choose_tile(t, run_bytes);
   t.outer.operands = 2;
-  for (int d = 0; d < last; ++d) {
+  for (int d = 0; d < inner; ++d) {
     if (d == dim) continue;
-    int n = t.outer.ndim++;
+    const int n = t.outer.ndim++;
     t.outer.sizes[n] = it.sizes[d];
     for (int k = 0; k < 2; ++k) t.outer.strides[k][n] = it.strides[k][d];
   }
@@ -139,9 +170,7 @@ void copy_strided(const Operand& src, const Operand& dst, int ndim, const int64_
   if (c.it.total == 0) return;
   if (c.it.ndim == 1 && c.it.inner_stride(0) == 1 && c.it.inner_stride(1) == 1) return copy_contiguous(c);
   Transpose t;
-  if (plan_transpose(c.it, t)) {
-    return dispatch_bits(src.dtype, [&]<class T>() { copy_tiles<T>(c, t); });
-  }
+  if (plan_transpose(c, t)) return copy_tiles(c, t);
   if (src.dtype != dst.dtype) return convert_strided(src, dst, ndim, sizes);
   dispatch_bits(src.dtype, [&]<class T>() { copy_runs<T>(c); });
 }

@@ -16,23 +16,26 @@ struct Partial {
 };
 
 inline constexpr int64_t kReduceBlock = 1024;  // elements of one block kernel call at most
-inline constexpr int64_t kReduceColumns = 128;
+inline constexpr int64_t kReduceColumns = 4096;
 inline constexpr int64_t kReduceRows = 128;
-inline constexpr int kRowsAtOnce = 4;
+inline constexpr int kRowsAtOnce = 8;
 
-// x: n contiguous elements of the accumulation type; `first` is the index of x[0] in the reduced range.
+// x: n contiguous elements as stored; `first` is the index of x[0] in the reduced range.
 using BlockFn = void (*)(const void* x, int64_t n, int64_t first, double param, Partial* out);
-// acc[c] = fold(acc[c], rows[0..3][c]) for c < width; acc is of the accumulation type. Folds only.
+// acc[c] = fold(acc[c], rows[0 .. row_count][c]) for c < width; acc is of the accumulation type. Folds only.
 using ColumnsFn = void (*)(const void* const* rows, int row_count, int64_t width, void* acc, double param);
+// out[k], of the accumulation type, is the fold of the n <= kReduceBlock elements at x + k * stride. Folds only.
+using LinesFn = void (*)(const void* x, int64_t stride, int64_t lines, int64_t n, double param, void* out);
 
 struct ReduceKernels {
   BlockFn block;
   ColumnsFn columns;  // null if the op is not a fold
-  double identity;    // folds: the start value; for int64 max and min see int_identity
+  LinesFn lines;
+  double identity;  // folds: the start value; for int64 max and min see int_identity
   int64_t int_identity;
 };
 
-// acc is f32, f64 or i64.
-ReduceKernels reduce_kernels(ReduceOp op, DType acc, double param);
+// acc is f32, f64 or i64; storage is acc, or bf16 or f16 with f32.
+ReduceKernels reduce_kernels(ReduceOp op, DType acc, DType storage, double param);
 
 }  // namespace deft::cpu

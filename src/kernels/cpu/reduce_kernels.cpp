@@ -12,21 +12,47 @@ HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
-// ---- The two views of a type: V is Vec<T> for floats and T itself for int64.
-template <class T>
+// ---- How a storage type S is computed with: V is Vec<T> for floats and T itself for int64.
+template <class S>
 struct Pack {
+  using T = std::conditional_t<std::is_same_v<S, double>, double, float>;
   using V = Vec<T>;
   static constexpr size_t kLanes = V::kLanes;
-  static V load(const T* p) { return V::load(p); }
+  static V load(const S* p) { return load_vec(p); }
+  static void load_two(const S* p, V& a, V& b) {
+    a = load_vec(p);
+    b = load_vec(p + kLanes);
+  }
+  static V load_acc(const T* p) { return V::load(p); }
   static void store(V v, T* p) { v.store(p); }
+  static T value(S x) { return static_cast<T>(x); }
 };
+#if HWY_TARGET == HWY_NEON
+template <>
+inline void Pack<BFloat16>::load_two(const BFloat16* p, V& a, V& b) {  // half the instructions
+  const hn::ScalableTag<uint16_t> d;
+  const hn::ScalableTag<float> df;
+  const auto v = hn::LoadU(d, reinterpret_cast<const uint16_t*>(p));
+  a = V(hn::BitCast(df, hn::InterleaveLower(d, hn::Zero(d), v)));
+  b = V(hn::BitCast(df, hn::InterleaveUpper(d, hn::Zero(d), v)));
+}
+#endif
 template <>
 struct Pack<int64_t> {
+  using T = int64_t;
   using V = int64_t;
   static constexpr size_t kLanes = 1;
   static V load(const int64_t* p) { return *p; }
+  static void load_two(const int64_t* p, V& a, V& b) {
+    a = p[0];
+    b = p[1];
+  }
+  static V load_acc(const int64_t* p) { return *p; }
   static void store(V v, int64_t* p) { *p = v; }
+  static T value(int64_t x) { return x; }
 };
+template <class S>
+using acc_t = typename Pack<S>::T;
 
 template <class V>
 inline V add(V a, V b) {
@@ -102,89 +128,196 @@ struct SumPowers {
 };
 
 // Four accumulators hide the latency; n >= 1.
-template <class F, class T>
-inline T fold_block(const T* x, int64_t n, double param) {
-  using P = Pack<T>;
+template <class F, class S>
+inline acc_t<S> fold_block(const S* x, int64_t n, double param) {
+  using P = Pack<S>;
+  using T = acc_t<S>;
   using V = typename P::V;
   constexpr int64_t kLanes = P::kLanes;
   const V p(static_cast<T>(param));
   T result;
   int64_t i;
   if (n >= 4 * kLanes) {
-    V acc[4];
-    for (int k = 0; k < 4; ++k) acc[k] = F::map(P::load(x + k * kLanes), p);
+    V acc[4], v[4];
+    P::load_two(x, acc[0], acc[1]);
+    P::load_two(x + 2 * kLanes, acc[2], acc[3]);
+    for (V& a : acc) a = F::map(a, p);
     for (i = 4 * kLanes; i + 4 * kLanes <= n; i += 4 * kLanes) {
-      acc[0] = F::fold(acc[0], F::map(P::load(x + i), p));
-      acc[1] = F::fold(acc[1], F::map(P::load(x + i + kLanes), p));
-      acc[2] = F::fold(acc[2], F::map(P::load(x + i + 2 * kLanes), p));
-      acc[3] = F::fold(acc[3], F::map(P::load(x + i + 3 * kLanes), p));
+      P::load_two(x + i, v[0], v[1]);
+      P::load_two(x + i + 2 * kLanes, v[2], v[3]);
+      acc[0] = F::fold(acc[0], F::map(v[0], p));
+      acc[1] = F::fold(acc[1], F::map(v[1], p));
+      acc[2] = F::fold(acc[2], F::map(v[2], p));
+      acc[3] = F::fold(acc[3], F::map(v[3], p));
     }
     T lanes[P::kLanes];
     P::store(F::fold(F::fold(acc[0], acc[1]), F::fold(acc[2], acc[3])), lanes);
     result = lanes[0];
     for (int64_t k = 1; k < kLanes; ++k) result = F::fold(result, lanes[k]);
   } else {
-    result = F::map(x[0], static_cast<T>(param));
+    result = F::map(P::value(x[0]), static_cast<T>(param));
     i = 1;
   }
-  for (; i < n; ++i) result = F::fold(result, F::map(x[i], static_cast<T>(param)));
+  for (; i < n; ++i) result = F::fold(result, F::map(P::value(x[i]), static_cast<T>(param)));
   return result;
 }
 
-template <class F, class T>
+template <class F, class S>
 void fold_kernel(const void* x, int64_t n, int64_t, double param, Partial* out) {
-  T r = fold_block<F>(static_cast<const T*>(x), n, param);
-  if constexpr (std::is_same_v<T, int64_t>) {
+  const acc_t<S> r = fold_block<F>(static_cast<const S*>(x), n, param);
+  if constexpr (std::is_same_v<S, int64_t>) {
     out->i = r;
   } else {
     out->a = static_cast<double>(r);
   }
 }
 
-template <class F, class T>
+// The fold of the lanes of each of kLanes vectors, as one vector.
+template <class F, class P>
+inline typename P::V fold_lanes(const typename P::V* a) {
+  using T = typename P::T;
+  using V = typename P::V;
+#if HWY_TARGET == HWY_NEON
+  if constexpr (P::kLanes == 4) {
+    const hn::ScalableTag<float> d;
+    const auto t0 = hn::InterleaveLower(d, a[0].raw, a[2].raw), t1 = hn::InterleaveUpper(d, a[0].raw, a[2].raw);
+    const auto t2 = hn::InterleaveLower(d, a[1].raw, a[3].raw), t3 = hn::InterleaveUpper(d, a[1].raw, a[3].raw);
+    return F::fold(F::fold(V(hn::InterleaveLower(d, t0, t2)), V(hn::InterleaveUpper(d, t0, t2))),
+                   F::fold(V(hn::InterleaveLower(d, t1, t3)), V(hn::InterleaveUpper(d, t1, t3))));
+  }
+#endif
+  T results[P::kLanes];
+  for (size_t k = 0; k < P::kLanes; ++k) {
+    T lanes[P::kLanes];
+    P::store(a[k], lanes);
+    results[k] = lanes[0];
+    for (size_t c = 1; c < P::kLanes; ++c) results[k] = F::fold(results[k], lanes[c]);
+  }
+  return P::load_acc(results);
+}
+
+// `live` short lines, at most as many as a vector has lanes; missing ones repeat the last. Every short line goes through
+// here, whatever its neighbours: which lines are computed together depends on the number of threads.
+template <class F, class S>
+inline void fold_short_lines(const S* x, int64_t stride, int64_t live, int64_t n, double param, acc_t<S>* out) {
+  using P = Pack<S>;
+  using T = acc_t<S>;
+  using V = typename P::V;
+  constexpr int64_t kLanes = P::kLanes;
+  const V p(static_cast<T>(param));
+  const auto column = [&](int64_t i) {
+    T values[P::kLanes];
+    for (int64_t k = 0; k < kLanes; ++k) values[k] = P::value(x[std::min(k, live - 1) * stride + i]);
+    return F::map(P::load_acc(values), p);
+  };
+  V result;
+  int64_t i = 0;
+  if (n >= kLanes) {
+    V acc[P::kLanes];
+#pragma GCC unroll 4
+    for (int64_t k = 0; k < kLanes; ++k) {
+      const S* line = x + std::min(k, live - 1) * stride;
+      acc[k] = F::map(P::load(line), p);
+      for (i = kLanes; i + kLanes <= n; i += kLanes) acc[k] = F::fold(acc[k], F::map(P::load(line + i), p));
+    }
+    result = fold_lanes<F, P>(acc);
+  } else {
+    result = column(0);
+    i = 1;
+  }
+  for (; i < n; ++i) result = F::fold(result, column(i));
+  T results[P::kLanes];
+  P::store(result, results);
+  for (int64_t k = 0; k < live; ++k) out[k] = results[k];
+}
+
+template <class F, class S>
+void lines_kernel(const void* x, int64_t stride, int64_t lines, int64_t n, double param, void* out) {
+  constexpr int64_t kLanes = Pack<S>::kLanes, kShort = 8 * kLanes;
+  const S* s = static_cast<const S*>(x);
+  auto* to = static_cast<acc_t<S>*>(out);
+  if (n >= kShort) {
+    for (int64_t k = 0; k < lines; ++k) to[k] = fold_block<F>(s + k * stride, n, param);
+    return;
+  }
+  for (int64_t k = 0; k < lines; k += kLanes) {
+    fold_short_lines<F>(s + k * stride, stride, std::min(kLanes, lines - k), n, param, to + k);
+  }
+}
+
+// In pairs: one chain of eight would be as long as the processor looks ahead.
+template <class F, class V>
+inline void fold_tree(V* v) {
+  for (int k = 0; k < 4; ++k) v[k] = F::fold(v[k], v[k + 4]);
+  v[0] = F::fold(F::fold(v[0], v[1]), F::fold(v[2], v[3]));
+}
+
+template <class F, class S>
 void columns_kernel(const void* const* rows, int row_count, int64_t width, void* acc, double param) {
-  using P = Pack<T>;
+  using P = Pack<S>;
+  using T = acc_t<S>;
   using V = typename P::V;
   constexpr int64_t kLanes = P::kLanes;
   const V p(static_cast<T>(param));
   T* a = static_cast<T*>(acc);
-  const T* r[kRowsAtOnce];
-  for (int k = 0; k < kRowsAtOnce; ++k) r[k] = static_cast<const T*>(rows[k < row_count ? k : 0]);
+  const S* r[kRowsAtOnce];
+  for (int k = 0; k < kRowsAtOnce; ++k) r[k] = static_cast<const S*>(rows[k < row_count ? k : 0]);
   int64_t c = 0;
   if (row_count == kRowsAtOnce) {
+    for (; c + 2 * kLanes <= width; c += 2 * kLanes) {
+      V u[kRowsAtOnce], v[kRowsAtOnce];
+#pragma GCC unroll 8
+      for (int k = 0; k < kRowsAtOnce; ++k) {
+        P::load_two(r[k] + c, u[k], v[k]);
+        u[k] = F::map(u[k], p);
+        v[k] = F::map(v[k], p);
+      }
+      fold_tree<F>(u);
+      fold_tree<F>(v);
+      P::store(F::fold(P::load_acc(a + c), u[0]), a + c);
+      P::store(F::fold(P::load_acc(a + c + kLanes), v[0]), a + c + kLanes);
+    }
+  } else {
     for (; c + kLanes <= width; c += kLanes) {
-      V v = F::fold(P::load(a + c), F::map(P::load(r[0] + c), p));
-      v = F::fold(v, F::map(P::load(r[1] + c), p));
-      v = F::fold(v, F::map(P::load(r[2] + c), p));
-      P::store(F::fold(v, F::map(P::load(r[3] + c), p)), a + c);
+      V u = P::load_acc(a + c);
+      for (int k = 0; k < row_count; ++k) u = F::fold(u, F::map(P::load(r[k] + c), p));
+      P::store(u, a + c);
     }
   }
   for (; c < width; ++c) {
-    for (int k = 0; k < row_count; ++k) a[c] = F::fold(a[c], F::map(r[k][c], static_cast<T>(param)));
+    for (int k = 0; k < row_count; ++k) a[c] = F::fold(a[c], F::map(P::value(r[k][c]), static_cast<T>(param)));
   }
 }
 
 // ---- Mean and squared deviations of a block, in two passes over it; the second also mends the rounding of the mean.
-template <class T>
+template <class S>
 void var_kernel(const void* x, int64_t n, int64_t, double, Partial* out) {
+  using P = Pack<S>;
+  using T = acc_t<S>;
   using V = Vec<T>;
   constexpr int64_t kLanes = V::kLanes;
-  const T* p = static_cast<const T*>(x);
+  const S* p = static_cast<const S*>(x);
   const T mean = static_cast<T>(static_cast<double>(fold_block<Sum>(p, n, 0)) / static_cast<double>(n));
-  V sum(0), squares(0), m(mean);
+  V sum[4], squares[4], v[4], m(mean);
+  for (int k = 0; k < 4; ++k) sum[k] = squares[k] = V(0);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    V d = V::load(p + i) - m;
-    sum += d;
-    squares = fma(d, d, squares);
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    P::load_two(p + i, v[0], v[1]);
+    P::load_two(p + i + 2 * kLanes, v[2], v[3]);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      const V d = v[k] - m;
+      sum[k] += d;
+      squares[k] = fma(d, d, squares[k]);
+    }
   }
   T s[V::kLanes], q[V::kLanes];
-  sum.store(s);
-  squares.store(q);
+  ((sum[0] + sum[1]) + (sum[2] + sum[3])).store(s);
+  ((squares[0] + squares[1]) + (squares[2] + squares[3])).store(q);
   double total = 0, total_squares = 0;
   for (int64_t k = 0; k < kLanes; ++k) total += static_cast<double>(s[k]), total_squares += static_cast<double>(q[k]);
   for (; i < n; ++i) {
-    double d = static_cast<double>(p[i] - mean);
+    double d = static_cast<double>(P::value(p[i]) - mean);
     total += d;
     total_squares += d * d;
   }
@@ -193,11 +326,13 @@ void var_kernel(const void* x, int64_t n, int64_t, double, Partial* out) {
   if (out->b < 0) out->b = 0;
 }
 
-template <class T>
+template <class S>
 void logsumexp_kernel(const void* x, int64_t n, int64_t, double, Partial* out) {
+  using P = Pack<S>;
+  using T = acc_t<S>;
   using V = Vec<T>;
   constexpr int64_t kLanes = V::kLanes;
-  const T* p = static_cast<const T*>(x);
+  const S* p = static_cast<const S*>(x);
   const T top = fold_block<Max>(p, n, 0);
   out->a = static_cast<double>(top);
   if (!std::isfinite(top)) {  // -inf: nothing yet; +inf and NaN: decided
@@ -206,36 +341,56 @@ void logsumexp_kernel(const void* x, int64_t n, int64_t, double, Partial* out) {
   }
   V sum(0), m(top);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) sum += exp(V::load(p + i) - m);
+  for (; i + kLanes <= n; i += kLanes) sum += exp(P::load(p + i) - m);
   T s[V::kLanes];
   sum.store(s);
   double total = 0;
   for (int64_t k = 0; k < kLanes; ++k) total += static_cast<double>(s[k]);
-  for (; i < n; ++i) total += static_cast<double>(std::exp(p[i] - top));
+  for (; i < n; ++i) total += static_cast<double>(std::exp(P::value(p[i]) - top));
   out->b = total;
 }
 
-template <class F, class T>
-void arg_kernel(const void* x, int64_t n, int64_t first, double, Partial* out) {
-  const T* p = static_cast<const T*>(x);
-  const T best = fold_block<F>(p, n, 0);
-  int64_t at = 0;
-  if (best == best) {
-    while (p[at] != best) ++at;
-  } else {
-    while (p[at] == p[at]) ++at;
+// The first element equal to `best`, or the first NaN. Four vectors at a time until it is near.
+template <class S>
+inline int64_t find(const S* x, int64_t n, acc_t<S> best) {
+  using P = Pack<S>;
+  int64_t i = 0;
+  if constexpr (!std::is_same_v<S, int64_t>) {
+    using V = typename P::V;
+    constexpr int64_t kLanes = P::kLanes;
+    const V b(best);
+    const bool nan = best != best;
+    V v[4];
+    for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+      P::load_two(x + i, v[0], v[1]);
+      P::load_two(x + i + 2 * kLanes, v[2], v[3]);
+      const auto same = [&](V a) { return nan ? a != a : a == b; };
+      if (any_true((same(v[0]) | same(v[1])) | (same(v[2]) | same(v[3])))) break;
+    }
   }
-  out->i = first + at;
-  if constexpr (std::is_same_v<T, int64_t>) {
+  if (best == best) {
+    while (P::value(x[i]) != best) ++i;
+  } else {
+    while (P::value(x[i]) == P::value(x[i])) ++i;
+  }
+  return i;
+}
+
+template <class F, class S>
+void arg_kernel(const void* x, int64_t n, int64_t first, double, Partial* out) {
+  const S* p = static_cast<const S*>(x);
+  const acc_t<S> best = fold_block<F>(p, n, 0);
+  out->i = first + find(p, n, best);
+  if constexpr (std::is_same_v<S, int64_t>) {
     out->j = best;
   } else {
     out->a = static_cast<double>(best);
   }
 }
 
-template <class F, class T>
+template <class F, class S>
 ReduceKernels fold_kernels(double identity, int64_t int_identity) {
-  return {fold_kernel<F, T>, columns_kernel<F, T>, identity, int_identity};
+  return {fold_kernel<F, S>, columns_kernel<F, S>, lines_kernel<F, S>, identity, int_identity};
 }
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -271,21 +426,23 @@ ReduceKernels kernels_of(ReduceOp op, double param) {
     case ReduceOp::sum_abs:
       return fold_kernels<SumAbs, T>(0, 0);
     case ReduceOp::argmax:
-      return {arg_kernel<Max, T>, nullptr, 0, 0};
+      return {arg_kernel<Max, T>, nullptr, nullptr, 0, 0};
     case ReduceOp::argmin:
-      return {arg_kernel<Min, T>, nullptr, 0, 0};
+      return {arg_kernel<Min, T>, nullptr, nullptr, 0, 0};
     default:
       break;
   }
-  if constexpr (std::is_floating_point_v<T>) {
-    if (op == ReduceOp::var) return {var_kernel<T>, nullptr, 0, 0};
-    if (op == ReduceOp::logsumexp) return {logsumexp_kernel<T>, nullptr, 0, 0};
+  if constexpr (!std::is_same_v<T, int64_t>) {
+    if (op == ReduceOp::var) return {var_kernel<T>, nullptr, nullptr, 0, 0};
+    if (op == ReduceOp::logsumexp) return {logsumexp_kernel<T>, nullptr, nullptr, 0, 0};
     if (op == ReduceOp::norm) return norm_kernels<T>(param);
   }
   return fold_kernels<Sum, T>(0, 0);  // sum and mean
 }
 
-ReduceKernels kernels_for(ReduceOp op, DType acc, double param) {
+ReduceKernels kernels_for(ReduceOp op, DType acc, DType storage, double param) {
+  if (storage == DType::bf16) return kernels_of<BFloat16>(op, param);
+  if (storage == DType::f16) return kernels_of<Half>(op, param);
   if (acc == DType::f32) return kernels_of<float>(op, param);
   if (acc == DType::f64) return kernels_of<double>(op, param);
   return kernels_of<int64_t>(op, param);
@@ -299,8 +456,8 @@ HWY_AFTER_NAMESPACE();
 namespace deft::cpu {
 HWY_EXPORT(kernels_for);
 
-ReduceKernels reduce_kernels(ReduceOp op, DType acc, double param) {
-  return HWY_DYNAMIC_DISPATCH(kernels_for)(op, acc, param);
+ReduceKernels reduce_kernels(ReduceOp op, DType acc, DType storage, double param) {
+  return HWY_DYNAMIC_DISPATCH(kernels_for)(op, acc, storage, param);
 }
 
 }  // namespace deft::cpu

@@ -55,23 +55,29 @@ inline void store_bits(T* p, T v) {
   std::memcpy(p, &v, sizeof(T));
 }
 template <class T>
-inline void copy_bits(const T* s, int64_t s_stride, T* d, int64_t d_stride, int64_t n) {
-  if (s_stride == 1 && d_stride == 1 && n >= 16) {  // shorter ones are not worth a call
-    std::memmove(d, s, static_cast<size_t>(n) * sizeof(T));
-  } else if (s_stride == 1 && d_stride == 1) {
-    for (int64_t i = 0; i < n; ++i) store_bits(d + i, load_bits(s + i));
-  } else if (d_stride == 1) {
-    for (int64_t i = 0; i < n; ++i) store_bits(d + i, load_bits(s + i * s_stride));
-  } else {
-    for (int64_t i = 0; i < n; ++i) store_bits(d + i * d_stride, load_bits(s + i * s_stride));
-  }
-}
-template <class T>
 inline void fill_bits(T* d, int64_t stride, int64_t n, T v) {
   if (stride == 1) {
     for (int64_t i = 0; i < n; ++i) store_bits(d + i, v);
   } else {
     for (int64_t i = 0; i < n; ++i) store_bits(d + i * stride, v);
+  }
+}
+template <class T>
+inline void copy_bits(const T* s, int64_t s_stride, T* d, int64_t d_stride, int64_t n) {
+  if (s_stride == 1 && d_stride == 1 && n >= 16) {  // shorter ones are not worth a call
+    std::memmove(d, s, static_cast<size_t>(n) * sizeof(T));
+  } else if (s_stride == 1 && d_stride == 1) {
+    for (int64_t i = 0; i < n; ++i) store_bits(d + i, load_bits(s + i));
+  } else if (d_stride == 1 && s_stride == 0) {
+    fill_bits(d, 1, n, load_bits(s));
+  } else if (d_stride == 1 && s_stride == -1) {
+    for (int64_t i = 0; i < n; ++i) store_bits(d + i, load_bits(s - i));
+  } else if (d_stride == 1 && s_stride == 2) {
+    for (int64_t i = 0; i < n; ++i) store_bits(d + i, load_bits(s + 2 * i));
+  } else if (d_stride == 1) {
+    for (int64_t i = 0; i < n; ++i) store_bits(d + i, load_bits(s + i * s_stride));
+  } else {
+    for (int64_t i = 0; i < n; ++i) store_bits(d + i * d_stride, load_bits(s + i * s_stride));
   }
 }
 

@@ -1,0 +1,269 @@
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/transpose.cpp"
+#include "hwy/foreach_target.h"
+//
+#include <algorithm>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/transpose.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace deft::cpu::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Blocks are passed by value: stores of bytes might otherwise change one, and every field would be loaded again.
+
+// Elements at any distance, one by one.
+template <class T>
+void move_each(TransposeBlock b) {
+  for (int64_t j = 0; j < b.cols; ++j) {
+    const char* s = b.src + j * b.src_stride;
+    char* d = b.dst + j * static_cast<int64_t>(sizeof(T));
+    for (int64_t i = 0; i < b.rows; ++i) std::memcpy(d + i * b.dst_stride, s + i * b.src_step, sizeof(T));
+  }
+}
+
+// Elements of 16 bytes or more: whole vectors, the last one overlapping.
+void move_long(TransposeBlock b) {
+  for (int64_t j = 0; j < b.cols; ++j) {
+    const char* s = b.src + j * b.src_stride;
+    char* d = b.dst + j * static_cast<int64_t>(b.size);
+    for (int64_t i = 0; i < b.rows; ++i, s += b.src_step, d += b.dst_stride) {
+      for (size_t k = 0; k + 16 < b.size; k += 16) std::memcpy(d + k, s + k, 16);
+      std::memcpy(d + b.size - 16, s + b.size - 16, 16);
+    }
+  }
+}
+
+void move_odd(TransposeBlock b) {
+  for (int64_t j = 0; j < b.cols; ++j) {
+    for (int64_t i = 0; i < b.rows; ++i) {
+      std::memcpy(b.dst + i * b.dst_stride + j * static_cast<int64_t>(b.size),
+                  b.src + j * b.src_stride + i * b.src_step, b.size);
+    }
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+
+template <class T>
+inline constexpr int kSide = 16 / sizeof(T);
+template <class T>
+using Tag = hn::Full128<T>;
+
+// Loads and stores are of bytes: the elements may be of any type.
+template <class T>
+inline hn::Vec<Tag<T>> load(const char* p) {
+  return hn::BitCast(Tag<T>(), hn::LoadU(Tag<uint8_t>(), reinterpret_cast<const uint8_t*>(p)));
+}
+template <class T>
+inline void store(hn::Vec<Tag<T>> v, char* p) {
+  hn::StoreU(hn::BitCast(Tag<uint8_t>(), v), Tag<uint8_t>(), reinterpret_cast<uint8_t*>(p));
+}
+
+// log2(side) rounds of interleaving the upper half of the vectors with the lower half transpose a square.
+template <class T, int rounds>
+struct Interleave {
+  static HWY_INLINE void run(hn::Vec<Tag<T>>* a) {
+    constexpr int n = kSide<T>;
+    hn::Vec<Tag<T>> b[n];
+#pragma GCC unroll 16
+    for (int i = 0; i < n / 2; ++i) {
+      b[2 * i] = hn::InterleaveLower(Tag<T>(), a[i], a[i + n / 2]);
+      b[2 * i + 1] = hn::InterleaveUpper(Tag<T>(), a[i], a[i + n / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n; ++i) a[i] = b[i];
+    Interleave<T, rounds - 1>::run(a);
+  }
+};
+template <class T>
+struct Interleave<T, 0> {
+  static HWY_INLINE void run(hn::Vec<Tag<T>>*) {}
+};
+
+template <class T>
+HWY_INLINE void transpose_square(const char* s, int64_t s_stride, char* d, int64_t d_stride) {
+  constexpr int n = kSide<T>, rounds = sizeof(T) == 1 ? 4 : sizeof(T) == 2 ? 3 : sizeof(T) == 4 ? 2 : 1;
+  hn::Vec<Tag<T>> a[n];
+#pragma GCC unroll 16
+  for (int j = 0; j < n; ++j, s += s_stride) a[j] = load<T>(s);
+  Interleave<T, rounds>::run(a);
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i, d += d_stride) store<T>(a[i], d);
+}
+
+// A band of kSide columns (by_rows: rows) of squares, the last of which overlaps its neighbour.
+template <class T, bool by_rows>
+HWY_INLINE void transpose_band(const char* s, int64_t s_stride, char* d, int64_t d_stride, int64_t length) {
+  constexpr int64_t n = kSide<T>, size = sizeof(T);
+  const int64_t s_step = by_rows ? s_stride : size, d_step = by_rows ? size : d_stride;
+  int64_t k = 0;
+  for (; k + n <= length; k += n) transpose_square<T>(s + k * s_step, s_stride, d + k * d_step, d_stride);
+  if (k == length) return;
+  k = length - n;
+  transpose_square<T>(s + k * s_step, s_stride, d + k * d_step, d_stride);
+}
+
+// rows, cols >= kSide. Elements of 4 and 8 bytes go row by row, so that whole lines of dst are written at once. With 8
+// or 16 rows in a square that makes many open lines at once and takes two to three times as long as going by columns.
+template <class T>
+void transpose_squares(TransposeBlock b) {
+  constexpr int64_t n = kSide<T>, size = sizeof(T);
+  constexpr bool by_rows = size >= 4;
+  const int64_t bands = by_rows ? b.rows : b.cols, length = by_rows ? b.cols : b.rows;
+  const int64_t s_step = by_rows ? size : b.src_stride, d_step = by_rows ? b.dst_stride : size;
+  for (int64_t k = 0;; k = std::min(k + n, bands - n)) {
+    transpose_band<T, by_rows>(b.src + k * s_step, b.src_stride, b.dst + k * d_step, b.dst_stride, length);
+    if (k + n >= bands) return;
+  }
+}
+
+// Fewer columns than a vector has elements: what a row stores too much, the next row overwrites.
+template <class T>
+void transpose_narrow(TransposeBlock b) {
+  constexpr int64_t n = kSide<T>, size = sizeof(T);
+  hn::Vec<Tag<T>> a[n];
+  for (int64_t i = 0;; i = std::min(i + n, b.rows - n)) {
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < n; ++j) a[j] = load<T>(b.src + std::min(j, b.cols - 1) * b.src_stride + i * size);
+    Interleave<T, sizeof(T) == 1 ? 4 : sizeof(T) == 2 ? 3 : sizeof(T) == 4 ? 2 : 1>::run(a);
+#pragma GCC unroll 16
+    for (int64_t k = 0; k < n; ++k) store<T>(a[k], b.dst + (i + k) * b.dst_stride);
+    if (i + n >= b.rows) return;
+  }
+}
+
+// Fewer rows than a vector has elements: columns are read with what follows them, as long as all of it is src.
+template <class T>
+void transpose_flat(TransposeBlock b) {
+  constexpr int64_t n = kSide<T>, size = sizeof(T);
+  const int64_t readable = b.src_stride * (b.cols - 1) + b.rows * size;
+  hn::Vec<Tag<T>> a[n];
+  int64_t j = 0;
+  for (; j + n <= b.cols && (j + n - 1) * b.src_stride + 16 <= readable; j += n) {
+#pragma GCC unroll 16
+    for (int64_t k = 0; k < n; ++k) a[k] = load<T>(b.src + (j + k) * b.src_stride);
+    Interleave<T, sizeof(T) == 1 ? 4 : sizeof(T) == 2 ? 3 : sizeof(T) == 4 ? 2 : 1>::run(a);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < n; ++i) {
+      if (i < b.rows) store<T>(a[i], b.dst + i * b.dst_stride + j * size);
+    }
+  }
+  TransposeBlock rest = b;
+  rest.src += j * b.src_stride;
+  rest.dst += j * size;
+  rest.cols -= j;
+  move_each<T>(rest);
+}
+
+// Two to four dense planes to dense groups and back.
+template <class T>
+void interleave(TransposeBlock b) {
+  const hn::ScalableTag<T> d;
+  const hn::Repartition<uint8_t, decltype(d)> bytes;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), size = sizeof(T);
+  const auto plane = [&](int64_t j, int64_t i) {
+    return hn::BitCast(d, hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(b.src + j * b.src_stride + i * size)));
+  };
+  int64_t i = 0;
+  for (; i + lanes <= b.rows; i += lanes) {
+    T* to = reinterpret_cast<T*>(b.dst + i * b.dst_stride);
+    if (b.cols == 2) {
+      hn::StoreInterleaved2(plane(0, i), plane(1, i), d, to);
+    } else if (b.cols == 3) {
+      hn::StoreInterleaved3(plane(0, i), plane(1, i), plane(2, i), d, to);
+    } else {
+      hn::StoreInterleaved4(plane(0, i), plane(1, i), plane(2, i), plane(3, i), d, to);
+    }
+  }
+  TransposeBlock rest = b;
+  rest.src += i * size;
+  rest.dst += i * b.dst_stride;
+  rest.rows -= i;
+  move_each<T>(rest);
+}
+template <class T>
+void deinterleave(TransposeBlock b) {
+  const hn::ScalableTag<T> d;
+  const hn::Repartition<uint8_t, decltype(d)> bytes;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), size = sizeof(T);
+  const auto put = [&](hn::Vec<decltype(d)> v, int64_t i, int64_t j) {
+    hn::StoreU(hn::BitCast(bytes, v), bytes, reinterpret_cast<uint8_t*>(b.dst + i * b.dst_stride + j * size));
+  };
+  int64_t j = 0;
+  hn::Vec<decltype(d)> v0, v1, v2, v3;
+  for (; j + lanes <= b.cols; j += lanes) {
+    const T* from = reinterpret_cast<const T*>(b.src + j * b.src_stride);
+    if (b.rows == 2) {
+      hn::LoadInterleaved2(d, from, v0, v1);
+    } else if (b.rows == 3) {
+      hn::LoadInterleaved3(d, from, v0, v1, v2);
+      put(v2, 2, j);
+    } else {
+      hn::LoadInterleaved4(d, from, v0, v1, v2, v3);
+      put(v2, 2, j);
+      put(v3, 3, j);
+    }
+    put(v0, 0, j);
+    put(v1, 1, j);
+  }
+  TransposeBlock rest = b;
+  rest.src += j * b.src_stride;
+  rest.dst += j * size;
+  rest.cols -= j;
+  move_each<T>(rest);
+}
+
+template <class T>
+void transpose_elements(TransposeBlock b) {
+  constexpr int64_t size = sizeof(T);
+  if (b.src_step != size) return move_each<T>(b);
+  if (b.cols >= 2 && b.cols <= 4 && b.dst_stride == b.cols * size) return interleave<T>(b);
+  if (b.rows >= 2 && b.rows <= 4 && b.src_stride == b.rows * size) return deinterleave<T>(b);
+  if (b.rows >= kSide<T> && b.cols >= kSide<T>) return transpose_squares<T>(b);
+  if (b.rows >= kSide<T> && b.cols > 1 && b.dst_stride <= 16) return transpose_narrow<T>(b);
+  if (b.cols >= kSide<T> && b.rows > 1 && b.src_stride >= 0) return transpose_flat<T>(b);
+  move_each<T>(b);
+}
+
+#else
+
+template <class T>
+void transpose_elements(TransposeBlock b) {
+  move_each<T>(b);
+}
+
+#endif
+
+void transpose_any(const TransposeBlock& b) {
+  switch (b.size) {
+    case 1:
+      return transpose_elements<uint8_t>(b);
+    case 2:
+      return transpose_elements<uint16_t>(b);
+    case 4:
+      return transpose_elements<uint32_t>(b);
+    case 8:
+      return transpose_elements<uint64_t>(b);
+    default:
+      return b.size >= 16 ? move_long(b) : move_odd(b);
+  }
+}
+
+}  // namespace
+}  // namespace deft::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace deft::cpu {
+HWY_EXPORT(transpose_any);
+
+void transpose_block(const TransposeBlock& b) { HWY_DYNAMIC_DISPATCH(transpose_any)(b); }
+
+}  // namespace deft::cpu
+#endif  // HWY_ONCE
