@@ -37,6 +37,7 @@ class CpuTimer {
       best_ns_ = std::min(best_ns_, time_of(per_batch_) / static_cast<double>(per_batch_));
   }
   double best_ns() const { return best_ns_; }
+  int64_t calls_per_batch() const { return per_batch_; }
   const Loop& loop() const { return loop_; }
 
  private:
@@ -48,7 +49,7 @@ class CpuTimer {
     return thread_cpu_ns() - start;
   }
   void warm_up() {
-    int64_t n = 16;
+    int64_t n = 1;
     for (double spent = 0; spent < kWarmUpNs;) {
       double ns = time_of(n);
       spent += ns;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "bench/interrupt.h"
 #include "bench/peer.h"
+#include "bench/resnet50.h"
 #include "bench/statistics.h"
 #include "deft/deft.h"
 
@@ -213,17 +214,6 @@ void add_means(std::vector<Json>& results) {
   }
 }
 
-// The distinct convolutions of ResNet-50: input channels and size, output channels, kernel, stride.
-struct ConvShape {
-  int64_t channels, size, out, kernel, stride;
-};
-constexpr ConvShape kResNet50[] = {
-    {3, 224, 64, 7, 2},     {64, 56, 64, 1, 1},   {64, 56, 64, 3, 1},    {64, 56, 256, 1, 1},   {256, 56, 64, 1, 1},
-    {256, 56, 128, 1, 1},   {128, 56, 128, 3, 2}, {128, 28, 512, 1, 1},  {256, 56, 512, 1, 2},  {512, 28, 128, 1, 1},
-    {128, 28, 128, 3, 1},   {512, 28, 256, 1, 1}, {256, 28, 256, 3, 2},  {256, 14, 1024, 1, 1}, {512, 28, 1024, 1, 2},
-    {1024, 14, 256, 1, 1},  {256, 14, 256, 3, 1}, {1024, 14, 512, 1, 1}, {512, 14, 512, 3, 2},  {512, 7, 2048, 1, 1},
-    {1024, 14, 2048, 1, 2}, {2048, 7, 512, 1, 1}, {512, 7, 512, 3, 1}};
-
 }  // namespace
 
 std::vector<OpCase> op_cases(Device device) {
@@ -255,7 +245,7 @@ std::vector<OpCase> op_cases(Device device) {
   else
     for (const char* m : {"f32 1024x1024x1024", "f32 128x768x768", "bf16 1024x1024x1024"})
       cases.push_back({fmt::format("matmul {}", m), "matmul"});
-  for (const ConvShape& s : kResNet50)
+  for (const ResNetConv& s : kResNet50)
     cases.push_back({fmt::format("conv {} {}x{}x{}x{} w {}x{}x{} s {} p {}", gpu ? "bf16" : "f32", gpu ? 64 : 1,
                                  s.channels, s.size, s.size, s.out, s.kernel, s.kernel, s.stride, s.kernel / 2),
                      "conv"});

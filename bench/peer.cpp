@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <sstream>
+#include <vector>
 
 #include "bench/machine.h"
 
@@ -27,11 +29,21 @@ class IgnoreBrokenPipe {
   void (*old_)(int);
 };
 
+// A file, or else a command with arguments between blanks.
+std::vector<std::string> words_of(const std::string& program) {
+  std::vector<std::string> words;
+  std::istringstream in(program);
+  if (access(program.c_str(), F_OK) == 0) return {program.find('/') == program.npos ? "./" + program : program};
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
 }  // namespace
 
 std::unique_ptr<Peer> Peer::start(const std::string& program) {
   int down[2], up[2];
-  if (program.empty() || pipe2(down, O_CLOEXEC) != 0) return nullptr;
+  std::vector<std::string> words = words_of(program);
+  if (words.empty() || pipe2(down, O_CLOEXEC) != 0) return nullptr;
   if (pipe2(up, O_CLOEXEC) != 0) {
     close(down[0]);
     close(down[1]);
@@ -44,9 +56,12 @@ std::unique_ptr<Peer> Peer::start(const std::string& program) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // Ctrl-C is for us; the peer ends with its input
-  char* arguments[] = {const_cast<char*>(program.c_str()), const_cast<char*>("--serve"), nullptr};
+  words.push_back("--serve");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   pid_t pid = -1;
-  int error = posix_spawn(&pid, program.c_str(), &actions, &attributes, arguments, environ);
+  int error = posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   close(down[0]);

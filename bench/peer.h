@@ -1,5 +1,6 @@
 // Another framework measured in the same run: a program that answers one line per request, so that both sides can take
-// turns. Request: case TAB mode TAB batches. Answer: {"case":...,"mode":...,"ns_per_op":...,"peer":...}.
+// turns. Request: case TAB mode TAB batches; the mode is a grad mode, a device or, for the CPU engine, "threads=2".
+// Answer: {"case":...,"mode":...,"ns_per_op":...,"peer":...}.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,8 @@ namespace deft::bench {
 
 class Peer {
  public:
-  // Nothing where there is no such program, or it does not start.
+  // A file, or a command with arguments between blanks ("python3.12 bench/peer_torch.py"). Nothing where there is no
+  // such program, or it does not start.
   static std::unique_ptr<Peer> start(const std::string& program);
   ~Peer();
   Peer(const Peer&) = delete;

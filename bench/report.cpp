@@ -15,6 +15,7 @@ std::string cell_text(const Json& row, const Column& column) {
   if (it == row.end() || it->is_null()) return "-";
   if (it->is_string()) return it->get<std::string>();
   if (it->is_number_integer()) return it->dump();
+  if (it->is_number() && column.decimals == kDigits) return fmt::format("{:.2g}", it->get<double>());
   if (it->is_number()) return fmt::format("{:.{}f}", it->get<double>(), column.decimals);
   return it->dump();
 }
@@ -52,6 +53,8 @@ std::string csv_field(const Json& value) {
 
 Json Report::to_json() const {
   Json out = {{"schema", kSchema}, {"machine", machine}, {"results", results}};
+  if (!peaks.empty()) out["peaks"] = peaks;
+  if (!bars.empty()) out["bars"] = bars;
   if (interrupted) out["interrupted"] = true;
   return out;
 }

@@ -1,6 +1,8 @@
 // The one form of every benchmark's result:
 //   {"schema": 1, "machine": {...}, "results": [{"case": ..., "mode": ..., <quantity>_<unit>: ...}]}
 // A quantity that could not be measured is null. Times are in ms or ns, memory in MB of 10^6 bytes.
+// Benchmarks of the CPU engine add "peaks", what the machine can do at most, and "bars", one per goal:
+//   {"bar": "f32 GEMM", "unit": "% of peak", "must": ..., "aim": ..., "value": ..., "worst": ..., "worst_case": ...}
 #pragma once
 
 #include <string>
@@ -13,10 +15,13 @@ namespace deft::bench {
 struct Report {
   Json machine = machine_json();
   std::vector<Json> results;
+  std::vector<Json> peaks, bars;  // left out where empty
   bool interrupted = false;
 
   Json to_json() const;
 };
+
+inline constexpr int kDigits = -1;  // of Column::decimals: two digits that count, 1.4e-07
 
 // A column of a printed table: which key, under which title, with how many decimals (numbers only).
 struct Column {

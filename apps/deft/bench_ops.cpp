@@ -49,8 +49,8 @@ std::function<int()> add_bench_ops(CLI::App& app) {
       ->check(one_of("family", {"copy", "move", "elementwise", "reduce", "rows", "matmul", "conv"}))
       ->type_name("NAME");
   app.add_option("--peer", flags->peer, "A program to compare with, such as bench/peer_torch.py")
-      ->check(CLI::ExistingFile)
-      ->type_name("FILE");
+      ->check(a_command())
+      ->type_name("COMMAND");
   return [flags] {
     bench::watch_for_interrupt();
     bench::OpsOptions options;

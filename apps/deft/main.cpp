@@ -29,8 +29,12 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 void print_help() {
-  std::vector<std::string> paths;
-  for (const Verb& verb : verbs()) paths.push_back(verb.path());
+  std::vector<std::string> paths;  // a group's name in front of its first verb only
+  std::string group;
+  for (const Verb& verb : verbs()) {
+    paths.push_back(verb.group == group ? verb.name : verb.path());
+    group = verb.group;
+  }
   fmt::print(
       "deft {}: a compact, very fast deep-learning framework. Start with one of these:\n"
       "\n"

@@ -74,6 +74,15 @@ Device chosen_device(const std::string& name) {
   return device;
 }
 
+CLI::Validator a_command() {
+  auto check = [](std::string& command) {
+    std::string first = command.substr(0, command.find(' '));
+    bool found = access(command.c_str(), F_OK) == 0 || access(first.c_str(), F_OK) == 0;
+    return found ? std::string() : fmt::format("found '{}', expected a program or a command with its path", command);
+  };
+  return {check, ""};
+}
+
 void add_common_flags(CLI::App& app, CommonFlags& flags) {
   app.add_option("-o,--output", flags.format, "Form of the result; default: md")
       ->check(one_of("output format", {"md", "json", "csv"}))
@@ -108,6 +117,8 @@ int print_report(const bench::Report& report, const CommonFlags& flags, const Pr
     std::string out = fmt::format("{}\n\n", presentation.title);
     if (!report.results.empty())
       out += with_bold_header(bench::to_markdown(report.results, presentation.columns)) + "\n";
+    for (const Presentation::Table& table : presentation.more_tables)
+      if (!table.rows.empty()) out += with_bold_header(bench::to_markdown(table.rows, table.columns)) + "\n";
     for (const std::string& note : presentation.notes) out += note + "\n";
     if (report.interrupted) out += "Interrupted: only what was measured until then.\n";
     write_out(out);

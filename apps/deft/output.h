@@ -28,6 +28,8 @@ Device chosen_device(const std::string& device);
 // Accepts only the given words; the error names the nearest.
 CLI::Validator one_of(const std::string& kind, std::vector<std::string> words);
 CLI::Validator whole_number(int64_t low, int64_t high);
+// A file, or a command whose first word is one.
+CLI::Validator a_command();
 
 // Bold where stdout is a terminal and NO_COLOR is not set; otherwise the text itself.
 std::string bold(const std::string& text);
@@ -48,8 +50,13 @@ class Progress {
 
 // Writes a report in the chosen format: title, table and notes for md. Returns the exit code.
 struct Presentation {
+  struct Table {
+    std::vector<bench::Json> rows;
+    std::vector<bench::Column> columns;
+  };
   std::string title;
   std::vector<bench::Column> columns;
+  std::vector<Table> more_tables = {};  // after the results; empty ones are left out
   std::vector<std::string> notes;
 };
 int print_report(const bench::Report& report, const CommonFlags& flags, const Presentation& presentation);

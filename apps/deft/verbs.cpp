@@ -8,6 +8,10 @@ const std::vector<Verb>& verbs() {
       {"bench", "modes", "Built-in models under grad, no_grad and inference_mode: latency and memory", add_bench_modes},
       {"bench", "overhead", "Cost of one eager op: instructions, time, allocations", add_bench_overhead},
       {"bench", "ops", "Single ops against the device's copy bandwidth and against a peer", add_bench_ops},
+      {"bench", "gemm", "Matrix products on the CPU: % of peak, peers, errors", add_bench_gemm},
+      {"bench", "conv", "Convolutions of ResNet-50 on the CPU: % of peak, peers, errors", add_bench_conv},
+      {"bench", "attention", "Attention on the CPU: % of peak, peers, errors", add_bench_attention},
+      {"bench", "rows", "Softmax, norms, sums, transposes on the CPU: % of bandwidth, peers, errors", add_bench_rows},
   };
   return table;
 }

@@ -24,5 +24,9 @@ std::function<int()> add_info(CLI::App& app);
 std::function<int()> add_bench_overhead(CLI::App& app);
 std::function<int()> add_bench_modes(CLI::App& app);
 std::function<int()> add_bench_ops(CLI::App& app);
+std::function<int()> add_bench_gemm(CLI::App& app);
+std::function<int()> add_bench_conv(CLI::App& app);
+std::function<int()> add_bench_attention(CLI::App& app);
+std::function<int()> add_bench_rows(CLI::App& app);
 
 }  // namespace deft::cli

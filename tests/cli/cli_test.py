@@ -4,6 +4,8 @@ import io
 import json
 import os
 import subprocess
+import sys
+import tempfile
 import unittest
 
 DEFT = os.environ["DEFT_CLI"]
@@ -104,6 +106,23 @@ class Info(unittest.TestCase):
         self.assertEqual((threads["count"], threads["from_env"]), (3, 3))
         self.assertIn("DEFT_NUM_THREADS=3", threads["reason"])
 
+    def test_the_instruction_set_follows_the_environment_and_says_so(self):
+        isa = json.loads(result_of("info", "-o", "json", DEFT_CPU_ISA=""))["cpu"]["isa"]
+        lowest = isa["levels"][0]
+        self.assertEqual(isa["level"], isa["machine"])
+        self.assertIn("DEFT_CPU_ISA not set", isa["reason"])
+        isa = json.loads(result_of("info", "-o", "json", DEFT_CPU_ISA=lowest))["cpu"]["isa"]
+        self.assertEqual(isa["level"], lowest)
+        self.assertIn(f"DEFT_CPU_ISA={lowest}; the machine's level is {isa['machine']}", isa["reason"])
+        self.assertRegex(result_of("info", DEFT_CPU_ISA=lowest), rf"\| kernels +\| {lowest}: DEFT_CPU_ISA={lowest};")
+
+    def test_an_unknown_instruction_set_is_not_followed(self):
+        result = deft("info", "-o", "json", DEFT_CPU_ISA="none")
+        isa = json.loads(result.stdout)["cpu"]["isa"]
+        self.assertEqual((result.returncode, isa["level"]), (0, isa["machine"]))
+        self.assertIn("DEFT_CPU_ISA=none is not one of", isa["reason"])
+        self.assertEqual(result.stderr.count("DEFT_CPU_ISA=none is not one of"), 1)
+
     def test_table(self):
         text = result_of("info", DEFT_NUM_THREADS="3")
         self.assertIn("| threads   | 3: DEFT_NUM_THREADS=3", text)
@@ -127,6 +146,126 @@ class BenchOps(unittest.TestCase):
                                        (["--peer", "/no/such/file"], 2, "/no/such/file"),
                                        (["--peer", "/etc/passwd"], 3, "the peer /etc/passwd does not answer")]:
             run = deft("bench", "ops", "-f", "copy", "-r", "1", *arguments)
+            self.assertEqual((run.returncode, run.stdout), (code, ""), run.stderr)
+            self.assertIn(words, run.stderr)
+
+
+# Answers every case in so many microseconds. Started as `python3 FILE NAME MICROSECONDS`.
+FAKE_PEER = """
+import json, sys
+for line in sys.stdin:
+    case = line.strip().partition("\\t")[0]
+    print(json.dumps({"case": case, "peer": sys.argv[1], "ns_per_op": int(sys.argv[2]) * 1000}), flush=True)
+"""
+
+
+class BenchEngine(unittest.TestCase):
+    VERBS = {"gemm": ({"bert", "resnet50", "small", "gemv"}, {"f32", "bf16", "f16", "u8s8", "s8s8"}),
+             "conv": ({"forward", "backward data", "backward weights", "total"}, {"f32", "bf16", "int8"}),
+             "attention": ({"forward", "backward"}, {"f32", "bf16"}),
+             "rows": ({"forward", "backward"}, {"f32", "bf16"})}
+    KEYS = ["case", "family", "dtype", "variant", "threads", "count", "ms", "gflops", "gb_per_s", "peak",
+            "percent_of_peak", "scaling", "peer", "peer_ms", "peer_ratio", "error", "error_bound"]
+    BAR_KEYS = ["bar", "unit", "must", "aim", "value", "worst", "worst_case", "rows"]
+
+    def report(self, verb, *arguments):
+        return Reports.get("bench", verb, "--quick", *arguments)
+
+    def rows(self, verb):
+        return [row for row in self.report(verb)["results"] if row["family"] != "total"]
+
+    def test_reports(self):
+        for verb, (families, dtypes) in self.VERBS.items():
+            with self.subTest(verb=verb):
+                report = self.report(verb)
+                self.assertEqual(list(report), ["schema", "machine", "results", "peaks", "bars"])
+                self.assertEqual(list(report["machine"]), MACHINE_KEYS)
+                self.assertEqual(report["machine"]["threads"], 1)
+                for row in report["results"]:
+                    self.assertEqual(list(row), self.KEYS)
+                    self.assertGreater(row["ms"], 0)
+                    self.assertGreater(row["percent_of_peak"], 0)
+                self.assertEqual({row["family"] for row in report["results"]}, families)
+                # Products of unsigned bytes are there where the machine has instructions for them.
+                self.assertLessEqual(dtypes - {"u8s8"}, {row["dtype"] for row in report["results"]})
+                names = {peak["peak"] for peak in report["peaks"]}
+                self.assertLessEqual({row["peak"] for row in self.rows(verb)}, names)
+                for peak in report["peaks"]:
+                    self.assertEqual(list(peak), ["peak", "threads", "gflops", "gb_per_s"])
+                    self.assertGreater(peak["gflops"] or peak["gb_per_s"], 0)
+
+    def test_bars_are_made_of_rows(self):
+        for verb in self.VERBS:
+            bars = self.report(verb)["bars"]
+            self.assertGreaterEqual(len(bars), 2)
+            for bar in bars:
+                with self.subTest(verb=verb, bar=bar["bar"]):
+                    self.assertEqual(list(bar), self.BAR_KEYS)
+                    self.assertLess(bar["must"], bar["aim"])
+                    self.assertLessEqual(bar["worst"], bar["value"])
+                    self.assertIn(bar["worst_case"], [row["case"] for row in self.report(verb)["results"]])
+
+    def test_errors_stay_within_their_bounds(self):
+        for verb in self.VERBS:
+            for row in self.rows(verb):
+                with self.subTest(case=row["case"], variant=row["variant"]):
+                    self.assertLessEqual(row["error"], row["error_bound"])
+
+    def test_bytes_and_copies_are_exact(self):
+        exact = [row for verb in self.VERBS for row in self.rows(verb)
+                 if row["dtype"] in ("int8", "s8s8", "u8s8") or row["case"].startswith(("copy", "transpose"))]
+        self.assertGreater(len(exact), 5)
+        for row in exact:
+            self.assertEqual((row["error"], row["error_bound"]), (0, 0), row["case"])
+
+    def test_totals_count_every_convolution(self):
+        report = self.report("conv")
+        parts = [row for row in self.rows("conv") if (row["dtype"], row["variant"]) == ("f32", "prepacked")]
+        total = next(row for row in report["results"] if row["case"] == "forward, prepacked: all 4")
+        self.assertEqual(sum(row["count"] for row in parts), 4)
+        self.assertAlmostEqual(total["ms"], sum(row["count"] * row["ms"] for row in parts), delta=1e-5)
+
+    def test_family_and_dtype_choose(self):
+        report = self.report("gemm", "-f", "small", "--dtype", "bf16")
+        self.assertEqual({(row["family"], row["dtype"]) for row in report["results"]}, {("small", "bf16")})
+
+    def test_two_threads_are_compared_with_one(self):
+        report = self.report("gemm", "-t", "2", "--dtype", "f32", "-f", "bert")
+        self.assertEqual({row["threads"] for row in report["results"]}, {2})
+        scaling = [row for row in report["results"] if row["family"] == "scaling"]
+        self.assertEqual(len(scaling), 2)
+        for row in scaling:
+            self.assertTrue(row["case"].endswith("2 threads over 1"))
+            self.assertGreater(row["scaling"], 0)
+        self.assertIn("threads", [bar["bar"] for bar in report["bars"]])
+
+    def test_the_fastest_peer_counts(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(FAKE_PEER)
+            file.flush()
+            peers = [f"{sys.executable} {file.name} slow 900000", f"{sys.executable} {file.name} fast 800000"]
+            for count in (1, 2):
+                flags = [word for peer in peers[:count] for word in ("--peer", peer)]
+                report = json.loads(result_of("bench", "attention", "--quick", "-o", "json", *flags))
+                for row in report["results"]:
+                    self.assertEqual((row["peer"], row["peer_ms"]), (("slow", 900), ("fast", 800))[count - 1])
+                    ratio = row["peer_ms"] / row["ms"]
+                    self.assertAlmostEqual(row["peer_ratio"], ratio, delta=0.001 * ratio)
+
+    def test_tables(self):
+        text = result_of("bench", "rows", "--quick", "--dtype", "f32")
+        headers = [line for line in text.splitlines() if line.startswith(("| case ", "| peak ", "| bar "))]
+        self.assertEqual(len(headers), 3)
+        rows = list(csv.DictReader(io.StringIO(result_of("bench", "rows", "--quick", "-o", "csv", "--dtype", "f32"))))
+        self.assertEqual(list(rows[0]), self.KEYS)
+
+    def test_bad_words(self):
+        for arguments, code, words in [(["gemm", "-f", "bret"], 2, "did you mean 'bert'?"),
+                                       (["conv", "--dtype", "f23"], 2, "did you mean 'f32'?"),
+                                       (["rows", "--peer", "/no/such/file"], 2, "found '/no/such/file'"),
+                                       (["rows", "--peer", "/etc/passwd"], 3, "the peer /etc/passwd does not answer"),
+                                       (["attention", "--no-library-peers"], 2, "unknown flag")]:
+            run = deft("bench", *arguments)
             self.assertEqual((run.returncode, run.stdout), (code, ""), run.stderr)
             self.assertIn(words, run.stderr)
 

@@ -1,0 +1,116 @@
+// deft bench gemm, conv, attention, rows: the CPU engine against the machine and against peers
+#include <fmt/format.h>
+
+#include "bench/engine.h"
+#include "bench/interrupt.h"
+#include "output.h"
+#include "verbs.h"
+
+namespace deft::cli {
+
+namespace {
+
+using bench::kDigits;
+
+struct Flags : CommonFlags {
+  std::string family, dtype;
+  std::vector<std::string> peers;
+  bool quick = false, no_library_peers = false;
+};
+
+std::vector<std::string> peers_of(const bench::Report& report) {
+  std::vector<std::string> names;
+  for (const bench::Json& row : report.results) {
+    if (row["peer"].is_string() && std::find(names.begin(), names.end(), row["peer"].get<std::string>()) == names.end())
+      names.push_back(row["peer"]);
+  }
+  return names;
+}
+
+Presentation presentation_of(const bench::Report& report, const std::string& name, int threads) {
+  std::vector<std::string> peers = peers_of(report);
+  Presentation p;
+  p.title = fmt::format("{} on {}, {} thread{}", name, report.machine["cpu"].get<std::string>(), threads,
+                        threads == 1 ? "" : "s");
+  p.columns = {{"case", "case"},
+               {"variant", "variant"},
+               {"ms", "ms", 4},
+               {"gflops", "GFLOP/s", 1},
+               {"gb_per_s", "GB/s", 1},
+               {"percent_of_peak", "% of peak", 1},
+               {"scaling", "times 1 thread", 2},
+               {"peer_ms", peers.size() == 1 ? peers[0] + " ms" : "ms of the peer", 4},
+               {"peer_ratio", "times faster", 2},
+               {"error", "error", kDigits},
+               {"error_bound", "bound", kDigits}};
+  if (peers.size() > 1) p.columns.insert(p.columns.end() - 4, {"peer", "fastest peer"});
+  p.more_tables = {{report.peaks, {{"peak", "peak"}, {"gflops", "GFLOP/s", 1}, {"gb_per_s", "GB/s", 1}}},
+                   {report.bars,
+                    {{"bar", "bar"},
+                     {"unit", "unit"},
+                     {"must", "must", 2},
+                     {"aim", "aim", 2},
+                     {"value", "mean", 2},
+                     {"worst", "worst", 2},
+                     {"worst_case", "worst case"}}}};
+  p.notes = {
+      fmt::format("Time: {}. Random data. Peak: what the table of peaks says of the instruction or the mix of reads "
+                  "and writes that limits the case. Error: against f64, on the scale of the bound.",
+                  threads == 1 ? "minimum of thread CPU time" : "median of wall time")};
+  return p;
+}
+
+std::function<int()> add_bench(CLI::App& app, bench::EngineBench (*make)()) {
+  bench::EngineBench bench = make();
+  auto flags = std::make_shared<Flags>();
+  flags->repeats = bench::EngineOptions().repeats;
+  flags->threads = 1;
+  add_measure_flags(app, *flags,
+                    fmt::format("Batches per row and side, fewer where they take long; default: {}", flags->repeats));
+  app.get_option("--threads")->description("Threads; default: 1");
+  app.add_option("-f,--family", flags->family, fmt::format("One family only: {}", fmt::join(bench.families, ", ")))
+      ->check(one_of("family", bench.families))
+      ->type_name("NAME");
+  app.add_option("--dtype", flags->dtype, fmt::format("One type only: {}", fmt::join(bench.dtypes, ", ")))
+      ->check(one_of("dtype", bench.dtypes))
+      ->type_name("NAME");
+  app.add_option("--peer", flags->peers,
+                 "A program to compare with, such as bench/peer_torch.py; the fastest of several counts")
+      ->check(a_command())
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("COMMAND");
+  if (bench.library_peers)
+    app.add_flag("--no-library-peers", flags->no_library_peers, "Do not measure OpenBLAS, where it is installed");
+  app.add_flag("--quick", flags->quick, "Tiny shapes, one batch: shows that it works, not how fast");
+  app.footer(
+      "Bars that are missed do not change the exit code: this is a measurement. Scripts read \"bars\" of -o json.");
+  return [flags, bench] {
+    bench::watch_for_interrupt();
+    bench::EngineOptions options;
+    options.threads = flags->threads;
+    options.repeats = flags->repeats;
+    options.quick = flags->quick;
+    options.family = flags->family;
+    options.dtype = flags->dtype;
+    options.peers = flags->peers;
+    options.library_peers = !flags->no_library_peers;
+    std::string name = fmt::format("bench {}", bench.name);
+    bench::Report report;
+    {
+      Progress progress(name, flags->quiet);
+      options.progress = [&](const std::string& what) { progress.show(what); };
+      report = bench.measure(options);
+    }
+    return print_report(report, *flags, presentation_of(report, bench.title, options.threads));
+  };
+}
+
+}  // namespace
+
+std::function<int()> add_bench_gemm(CLI::App& app) { return add_bench(app, bench::gemm_bench); }
+std::function<int()> add_bench_conv(CLI::App& app) { return add_bench(app, bench::conv_bench); }
+std::function<int()> add_bench_attention(CLI::App& app) { return add_bench(app, bench::attention_bench); }
+std::function<int()> add_bench_rows(CLI::App& app) { return add_bench(app, bench::rows_bench); }
+
+}  // namespace deft::cli
