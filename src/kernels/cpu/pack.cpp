@@ -87,7 +87,11 @@ template <class From>
 void add_sums(const From* in, int64_t line, int64_t step, int64_t lines, int64_t k, bool flipped, int32_t* sums) {
   for (int64_t l = 0; l < lines; ++l) {
     int32_t sum = 0;
-    for (int64_t p = 0; p < k; ++p) sum += static_cast<int32_t>(in[l * line + p * step]);
+    if (step == 1) {  // in vectors
+      for (int64_t p = 0; p < k; ++p) sum += static_cast<int32_t>(in[l * line + p]);
+    } else {
+      for (int64_t p = 0; p < k; ++p) sum += static_cast<int32_t>(in[l * line + p * step]);
+    }
     if (flipped) sum += static_cast<int32_t>(k) * (std::is_signed_v<From> ? 128 : -128);
     sums[l] += sum;
   }
@@ -117,7 +121,7 @@ void pack_typed(const GemmTile& tile, Side side, const From* in, int64_t line, i
     const From* from = in + l * line;
     const bool short_enough = live == width || k * static_cast<int64_t>(sizeof(From)) <= kZeroLineBytes;
     if (step == 1 && rows.known() && short_enough) {
-      rows.set(from, line, live);
+      rows.set(from, line, live, lines - l >= 2 * width);
       rows.pack(k, out);
       clear(out, whole, padded);
     } else {

@@ -20,8 +20,9 @@ class PanelRows {
   PanelRows(const GemmTile& tile, Side side, DType from);
   // Whether there is a fast way for this pair of types.
   bool known() const { return pack_ != nullptr; }
-  // Lines `line` elements apart from `first`; those beyond `live` are zeros.
-  void set(const void* first, int64_t line, int64_t live);
+  // Lines `line` elements apart from `first`; those beyond `live` are zeros. `more`: another panel of such lines follows,
+  // which is brought near while this one is packed.
+  void set(const void* first, int64_t line, int64_t live, bool more = false);
   void set_line(int64_t l, const void* at) { lines_[l] = at; }
   const void* line(int64_t l) const { return lines_[l]; }
 
@@ -30,9 +31,12 @@ class PanelRows {
   void pack(int64_t k, void* out) const;
 
  private:
+  void pack_part(int64_t from, int64_t k, void* out) const;
+
   PackLines pack_;
-  int width_;
+  int width_, group_;
   int64_t group_bytes_, value_bytes_;  // packed group; source value
+  int64_t ahead_ = 0;                  // bytes from a line to the same line of the next panel; 0: unknown
   const void* lines_[kMostLines];
 };
 

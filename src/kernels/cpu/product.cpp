@@ -20,7 +20,9 @@ namespace {
 using detail::ColumnTerms;
 using detail::kMostColumns;
 
-constexpr int64_t kBlockBytesB = 4 << 20;
+constexpr int64_t kBlockBytesB = 4 << 20, kSmallBlockBytesB = 256 << 10;
+constexpr int64_t kKeepBytesA = 1 << 20;  // a left side of this size stays packed while b passes by,
+constexpr double kKeepWork = 4e6;         // if there is much to multiply
 constexpr int64_t kSumRows = 1024, kSumBytes = 4 << 20;  // block of c that is summed in a workspace
 constexpr int64_t kShareBytes = 256 << 20;               // a side larger than this is not packed as a whole
 constexpr int64_t kMostRows = 1024;                      // of a block
@@ -76,14 +78,17 @@ class Region {
     const int64_t depth = std::min(t_.padded_k(p_.k), t_.block_k), size = size_of(t_.panel);
     rows_ = block_rows(m1 - m0, depth * size);
     columns_ = n1 - n0;
+    // With a packed as a whole, b passes by in blocks that the second cache level still holds when they are used.
+    const int64_t b_block = p_.packed_a ? kSmallBlockBytesB : kBlockBytesB;
     if (!p_.packed_b)
-      columns_ = std::min(columns_, std::max<int64_t>(1, kBlockBytesB / (depth * size) / t_.nr) * t_.nr);
+      columns_ = std::min(columns_, std::max<int64_t>(1, b_block / (depth * size) / t_.nr) * t_.nr);
     if (own_sums_) columns_ = std::min(columns_, kSumBytes / sum_size(t_.panel) / kSumRows / t_.nr * t_.nr);
     const int64_t chunk = own_sums_ ? std::min(m1 - m0, round_up(kSumRows, t_.mr)) : m1 - m0;
     const int64_t a_bytes = p_.packed_a ? 0 : round_up(std::min(rows_, chunk), t_.mr) * depth * size;
     const int64_t b_bytes = p_.packed_b ? 0 : round_up(columns_, t_.nr) * depth * size;
     const int64_t sum_bytes = own_sums_ ? chunk * columns_ * sum_size(t_.panel) : 0;
-    const int64_t line_bytes = is_bytes(t_.panel) && !p_.packed_b ? round_up(columns_, t_.nr) * 4 : 0;
+    const bool sums_of_b = is_bytes(t_.panel) && !p_.packed_b && p_.epilogue.a_zero != 0;
+    const int64_t line_bytes = sums_of_b ? round_up(columns_, t_.nr) * 4 : 0;
     alignas(64) char stack[kStackBytes];
     const Scratch scratch(round_up(a_bytes, 64) + round_up(b_bytes, 64) + round_up(sum_bytes, 64) + line_bytes, stack);
     a_ = scratch.data();
@@ -373,7 +378,9 @@ void run_product(const Product& product) {
     p.block_bytes = kBlockBytes[tuned.emplace(key, std::size(kBlockBytes), p.m * p.n * p.k).choice()];
   }
   const Grid grid = choose_grid(p);
-  const auto shared_a = share(p, Side::a, grid.cols), shared_b = share(p, Side::b, grid.rows);
+  const bool keep_a = p.b && grid.rows == 1 && static_cast<double>(p.m) * static_cast<double>(p.n * p.k) > kKeepWork &&
+                      packed_bytes(*p.tile, Side::a, p.m, p.k) <= kKeepBytesA;
+  const auto shared_a = share(p, Side::a, keep_a ? 2 : grid.cols), shared_b = share(p, Side::b, grid.rows);
   if (shared_a) p.packed_a = shared_a.get();
   if (shared_b) p.packed_b = shared_b.get();
   run_grid(p, grid);
