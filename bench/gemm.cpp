@@ -262,7 +262,10 @@ void add_bars(EngineRun& run) {
   run.add_bar({"bf16 GEMM, N >= 128", "% of bf16 peak", 72, 88}, products({"bf16"}, "prepacked", Width::wide));
   run.add_bar({"bf16 GEMM, N = 64", "% of bf16 peak", 60, 88}, products({"bf16"}, "prepacked", Width::narrow));
   run.add_bar({"int8 GEMM", "% of int8 peak", 70, 88}, products({"u8s8", "s8s8"}, "prepacked"));
+  // Floats as linear() runs them, bytes from packed weights.
   run.add_bar({"GEMV, weights beyond the caches", "% of read bandwidth", 80, 95}, [](const Json& row) {
+    bool bytes = row["dtype"] == "u8s8" || row["dtype"] == "s8s8";
+    if (row["variant"] != (bytes ? "prepacked" : "linear")) return false;
     return row["family"] == "gemv" && row["peak"] == "read" &&
            row["case"].get<std::string>().find(" 1x") != std::string::npos;
   });

@@ -2,11 +2,13 @@
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/product.h"
 #include "ops/activation.h"
 #include "ops/binary.h"
 #include "ops/dense.h"
 #include "ops/matmul.h"
+#include "ops/matmul_common.h"
 #include "ops/unary.h"
 
 namespace deft {
@@ -60,6 +62,13 @@ void FusedLinear::cpu(KernelCall& c) {
   const Tensor x = as_dense(c.in(0)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
   const Tensor residual = c.has(3) ? as_dense(c.in(3)) : Tensor();
   const Params& params = c.params<FusedLinear>();
+  // A single row is bound by memory, which the weight as it lies is read from fastest.
+  const bool rounds = size_of(params.packed->tile().panel) < static_cast<int64_t>(size_of(weight.dtype()));
+  if (out.meta().numel == weight.sizes()[0] && params.activation == FusedActivation::none && !residual.defined() &&
+      !rounds) {
+    Batches none;
+    return cpu::gemm(linear_call<cpu::GemmCall>(x, weight, bias, out, none));
+  }
   const cpu::StridedSource a({x.dtype(), x.data_ptr(), weight.sizes()[1], 1});
   cpu::Product p;
   p.n = weight.sizes()[0], p.k = weight.sizes()[1], p.m = out.meta().numel / p.n;

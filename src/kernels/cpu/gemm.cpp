@@ -29,7 +29,6 @@ DirectForm direct_form(const TypedGemm<T>& g, bool small) {
 template <class T>
 bool run_dots(const TypedGemm<T>& g, bool small) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, BFloat16>) {
-    if (g.m == 1 && std::is_same_v<T, float>) return false;  // gemm_direct reads a little faster: 27 against 22 GB/s
     if (small || g.m > kDotsMaxRows || g.a_col != 1 || g.b_row != 1 || !dots_apply(dtype_of<T>, g.k)) return false;
     const int64_t blocks = (g.n + kDirectBlock - 1) / kDirectBlock;
     const int64_t grain = std::max<int64_t>(1, 64 * 1024 / (kDirectBlock * g.m * g.k));

@@ -30,14 +30,19 @@ uint64_t usable_features() {
 constexpr TileChoice kTiles[] = {
     {{"neon_f32_8x12", Panel::f32, 8, 12, 1, 1, 4, 768, deft_neon_f32_8x12}, 0},
     {{"neon_f32_12x8", Panel::f32, 12, 8, 1, 1, 4, 768, deft_neon_f32_12x8}, 0},
+    {{"neon_f32_4x12", Panel::f32, 4, 12, 1, 1, 4, 768, deft_neon_f32_4x12}, 0},
+    {{"neon_f32_4x8", Panel::f32, 4, 8, 1, 1, 4, 768, deft_neon_f32_4x8}, 0},
     {{"fhm_f16_8x12", Panel::f16, 8, 12, 1, 1, 2, 1024, deft_fhm_f16_8x12}, needs("asimdhp") | needs("asimdfhm")},
     {{"bf16_8x12", Panel::bf16, 8, 12, 4, 4, 8, 1024, deft_bf16_8x12}, needs("bf16")},
     {{"bf16_12x8", Panel::bf16, 12, 8, 4, 4, 8, 1024, deft_bf16_12x8}, needs("bf16")},
+    {{"bf16_4x12", Panel::bf16, 4, 12, 4, 4, 8, 1024, deft_bf16_4x12}, needs("bf16")},
     {{"i8mm_s8_12x8", Panel::s8, 12, 8, 8, 8, 16, 2048, deft_i8mm_s8_12x8}, needs("i8mm")},
     {{"i8mm_s8_8x12", Panel::s8, 8, 12, 8, 8, 16, 2048, deft_i8mm_s8_8x12}, needs("i8mm")},
+    {{"i8mm_s8_4x8", Panel::s8, 4, 8, 8, 8, 16, 2048, deft_i8mm_s8_4x8}, needs("i8mm")},
     {{"dot_s8_8x12", Panel::s8, 8, 12, 4, 4, 4, 2048, deft_dot_s8_8x12}, needs("asimddp")},
     {{"i8mm_u8s8_12x8", Panel::u8s8, 12, 8, 8, 8, 16, 2048, deft_i8mm_u8s8_12x8}, needs("i8mm")},
     {{"i8mm_u8s8_8x12", Panel::u8s8, 8, 12, 8, 8, 16, 2048, deft_i8mm_u8s8_8x12}, needs("i8mm")},
+    {{"i8mm_u8s8_4x8", Panel::u8s8, 4, 8, 8, 8, 16, 2048, deft_i8mm_u8s8_4x8}, needs("i8mm")},
 };
 std::span<const TileChoice> native_tiles() { return kTiles; }
 #elif defined(__x86_64__)
@@ -99,7 +104,8 @@ const GemmTile& best_tile(Panel panel, int64_t m, int64_t n) {
     // Portable tiles come last and are several times slower.
     if (&t != &tiles[0] && std::string_view(t.name).starts_with("portable")) break;
     const int64_t rows = m > 0 ? (m + t.mr - 1) / t.mr * t.mr : 1, columns = (n + t.nr - 1) / t.nr * t.nr;
-    const double cost = static_cast<double>(rows) * static_cast<double>(columns) * slower;
+    const bool small = 2 * t.mr * t.nr <= tiles[0].mr * tiles[0].nr;  // more loads for each product
+    const double cost = static_cast<double>(rows) * static_cast<double>(columns) * slower * (small ? 1.4 : 1);
     if (cost < least) least = cost, best = &t;
     slower += 0.01;
   }

@@ -21,8 +21,8 @@ using detail::ColumnTerms;
 using detail::kMostColumns;
 
 constexpr int64_t kBlockBytesB = 4 << 20, kSmallBlockBytesB = 256 << 10;
-constexpr int64_t kKeepBytesA = 1 << 20;  // a left side of this size stays packed while b passes by,
-constexpr double kKeepWork = 4e6;         // if there is much to multiply
+constexpr int64_t kKeepBytesA = 1 << 20;                 // a left side of this size stays packed while b passes by,
+constexpr double kKeepWork = 4e6;                        // if there is much to multiply
 constexpr int64_t kSumRows = 1024, kSumBytes = 4 << 20;  // block of c that is summed in a workspace
 constexpr int64_t kShareBytes = 256 << 20;               // a side larger than this is not packed as a whole
 constexpr int64_t kMostRows = 1024;                      // of a block
@@ -80,8 +80,7 @@ class Region {
     columns_ = n1 - n0;
     // With a packed as a whole, b passes by in blocks that the second cache level still holds when they are used.
     const int64_t b_block = p_.packed_a ? kSmallBlockBytesB : kBlockBytesB;
-    if (!p_.packed_b)
-      columns_ = std::min(columns_, std::max<int64_t>(1, b_block / (depth * size) / t_.nr) * t_.nr);
+    if (!p_.packed_b) columns_ = std::min(columns_, std::max<int64_t>(1, b_block / (depth * size) / t_.nr) * t_.nr);
     if (own_sums_) columns_ = std::min(columns_, kSumBytes / sum_size(t_.panel) / kSumRows / t_.nr * t_.nr);
     const int64_t chunk = own_sums_ ? std::min(m1 - m0, round_up(kSumRows, t_.mr)) : m1 - m0;
     const int64_t a_bytes = p_.packed_a ? 0 : round_up(std::min(rows_, chunk), t_.mr) * depth * size;

@@ -15,5 +15,10 @@ DEFT_TILE(deft_i8mm_s8_8x12);
 DEFT_TILE(deft_i8mm_s8_12x8);
 DEFT_TILE(deft_i8mm_u8s8_8x12);
 DEFT_TILE(deft_i8mm_u8s8_12x8);
+DEFT_TILE(deft_neon_f32_4x12);
+DEFT_TILE(deft_neon_f32_4x8);
+DEFT_TILE(deft_bf16_4x12);
+DEFT_TILE(deft_i8mm_s8_4x8);
+DEFT_TILE(deft_i8mm_u8s8_4x8);
 #undef DEFT_TILE
 }

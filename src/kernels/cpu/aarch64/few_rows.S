@@ -1,0 +1,170 @@
+// Tiles of four rows, for products of few rows: memory is the limit, and the large tiles would multiply zeros.
+#include "kernels/cpu/aarch64/tile.h"
+#if defined(__aarch64__)
+.arch armv8.2-a+bf16+i8mm
+
+.macro clear_twelve
+  .irp r, 8,9,10,11,12,13,14,15,16,17,18,19
+    clear \r
+  .endr
+.endm
+
+// ---- f32, four values of k per step: row i, vector j of c is in v(8 + vectors * i + j), b in v4 to v6.
+.macro fma acc, b, a, lane
+  fmla v\acc\().4s, v\b\().4s, v\a\().s[\lane]
+.endm
+.macro value_4x12 a
+  ldp q4, q5, [x2]
+  ldr q6, [x2, #32]
+  add x2, x2, #48
+  .irp i, 0,1,2,3
+    fma %(8 + 3 * \i), 4, \a, \i
+    fma %(9 + 3 * \i), 5, \a, \i
+    fma %(10 + 3 * \i), 6, \a, \i
+  .endr
+.endm
+.macro value_4x8 a
+  ldp q4, q5, [x2], #32
+  .irp i, 0,1,2,3
+    fma %(8 + 2 * \i), 4, \a, \i
+    fma %(9 + 2 * \i), 5, \a, \i
+  .endr
+.endm
+.macro f32_loop value
+  lsl x4, x4, #2
+  clear_twelve
+1:
+  ldp q0, q1, [x1]
+  ldp q2, q3, [x1, #32]
+  add x1, x1, #64
+  .irp a, 0,1,2,3
+    \value \a
+  .endr
+  subs x0, x0, #1
+  b.ne 1b
+.endm
+
+.macro store_4x12 op
+  tbnz w5, #0, 8f
+  .irp i, 0,1,2,3
+    put_3 %(8 + 3 * \i), %(9 + 3 * \i), %(10 + 3 * \i)
+  .endr
+  b 9f
+8:
+  .irp i, 0,1,2,3
+    add_3 \op, 4s, %(8 + 3 * \i), %(9 + 3 * \i), %(10 + 3 * \i)
+  .endr
+9:
+.endm
+.macro store_4x8 op
+  tbnz w5, #0, 8f
+  .irp i, 0,1,2,3
+    put_2 %(8 + 2 * \i), %(9 + 2 * \i)
+  .endr
+  b 9f
+8:
+  .irp i, 0,1,2,3
+    add_2 \op, 4s, %(8 + 2 * \i), %(9 + 2 * \i)
+  .endr
+9:
+.endm
+
+function deft_neon_f32_4x12
+  f32_loop value_4x12
+  store_4x12 fadd
+endfunction deft_neon_f32_4x12
+
+function deft_neon_f32_4x8
+  f32_loop value_4x8
+  store_4x8 fadd
+endfunction deft_neon_f32_4x8
+
+// ---- Matrix instructions: block (i, j) of 2 x 2 is in v(8 + 6 i + j) or v(8 + 4 i + j), a in v0, v1, b in v2 to v7.
+.macro bf16 acc, a, b
+  bfmmla v\acc\().4s, v\a\().8h, v\b\().8h
+.endm
+.macro signed acc, a, b
+  smmla v\acc\().4s, v\a\().16b, v\b\().16b
+.endm
+.macro mixed acc, a, b
+  usmmla v\acc\().4s, v\a\().16b, v\b\().16b
+.endm
+.macro group_4x12 product
+  ldp q0, q1, [x1], #32
+  ldp q2, q3, [x2]
+  ldp q4, q5, [x2, #32]
+  ldp q6, q7, [x2, #64]
+  add x2, x2, #96
+  .irp j, 0,1,2,3,4,5
+    \product %(8 + \j), 0, %(2 + \j)
+    \product %(14 + \j), 1, %(2 + \j)
+  .endr
+.endm
+.macro group_4x8 product
+  ldp q0, q1, [x1], #32
+  ldp q2, q3, [x2]
+  ldp q4, q5, [x2, #32]
+  add x2, x2, #64
+  .irp j, 0,1,2,3
+    \product %(8 + \j), 0, %(2 + \j)
+    \product %(12 + \j), 1, %(2 + \j)
+  .endr
+.endm
+.macro block_loop group, product
+  lsl x4, x4, #2
+  clear_twelve
+1:
+  \group \product
+  \group \product
+  subs x0, x0, #1
+  b.ne 1b
+  .irp r, 8,10,12,14,16,18
+    swap_halves \r, %(\r + 1)
+  .endr
+.endm
+.macro store_blocks_4x12 op
+  tbnz w5, #0, 8f
+  .irp i, 0,1
+    put_3 %(8 + 6 * \i), %(10 + 6 * \i), %(12 + 6 * \i)
+    put_3 %(9 + 6 * \i), %(11 + 6 * \i), %(13 + 6 * \i)
+  .endr
+  b 9f
+8:
+  .irp i, 0,1
+    add_3 \op, 4s, %(8 + 6 * \i), %(10 + 6 * \i), %(12 + 6 * \i)
+    add_3 \op, 4s, %(9 + 6 * \i), %(11 + 6 * \i), %(13 + 6 * \i)
+  .endr
+9:
+.endm
+.macro store_blocks_4x8 op
+  tbnz w5, #0, 8f
+  .irp i, 0,1
+    put_2 %(8 + 4 * \i), %(10 + 4 * \i)
+    put_2 %(9 + 4 * \i), %(11 + 4 * \i)
+  .endr
+  b 9f
+8:
+  .irp i, 0,1
+    add_2 \op, 4s, %(8 + 4 * \i), %(10 + 4 * \i)
+    add_2 \op, 4s, %(9 + 4 * \i), %(11 + 4 * \i)
+  .endr
+9:
+.endm
+
+function deft_bf16_4x12
+  block_loop group_4x12, bf16
+  store_blocks_4x12 fadd
+endfunction deft_bf16_4x12
+
+function deft_i8mm_s8_4x8
+  block_loop group_4x8, signed
+  store_blocks_4x8 add
+endfunction deft_i8mm_s8_4x8
+
+function deft_i8mm_u8s8_4x8
+  block_loop group_4x8, mixed
+  store_blocks_4x8 add
+endfunction deft_i8mm_u8s8_4x8
+
+.section .note.GNU-stack, "", %progbits
+#endif
