@@ -149,7 +149,7 @@ class Matrix {
     at_end_ = rng() % 2 == 0;
     for (int64_t i = 0; i < static_cast<int64_t>(elements()); ++i) write(dtype, base(), i, draw(dtype, fill, rng));
   }
-  cpu::Strided strided() const {
+  cpu::StridedMatrix strided() const {
     return {dtype_, base() + origin() * static_cast<int64_t>(size_of(dtype_)), steps_.line, steps_.step};
   }
   DType dtype() const { return dtype_; }

@@ -148,7 +148,7 @@ TEST(Pack, RowsOfTheirOwn) {
         const int64_t width = tile.width(side), k = 5 * tile.k_step, size = static_cast<int64_t>(size_of(dtype));
         ASSERT_LE(width, cpu::kMostLines);
         const Matrix m(dtype, width, k, 2, Fill::real, rng);
-        const cpu::Strided s = m.strided();
+        const cpu::StridedMatrix s = m.strided();
         for (int64_t l = 0; l < width; ++l) rows.set_line(l, static_cast<const char*>(s.in) + l * s.line * size);
         const auto bytes = static_cast<size_t>(cpu::packed_bytes(tile, side, width, k));
         std::vector<unsigned char> found(bytes), expected(bytes);

@@ -405,7 +405,7 @@ TEST(Product, NanAndInfinityStayInTheirLines) {
 // Packs like a matrix until it has been asked often enough.
 class Failing : public cpu::StridedSource {
  public:
-  Failing(const cpu::Strided& m, int calls) : StridedSource(m), left_(calls) {}
+  Failing(const cpu::StridedMatrix& m, int calls) : StridedSource(m), left_(calls) {}
   void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
             int32_t* sums) const override {
     if (left_-- <= 0) throw std::runtime_error("cannot pack");

@@ -69,8 +69,8 @@ class BackwardLane {
 
   void pack_queries(int64_t head) {
     const DType dtype = p_.call.dtype;
-    const Strided qt = p_.columns(p_.call.q, head);
-    const Strided g = p_.lines(grads_.g, head), gt = p_.columns(grads_.g, head);
+    const StridedMatrix qt = p_.columns(p_.call.q, head);
+    const StridedMatrix g = p_.lines(grads_.g, head), gt = p_.columns(grads_.g, head);
     for (int64_t i = 0; i < queries_.count; ++i) {
       const int64_t begin = queries_.begin(i), n = queries_.length(i);
       p_.pack_queries(Side::a, head, begin, n, q_.data() + i * q_bytes_);

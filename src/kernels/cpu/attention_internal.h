@@ -90,10 +90,10 @@ struct Problem {
     return at(view.data, offset * static_cast<int64_t>(size_of(dtype)));
   }
   // Rows of a head seen as lines over features, and features as lines over rows.
-  Strided lines(const HeadsView& view, int64_t index) const {
+  StridedMatrix lines(const HeadsView& view, int64_t index) const {
     return {call.dtype, head(view, index, call.dtype), view.row, 1};
   }
-  Strided columns(const HeadsView& view, int64_t index) const {
+  StridedMatrix columns(const HeadsView& view, int64_t index) const {
     return {call.dtype, head(view, index, call.dtype), 1, view.row};
   }
 

@@ -136,7 +136,7 @@ struct ForwardWeight {
     order_weight(c, dtype, w, ordered.data(), [&](int64_t g, int64_t o, int64_t t) { return (g * og + o) * taps + t; });
     w = ordered.data();
   }
-  Strided group(int64_t first_channel) const {
+  StridedMatrix group(int64_t first_channel) const {
     const int64_t depth = cg * taps;
     return {dtype, w ? at(w, first_channel * depth, dtype) : nullptr, depth, 1};
   }

@@ -151,7 +151,7 @@ struct ConvPass {
   const void* x = nullptr;
   int x_zero = 0;
   // Lines: out channels; k: as the source is gathered. Either in memory, or as something else that packs, or packed.
-  Strided w{};
+  StridedMatrix w{};
   const PanelSource* weight = nullptr;
   const PackedMatrix* packed = nullptr;
   int64_t chunk = 0;               // of source channels, see PixelOperand

@@ -26,4 +26,10 @@ namespace {
 
 }  // namespace
 }  // namespace deft::cpu
+#elif defined(__aarch64__)
+#include "runtime/cpu_isa.h"
+
+namespace deft::cpu {
+const bool kConvertsBf16 = cpu_has("bf16");
+}  // namespace deft::cpu
 #endif

@@ -132,7 +132,8 @@ void pack_typed(const GemmTile& tile, Side side, const From* in, int64_t line, i
 }
 
 template <class To>
-void pack_floats(const GemmTile& tile, Side side, const Strided& m, int64_t at, int64_t lines, int64_t k, To* out) {
+void pack_floats(const GemmTile& tile, Side side, const StridedMatrix& m, int64_t at, int64_t lines, int64_t k,
+                 To* out) {
   const auto run = [&]<class From>() {
     pack_typed(tile, side, static_cast<const From*>(m.in) + at, m.line, m.step, lines, k, out);
   };
@@ -142,7 +143,7 @@ void pack_floats(const GemmTile& tile, Side side, const Strided& m, int64_t at, 
   DEFT_CHECK(false, DTypeError, "matrix product: cannot pack {} values; convert them with to()", name_of(m.dtype));
 }
 template <class To>
-void pack_bytes(const GemmTile& tile, Side side, const Strided& m, int64_t at, int64_t lines, int64_t k, To* out,
+void pack_bytes(const GemmTile& tile, Side side, const StridedMatrix& m, int64_t at, int64_t lines, int64_t k, To* out,
                 int32_t* sums) {
   const auto run = [&]<class From>() {
     const From* in = static_cast<const From*>(m.in) + at;
@@ -162,7 +163,7 @@ int64_t packed_bytes(const GemmTile& tile, Side side, int64_t lines, int64_t k) 
   return (lines + width - 1) / width * width * tile.padded_k(k) * size_of(tile.panel);
 }
 
-void pack(const GemmTile& tile, Side side, const Strided& from, int64_t l0, int64_t lines, int64_t k0, int64_t k,
+void pack(const GemmTile& tile, Side side, const StridedMatrix& from, int64_t l0, int64_t lines, int64_t k0, int64_t k,
           void* out, int32_t* sums) {
   const int64_t at = l0 * from.line + k0 * from.step;
   switch (tile.panel) {

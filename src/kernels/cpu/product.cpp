@@ -35,8 +35,8 @@ int64_t sum_size(Panel panel) { return panel == Panel::f64 ? 8 : 4; }
 DType sum_dtype(Panel panel) { return panel == Panel::f64 ? DType::f64 : is_bytes(panel) ? DType::i32 : DType::f32; }
 
 // Rows of a that need no packing: of the panel's own type, contiguous over k, for a tile that reads them in place.
-const Strided* rows_in_place(const Product& p) {
-  const Strided* a = p.tile->run_rows && p.a && !p.packed_a ? p.a->strided() : nullptr;
+const StridedMatrix* rows_in_place(const Product& p) {
+  const StridedMatrix* a = p.tile->run_rows && p.a && !p.packed_a ? p.a->strided() : nullptr;
   if (!a || a->step != 1 || p.k % p.tile->k_step != 0) return nullptr;
   switch (p.tile->panel) {
     case Panel::bf16:
@@ -238,7 +238,7 @@ class Region {
 
   const Product& p_;
   const GemmTile& t_;
-  const Strided* rows_in_place_;
+  const StridedMatrix* rows_in_place_;
   bool holds_sums_, direct_, own_sums_;
   int64_t rows_ = 0, columns_ = 0;
   char *a_ = nullptr, *b_ = nullptr, *sums_ = nullptr;

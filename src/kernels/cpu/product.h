@@ -17,18 +17,18 @@ class PanelSource {
   virtual void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
                     int32_t* sums) const = 0;
   // The matrix behind it, if it is just that: tiles that can read rows in place then do.
-  virtual const Strided* strided() const { return nullptr; }
+  virtual const StridedMatrix* strided() const { return nullptr; }
 };
 
 class StridedSource : public PanelSource {
  public:
-  explicit StridedSource(const Strided& m) : matrix(m) {}
+  explicit StridedSource(const StridedMatrix& m) : matrix(m) {}
   void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
             int32_t* sums) const override {
     cpu::pack(tile, side, matrix, l0, lines, k0, k, out, sums);
   }
-  const Strided* strided() const override { return &matrix; }
-  Strided matrix;
+  const StridedMatrix* strided() const override { return &matrix; }
+  StridedMatrix matrix;
 };
 
 // A whole side in panels, kept for many products: blocks of tile.block_k one after the other, each with all its lines.

@@ -270,12 +270,23 @@ inline void store_vec(Vec<double> v, double* p) { v.store(p); }
 
 inline Vec<float> load_vec(const BFloat16* p) {
   const hn::ScalableTag<float> df;
-  const hn::Rebind<uint32_t, decltype(df)> du;
   const hn::Rebind<uint16_t, decltype(df)> dh;
   auto h = hn::LoadU(dh, reinterpret_cast<const uint16_t*>(p));
+#if HWY_TARGET == HWY_NEON
+  return Vec<float>(hn::BitCast(df, hn::Vec128<uint32_t>(vshll_n_u16(h.raw, 16))));
+#else
+  const hn::Rebind<uint32_t, decltype(df)> du;
   return Vec<float>(hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, h))));
+#endif
 }
 inline void store_vec(Vec<float> v, BFloat16* p) {
+#if HWY_TARGET == HWY_NEON
+  if (kConvertsBf16) [[likely]] {
+    uint16x4_t half;
+    asm(".arch armv8.2-a+bf16\n\tbfcvtn %0.4h, %1.4s" : "=w"(half) : "w"(v.raw.raw));
+    return vst1_u16(reinterpret_cast<uint16_t*>(p), half);
+  }
+#endif
   const hn::ScalableTag<float> df;
   const hn::Rebind<uint32_t, decltype(df)> du;
   const hn::Rebind<uint16_t, decltype(df)> dh;

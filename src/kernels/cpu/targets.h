@@ -14,4 +14,9 @@ namespace deft::cpu {
 extern const bool kTargetsFollowIsa;
 [[gnu::used]] static const bool* const link_isa_targets = &kTargetsFollowIsa;
 }  // namespace deft::cpu
+#elif defined(__aarch64__)
+namespace deft::cpu {
+// The CPU has BFCVTN: one instruction for what takes ten otherwise. False until static initialisation has come to it.
+extern const bool kConvertsBf16;
+}  // namespace deft::cpu
 #endif
