@@ -99,15 +99,23 @@ inline void vector_step(const void* const* in, void* out, size_t i, const P& par
   const R r[] = {at(U)...};
   (store_result(r[U], out, i + U * V::kLanes), ...);
 }
+// How many elements whole steps take. Not inlined: a call on a few elements should not save the registers it needs.
+template <class F, class T, class P, size_t... I>
+[[gnu::noinline, gnu::flatten]] size_t vector_steps(const void* const* in, void* out, size_t n, const P& params,
+                                                    std::index_sequence<I...> inputs) {
+  constexpr size_t kStep = kUnroll * Vec<T>::kLanes;
+  size_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    vector_step<F, T>(in, out, i, params, inputs, std::make_index_sequence<kUnroll>());
+  }
+  return i;
+}
 template <class F, class T, class P, size_t... I>
 inline void vector_chunk(const void* const* in, void* out, size_t n, const P& params,
                          std::index_sequence<I...> inputs) {
   using V = Vec<T>;
   constexpr size_t kLanes = V::kLanes;
-  size_t i = 0;
-  for (; i + kUnroll * kLanes <= n; i += kUnroll * kLanes) {
-    vector_step<F, T>(in, out, i, params, inputs, std::make_index_sequence<kUnroll>());
-  }
+  size_t i = n >= kUnroll * kLanes ? vector_steps<F, T>(in, out, n, params, inputs) : 0;
   for (; i + kLanes <= n; i += kLanes) {
     store_result(apply_formula<F>(params, V::load(static_cast<const T*>(in[I]) + i)...), out, i);
   }

@@ -382,8 +382,8 @@ void reduce_lines(const Reduction& r) {
 
 void reduce_inner(const Reduction& r) {
   const int64_t n = r.count(), outputs = r.kept.total;
-  if (r.kernels.lines && n <= kReduceBlock && r.reduced.ndim == 1 && (n == 1 || r.reduced.inner_stride(0) == 1) &&
-      r.storage == r.call.in.dtype) {
+  if (outputs > 1 && r.kernels.lines && n <= kReduceBlock && r.reduced.ndim == 1 &&
+      (n == 1 || r.reduced.inner_stride(0) == 1) && r.storage == r.call.in.dtype) {
     return dispatch_acc(r, [&]<class T>(T, auto) { reduce_lines<T>(r); });
   }
   const int64_t pieces = outputs < kFewUnits && n >= 2 * kPiece ? (n + kPiece - 1) / kPiece : 1;
