@@ -110,17 +110,12 @@ template <class F, class T, class P, size_t... I>
   }
   return i;
 }
+// The rest, less than a vector, goes through padded copies. Ones are safe padding for every formula.
 template <class F, class T, class P, size_t... I>
-inline void vector_chunk(const void* const* in, void* out, size_t n, const P& params,
-                         std::index_sequence<I...> inputs) {
+[[gnu::noinline, gnu::flatten]] void vector_rest(const void* const* in, void* out, size_t i, size_t n, const P& params,
+                                                 std::index_sequence<I...>) {
   using V = Vec<T>;
   constexpr size_t kLanes = V::kLanes;
-  size_t i = n >= kUnroll * kLanes ? vector_steps<F, T>(in, out, n, params, inputs) : 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    store_result(apply_formula<F>(params, V::load(static_cast<const T*>(in[I]) + i)...), out, i);
-  }
-  if (i == n) return;
-  // The rest goes through padded copies. Ones are safe padding for every formula.
   T rest[sizeof...(I)][kLanes];
   std::fill_n(&rest[0][0], sizeof...(I) * kLanes, T(1));
   (std::memcpy(rest[I], static_cast<const T*>(in[I]) + i, (n - i) * sizeof(T)), ...);
@@ -129,6 +124,16 @@ inline void vector_chunk(const void* const* in, void* out, size_t n, const P& pa
   store_result(r, result, 0);
   constexpr size_t bytes = std::is_same_v<decltype(r), Mask<T>> ? 1 : sizeof(T);
   std::memcpy(static_cast<char*>(out) + i * bytes, result, (n - i) * bytes);
+}
+template <class F, class T, class P, size_t... I>
+inline void vector_chunk(const void* const* in, void* out, size_t n, const P& params,
+                         std::index_sequence<I...> inputs) {
+  using V = Vec<T>;
+  constexpr size_t kLanes = V::kLanes;
+  size_t i = n >= kUnroll * kLanes ? vector_steps<F, T>(in, out, n, params, inputs) : 0;
+  const T* const p[] = {static_cast<const T*>(in[I])...};
+  for (; i + kLanes <= n; i += kLanes) store_result(apply_formula<F>(params, V::load(p[I] + i)...), out, i);
+  if (i < n) vector_rest<F, T>(in, out, i, n, params, inputs);
 }
 
 template <class F, class T, class P, size_t... I>
