@@ -22,6 +22,14 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/simd-inl.h"
 
+#ifndef DEFT_FLATTEN
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#define DEFT_FLATTEN  // instrumented code of this kind takes minutes to compile
+#else
+#define DEFT_FLATTEN __attribute__((flatten))
+#endif
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 
@@ -101,8 +109,8 @@ inline void vector_step(const void* const* in, void* out, size_t i, const P& par
 }
 // How many elements whole steps take. Not inlined: a call on a few elements should not save the registers it needs.
 template <class F, class T, class P, size_t... I>
-[[gnu::noinline, gnu::flatten]] size_t vector_steps(const void* const* in, void* out, size_t n, const P& params,
-                                                    std::index_sequence<I...> inputs) {
+[[gnu::noinline]] DEFT_FLATTEN size_t vector_steps(const void* const* in, void* out, size_t n, const P& params,
+                                                   std::index_sequence<I...> inputs) {
   constexpr size_t kStep = kUnroll * Vec<T>::kLanes;
   size_t i = 0;
   for (; i + kStep <= n; i += kStep) {
@@ -112,8 +120,8 @@ template <class F, class T, class P, size_t... I>
 }
 // The rest, less than a vector, goes through padded copies. Ones are safe padding for every formula.
 template <class F, class T, class P, size_t... I>
-[[gnu::noinline, gnu::flatten]] void vector_rest(const void* const* in, void* out, size_t i, size_t n, const P& params,
-                                                 std::index_sequence<I...>) {
+[[gnu::noinline]] DEFT_FLATTEN void vector_rest(const void* const* in, void* out, size_t i, size_t n, const P& params,
+                                                std::index_sequence<I...>) {
   using V = Vec<T>;
   constexpr size_t kLanes = V::kLanes;
   T rest[sizeof...(I)][kLanes];
@@ -161,19 +169,19 @@ inline void chunk(const void* const* in, void* out, size_t n, const void* params
 // Flattened: the functions on Vec cannot be always_inline (see simd_vec-inl.h), and one call in the loop doubles its
 // time.
 template <class F, class T>
-[[gnu::flatten]] void unary_chunk(const void* const* in, void* out, size_t n, const void* params) {
+DEFT_FLATTEN void unary_chunk(const void* const* in, void* out, size_t n, const void* params) {
   chunk<F, T, 1>(in, out, n, params);
 }
 template <class F, class T>
-[[gnu::flatten]] void binary_chunk(const void* const* in, void* out, size_t n, const void* params) {
+DEFT_FLATTEN void binary_chunk(const void* const* in, void* out, size_t n, const void* params) {
   chunk<F, T, 2>(in, out, n, params);
 }
 template <class F, class T>
-[[gnu::flatten]] void ternary_chunk(const void* const* in, void* out, size_t n, const void* params) {
+DEFT_FLATTEN void ternary_chunk(const void* const* in, void* out, size_t n, const void* params) {
   chunk<F, T, 3>(in, out, n, params);
 }
 template <class F, class T>
-[[gnu::flatten]] void quaternary_chunk(const void* const* in, void* out, size_t n, const void* params) {
+DEFT_FLATTEN void quaternary_chunk(const void* const* in, void* out, size_t n, const void* params) {
   chunk<F, T, 4>(in, out, n, params);
 }
 
