@@ -103,7 +103,7 @@ void pack_typed(const GemmTile& tile, Side side, const From* in, int64_t line, i
   const int width = tile.width(side), group = tile.group(side);
   const int64_t padded = tile.padded_k(k), whole = (k + group - 1) / group * group, panel_size = width * padded;
   const auto clear = [&](To* panel, int64_t from, int64_t to) {
-    std::memset(panel + from * width, 0, static_cast<size_t>((to - from) * width) * sizeof(To));
+    if (from < to) std::memset(panel + from * width, 0, static_cast<size_t>((to - from) * width) * sizeof(To));
   };
   PanelRows rows(tile, side, dtype_of<From>);
   int64_t l = 0;
