@@ -1,5 +1,7 @@
 #include "runtime/numerics.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
@@ -15,7 +17,9 @@ bool set_in_env(const char* name) {
 
 Autotune autotune_in_env() {
   const char* text = std::getenv("DEFT_AUTOTUNE");
-  const std::string_view mode = text ? text : "";
+  const std::string_view mode = text ? text : "on";
+  if (mode != "off" && mode != "on" && mode != "exhaustive")
+    fmt::print(stderr, "deft: DEFT_AUTOTUNE={} is not one of off, on, exhaustive; it stays on\n", mode);
   return mode == "off" ? Autotune::off : mode == "exhaustive" ? Autotune::exhaustive : Autotune::on;
 }
 

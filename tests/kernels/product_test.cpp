@@ -4,7 +4,6 @@
 #include <functional>
 #include <set>
 #include <stdexcept>
-#include <string_view>
 
 #include "base/error.h"
 #include "kernels/engine_util.h"
@@ -17,7 +16,6 @@ namespace {
 using cpu::Product;
 
 DType sum_dtype(Panel panel) { return panel == Panel::f64 ? DType::f64 : is_bytes(panel) ? DType::i32 : DType::f32; }
-bool is_portable(const GemmTile& tile) { return std::string_view(tile.name).starts_with("portable"); }
 #if defined(__aarch64__)
 constexpr bool kChainsRestart = true;  // sums of a later block of k begin at zero and are added to c
 #else
@@ -296,7 +294,7 @@ TEST(Product, TheSameBitsWithEveryTile) {
       if (kChainsRestart) {
         EXPECT_EQ(tile.block_k, tiles[0].block_k);
       }
-      const int64_t longest = kChainsRestart || !is_portable(tile) ? 2 * tiles[0].block_k + 3 : tile.block_k;
+      const int64_t longest = kChainsRestart || !tile.portable ? 2 * tiles[0].block_k + 3 : tile.block_k;
       for (const Shape s : {Shape{25, 37, 100}, {13, 33, longest}}) {
         TRACE_SHAPE(s);
         Problem x(tile, s), y(tiles[0], s);

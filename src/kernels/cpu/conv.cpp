@@ -7,13 +7,13 @@
 namespace deft::cpu {
 namespace detail {
 
-// Few groups: the product of each is parallel instead.
-void run_groups(int64_t groups, FunctionRef<void(int64_t)> run) {
+// Few of them: the product of each is parallel instead.
+void run_each(int64_t count, FunctionRef<void(int64_t)> run) {
   const auto some = [&](int64_t begin, int64_t end) {
-    for (int64_t g = begin; g < end; ++g) run(g);
+    for (int64_t i = begin; i < end; ++i) run(i);
   };
-  if (groups < 2 * num_threads()) return some(0, groups);
-  parallel_for(0, groups, 1, some);
+  if (count < 2 * num_threads()) return some(0, count);
+  parallel_for(0, count, 1, some);
 }
 
 namespace {
@@ -79,16 +79,17 @@ void run_planes(const ConvPass& s) {
   p.c_dtype = s.y_dtype, p.c_row = positions;
   p.epilogue = s.epilogue;
   p.epilogue.on_rows = true;
-  for (int64_t n = 0; n < s.n; ++n) {
+  run_each(s.n, [&](int64_t n) {
+    Product one = p;
     const void* xn = at(s.x, n * s.source.all_channels * window.source(), s.x_dtype);
     const int64_t y_offset = n * s.all_out_channels * positions;
-    p.c = at(s.y, y_offset, s.y_dtype);
-    if (s.epilogue.residual) p.epilogue.residual = at(s.epilogue.residual, y_offset, s.y_dtype);
+    one.c = at(s.y, y_offset, s.y_dtype);
+    if (s.epilogue.residual) one.epilogue.residual = at(s.epilogue.residual, y_offset, s.y_dtype);
     const StridedSource points({s.x_dtype, xn, 1, positions});
     const PlaneOperand planes(window, s.source, s.x_dtype, xn, Lines::positions);
-    p.b = window.pointwise() ? static_cast<const PanelSource*>(&points) : &planes;
-    run_product(p);
-  }
+    one.b = window.pointwise() ? static_cast<const PanelSource*>(&points) : &planes;
+    run_product(one);
+  });
 }
 
 }  // namespace
@@ -169,7 +170,7 @@ void run_forward(const ConvCall& c, const ConvQuant* quant) {
     epilogue.a_zero = packed_zero(tile, c.dtype, quant->x_zero);
     epilogue.out_scale = quant->y_scale, epilogue.out_zero = quant->y_zero;
   }
-  run_groups(c.groups, [&](int64_t g) {
+  run_each(c.groups, [&](int64_t g) {
     const int64_t x_at = g * cg * (c.channels_last ? 1 : spatial_in),
                   y_at = g * og * (c.channels_last ? 1 : spatial_out);
     ConvPass s{.phase = whole_phase(window), .source = {cg, c.c_in, c.channels_last}, .n = c.n};

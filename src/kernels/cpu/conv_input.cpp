@@ -182,7 +182,7 @@ void run_phase(const ConvCall& c, const Phase& phase, const void* dy, const void
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, depth = og * phase.window.tap_count();
   const int64_t spatial_in = c.in[0] * c.in[1] * c.in[2], spatial_out = phase.window.source();
   const int64_t taps = c.kernel[0] * c.kernel[1] * c.kernel[2], chunk = og % kChunk == 0 ? kChunk : og;
-  run_groups(c.groups, [&](int64_t g) {
+  run_each(c.groups, [&](int64_t g) {
     const TapWeight direct(c.dtype, at(c.w, g * og * cg * taps, c.dtype), cg, taps, chunk);
     ConvPass s{.phase = phase, .source = {og, c.c_out, c.channels_last}, .n = c.n};
     s.x_dtype = s.y_dtype = c.dtype;

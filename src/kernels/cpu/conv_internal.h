@@ -161,8 +161,8 @@ struct ConvPass {
   Epilogue epilogue{};
 };
 void run_pass(const ConvPass& pass);
-// Calls run(g) for all groups, in parallel where they are many.
-void run_groups(int64_t groups, FunctionRef<void(int64_t)> run);
+// Calls run(i) for i < count (groups, samples), in parallel where they are many.
+void run_each(int64_t count, FunctionRef<void(int64_t)> run);
 
 // One filter per channel, no sum over channels. y[start + j * step] = sum_t x * w[t], then bias, residual, activation.
 void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,

@@ -1,7 +1,6 @@
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/check.h"
 #include "kernels/cpu/autotune.h"
@@ -61,7 +60,7 @@ int candidates(Panel panel, int64_t m, int64_t n, Candidate* out) {
   out[count++] = {best, kBlockBytes[0]};
   for (const GemmTile& t : gemm_tiles(panel)) {
     // Another group is another instruction, which may sum in another order (AMX and AVX-512 for bf16).
-    const bool same_bits = t.a_group == best->a_group && !std::string_view(t.name).starts_with("portable");
+    const bool same_bits = t.a_group == best->a_group && !t.portable;
     if (&t != best && same_bits && count < 3) out[count++] = {&t, kBlockBytes[0]};
   }
   for (size_t i = 1; i < std::size(kBlockBytes); ++i) out[count++] = {best, kBlockBytes[i]};

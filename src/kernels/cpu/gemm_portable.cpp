@@ -98,7 +98,8 @@ void tile(int64_t k, const void* a_panel, const void* b_panel, void* c_out, int6
 
 template <class T>
 GemmTile make(const char* name, Panel panel, int64_t block_k) {
-  return {name, panel, kRows, kVectors * static_cast<int>(hn::Lanes(hn::ScalableTag<T>())), 1, 1, 1, block_k, tile<T>};
+  const int columns = kVectors * static_cast<int>(hn::Lanes(hn::ScalableTag<T>()));
+  return {name, panel, kRows, columns, 1, 1, 1, block_k, tile<T>, nullptr, nullptr, nullptr, true};
 }
 GemmTile portable_f32() { return make<float>("portable_f32", Panel::f32, 768); }
 GemmTile portable_f64() { return make<double>("portable_f64", Panel::f64, 256); }
@@ -137,7 +138,7 @@ std::span<const GemmTile> portable_tiles() {
   static const GemmTile tiles[] = {
       HWY_DYNAMIC_DISPATCH(portable_f32)(),
       HWY_DYNAMIC_DISPATCH(portable_f64)(),
-      {"portable_s8", Panel::s8, kByteRows, kByteColumns, 1, 1, 1, 2048, byte_tile},
+      {"portable_s8", Panel::s8, kByteRows, kByteColumns, 1, 1, 1, 2048, byte_tile, nullptr, nullptr, nullptr, true},
   };
   return tiles;
 }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
 #include "kernels/cpu/tile_choice.h"
@@ -101,8 +100,7 @@ const GemmTile& best_tile(Panel panel, int64_t m, int64_t n) {
   const GemmTile* best = &tiles[0];
   double least = 1e300, slower = 1;
   for (const GemmTile& t : tiles) {
-    // Portable tiles come last and are several times slower.
-    if (&t != &tiles[0] && std::string_view(t.name).starts_with("portable")) break;
+    if (t.portable && &t != &tiles[0]) break;
     const int64_t rows = m > 0 ? (m + t.mr - 1) / t.mr * t.mr : 1, columns = (n + t.nr - 1) / t.nr * t.nr;
     const bool small = 2 * t.mr * t.nr <= tiles[0].mr * tiles[0].nr;  // more loads for each product
     const double cost = static_cast<double>(rows) * static_cast<double>(columns) * slower * (small ? 1.4 : 1);

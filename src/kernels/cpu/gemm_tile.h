@@ -36,6 +36,7 @@ struct GemmTile {
   // run() on whole tiles of rows that lie in memory with k contiguous, a_row bytes apart; may be null (AMX has it).
   void (*run_rows)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
                    int64_t a_row) = nullptr;
+  bool portable = false;  // C++, several times slower: for machines without another
 
   int width(Side side) const { return side == Side::a ? mr : nr; }
   int group(Side side) const { return side == Side::a ? a_group : b_group; }

@@ -278,8 +278,9 @@ void PanelRows::set(const void* first, int64_t line, int64_t live, bool more) {
 }
 
 void PanelRows::pack(int64_t k, void* out) const {
-  if (ahead_ == 0) return pack_part(0, k, out);
-  // A line is too short for the hardware to notice in time that it is read: 0.75 -> 0.45 cycles per f32 value.
+  // Long lines come from far away: products of 3136 x 64 x 576 gain 2 to 3 %. With k = 256 bf16 loses 3 %.
+  constexpr int64_t kLong = 512;
+  if (ahead_ == 0 || k < kLong) return pack_part(0, k, out);
   constexpr int64_t kPiece = 64;  // a multiple of every group
   for (int64_t p = 0; p < k; p += kPiece) {
     const int64_t size = std::min(kPiece, k - p);

@@ -26,6 +26,14 @@ void move_each(TransposeBlock b) {
     for (int64_t i = 0; i < b.rows; ++i) std::memcpy(d + i * b.dst_stride, s + i * b.src_step, sizeof(T));
   }
 }
+// What whole vectors left over: columns from j.
+template <class T>
+void move_rest(TransposeBlock b, int64_t j) {
+  b.src += j * b.src_stride;
+  b.dst += j * static_cast<int64_t>(sizeof(T));
+  b.cols -= j;
+  move_each<T>(b);
+}
 
 // Elements of 16 bytes or more: whole vectors, the last one overlapping.
 void move_long(TransposeBlock b) {
@@ -154,11 +162,7 @@ void transpose_flat(TransposeBlock b) {
       if (i < b.rows) store<T>(a[i], b.dst + i * b.dst_stride + j * size);
     }
   }
-  TransposeBlock rest = b;
-  rest.src += j * b.src_stride;
-  rest.dst += j * size;
-  rest.cols -= j;
-  move_each<T>(rest);
+  move_rest<T>(b, j);
 }
 
 // Two to four dense planes to dense groups and back.
@@ -212,11 +216,7 @@ void deinterleave(TransposeBlock b) {
     put(v0, 0, j);
     put(v1, 1, j);
   }
-  TransposeBlock rest = b;
-  rest.src += j * b.src_stride;
-  rest.dst += j * size;
-  rest.cols -= j;
-  move_each<T>(rest);
+  move_rest<T>(b, j);
 }
 
 template <class T>
