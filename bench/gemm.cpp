@@ -46,7 +46,7 @@ std::vector<GemmShape> gemm_shapes(bool quick) {
     shapes.push_back({"small", m, 768, 768});
     shapes.push_back({"small", m, 3072, 768});
   }
-  for (int64_t m : {1, 4, 8, 16}) shapes.push_back({"gemv", m, 16384, 4096});
+  for (int64_t m : {1, 2, 3, 4, 8, 16}) shapes.push_back({"gemv", m, 16384, 4096});
   return shapes;
 }
 
@@ -92,10 +92,10 @@ struct Operands {
       : s(shape),
         type(kind),
         a(random_matrix(s.m, s.k, kind.a)),
-        b(random_matrix(s.k, s.n, kind.b)),
+        b(is_gemv() ? random_matrix(s.n, s.k, kind.b).t() : random_matrix(s.k, s.n, kind.b)),
         c(empty({s.m, s.n}, {kind.c})),
         side_a({kind.a, a.data_ptr(), s.k, 1}),
-        side_b({kind.b, b.data_ptr(), 1, s.n}) {
+        side_b({kind.b, b.data_ptr(), b.strides()[1], b.strides()[0]}) {
     for (int64_t j = 0; j < s.n; ++j) scale.push_back(j % 2 ? 0.5f : 1.0f);
   }
 
@@ -112,6 +112,8 @@ struct Operands {
     }
     return p;
   }
+  // Weights as layers keep them, n x k, where they are read in place.
+  bool is_gemv() const { return s.family == std::string_view("gemv"); }
   // Sums of k products of bytes, a few of which saturate.
   float out_scale() const { return std::exp2(std::round(std::log2(80 * std::sqrt(static_cast<float>(s.k))))); }
 
@@ -219,21 +221,23 @@ void measure_shape(EngineRun& run, const GemmShape& s, const GemmType& type) {
   }
   // With few rows packing is most of the work, and who has few rows packs before.
   if (s.m >= 32 || run.options().quick) measure(product, "packed in the call");
+  if (is_bytes(type) && operands.is_gemv()) measure(product, "in place");
 }
 
 // The op as users call it: weights as layers keep them, n x k.
-void measure_op(EngineRun& run, const GemmShape& s, const GemmType& type) {
+void measure_op(EngineRun& run, const GemmShape& s, const GemmType& type, bool packed) {
   if (is_bytes(type) || s.m >= 32) return;
-  EngineRow row = row_of(s, type, "linear");
-  if (!run.go_on(row.name + " linear")) return;
+  EngineRow row = row_of(s, type, packed ? "PackedLinear" : "linear");
+  if (!run.go_on(fmt::format("{} {}", row.name, row.variant))) return;
   NoGradGuard guard;
   Tensor x = random_matrix(s.m, s.k, type.b), w = random_matrix(s.n, s.k, type.b);
-  Tensor y = linear(x, w), exact = linear(x.to(f64), w.narrow(0, 0, 32).to(f64));
+  const PackedLinear layer(w);
+  Tensor y = packed ? layer(x) : linear(x, w), exact = linear(x.to(f64), w.narrow(0, 0, 32).to(f64));
   Tensor size = linear(x.to(f64).abs(), w.narrow(0, 0, 32).to(f64).abs());
   row.accuracy.error = ((y.narrow(1, 0, 32).to(f64) - exact).abs() / size).amax().item();
   row.accuracy.bound = static_cast<double>(s.k) * 0x1p-23 + (type.b == f32 ? 0 : type.b == f16 ? 0x1p-11 : 0x1p-8);
   std::vector<Contestant> others;
-  if (const OpenBlas* blas = run.options().library_peers && type.b == f32 ? open_blas() : nullptr) {
+  if (const OpenBlas* blas = run.options().library_peers && type.b == f32 && !packed ? open_blas() : nullptr) {
     blas->set_threads(run.options().threads);
     others.push_back({blas->name, [=, c = empty({s.m, s.n})] {
                         if (s.m == 1) return blas->sgemv(s.n, s.k, w.data<float>(), x.data<float>(), c.data<float>());
@@ -241,7 +245,7 @@ void measure_op(EngineRun& run, const GemmShape& s, const GemmType& type) {
                       }});
   }
   run.add(
-      row, [&] { y = linear(x, w); }, others);
+      row, [&] { y = packed ? layer(x) : linear(x, w); }, others);
 }
 
 void add_bars(EngineRun& run) {
@@ -262,10 +266,10 @@ void add_bars(EngineRun& run) {
   run.add_bar({"bf16 GEMM, N >= 128", "% of bf16 peak", 72, 88}, products({"bf16"}, "prepacked", Width::wide));
   run.add_bar({"bf16 GEMM, N = 64", "% of bf16 peak", 60, 88}, products({"bf16"}, "prepacked", Width::narrow));
   run.add_bar({"int8 GEMM", "% of int8 peak", 70, 88}, products({"u8s8", "s8s8"}, "prepacked"));
-  // Floats as linear() runs them, bytes from packed weights.
+  // Floats as linear() runs them, bytes from packed weights and in place.
   run.add_bar({"GEMV, weights beyond the caches", "% of read bandwidth", 80, 95}, [](const Json& row) {
     bool bytes = row["dtype"] == "u8s8" || row["dtype"] == "s8s8";
-    if (row["variant"] != (bytes ? "prepacked" : "linear")) return false;
+    if (bytes ? row["variant"] == "packed in the call" : row["variant"] != "linear") return false;
     return row["family"] == "gemv" && row["peak"] == "read" &&
            row["case"].get<std::string>().find(" 1x") != std::string::npos;
   });
@@ -278,7 +282,8 @@ Report measure_gemm(const EngineOptions& options) {
     for (const GemmShape& s : gemm_shapes(options.quick)) {
       if (!run.wanted(s.family, type.name)) continue;
       measure_shape(run, s, type);
-      measure_op(run, s, type);
+      measure_op(run, s, type, false);
+      if (s.family == std::string_view("gemv")) measure_op(run, s, type, true);
     }
   }
   add_bars(run);

@@ -171,6 +171,15 @@ class Finished {
       ASSERT_TRUE(touched[i] || c_[static_cast<int64_t>(i)] == old_[i]) << "written outside of c, at " << i;
     }
   }
+  // Rows of c are two elements apart from each other.
+  bool kept_the_rest() const {
+    for (int64_t i = 0; i + 1 < x_.m; ++i) {
+      for (int64_t at = i * row_ + x_.n; at < (i + 1) * row_; ++at) {
+        if (c_[at] != old_[static_cast<size_t>(at)]) return false;
+      }
+    }
+    return true;
+  }
 
  private:
   double random_cell() {
@@ -340,6 +349,44 @@ TEST(Epilogue, ActivationsOfLargeValues) {
       }
     }
   }
+}
+
+// Tiles that requantise in registers against the same tiles through sums in memory.
+TEST(Epilogue, TilesThatRequantiseGiveTheSameBytes) {
+  for_each_tile([](const GemmTile& tile) {
+    if (!tile.requantize) return;
+    GemmTile plain = tile;
+    plain.requantize = nullptr;
+    std::mt19937 rng(5);
+    for (uint32_t round = 0; round < 150; ++round) {
+      const auto below = [&](uint32_t limit) { return static_cast<int64_t>(rng() % limit); };
+      Case x{rng() % 2 ? DType::i8 : DType::u8, rng() % 2 ? DType::i8 : DType::u8, 1 + below(40), 1 + below(90),
+             1 + below(200)};
+      x.scale = x.bias = true, x.packed = rng() % 2, x.a_zero = rng() % 2 ? 3 : 0;
+      x.activation = rng() % 2 ? Activation::none : Activation::relu;
+      x.out_zero = static_cast<int32_t>(rng() % 256) - (x.c == DType::i8 ? 128 : 0);
+      constexpr float kScales[] = {0.5f, 64.0f, 256.0f, 1024.0f, 333.3f, 1e-20f};
+      x.out_scale = kScales[rng() % std::size(kScales)];
+      SCOPED_TRACE(testing::Message() << x);
+      Finished found(tile, x, round, Fill::real), expected(plain, x, round, Fill::real);
+      for (int64_t j = 0; j < x.n && round % 3 == 0; ++j) {
+        const double odd = static_cast<double>(rng() % 2000) * 1e-3 - 1;
+        found.scale().set(j, odd), expected.scale().set(j, odd);
+      }
+      if (round % 10 == 0) {
+        constexpr float kOdd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f};
+        const float odd = kOdd[rng() % std::size(kOdd)];
+        Values &a = rng() % 2 ? found.scale() : found.bias(),
+               &b = &a == &found.scale() ? expected.scale() : expected.bias();
+        a.set(x.n / 2, odd), b.set(x.n / 2, odd);
+      }
+      found.run(), expected.run();
+      for (int64_t i = 0; i < x.m; ++i) {
+        for (int64_t j = 0; j < x.n; ++j) ASSERT_EQ(found.found(i, j), expected.found(i, j)) << i << ", " << j;
+      }
+      ASSERT_TRUE(found.kept_the_rest());
+    }
+  });
 }
 
 TEST(Epilogue, ZeroPointsOfShiftedBytes) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kernels/dense_util.h"
+#include "runtime/cpu_isa.h"
 
 namespace deft::test {
 namespace {
@@ -145,6 +146,38 @@ TYPED_TEST(Gemm, WideAndTall) {
   check_case<TypeParam>({2100, 1, 401, 0, 0, 0, false, true});
   check_case<TypeParam>({2100, 1, 401, 1, 0, 0, false, true});
   check_case<TypeParam>({1100, 20, 390, 0, 0, 2});
+}
+
+// Rows and lines contiguous over k: blocks of 8, 4, 2 and 1 rows, lines that end within a step, with every instruction
+// set.
+TYPED_TEST(Gemm, FewRowsOfLines) {
+  const auto step = static_cast<int64_t>(64 / sizeof(TypeParam));
+  for (int level = isa_choice().level; level >= 0; --level) {
+    const char* name = isa_choice().levels[static_cast<size_t>(level)].name;
+    SCOPED_TRACE(name);
+    IsaGuard guard(name);
+    for (int64_t m = 1; m <= 17; ++m) {
+      for (int64_t k : {step - 1, step, step + 1, step + step / 2, 2 * step - 1, 4 * step + 3}) {
+        const int64_t n = 24 * 24 * 24 / (m * k) + 1 + (m + k) % 7;
+        check_case<TypeParam>({m, n, k, m % 2 ? 0 : 3, 1, static_cast<int>(k % 4), m % 3 == 0, k % 2 == 0});
+        check_case<TypeParam>({n, m, k, 0, 1, static_cast<int>(m % 4), k % 3 == 0, m % 2 == 0});
+      }
+    }
+    check_case<TypeParam>({3, 700, 3 * step, 4, 1});
+  }
+}
+
+// A line that holds infinity changes nothing next to it, nor do the zeros that end rows and lines.
+TEST(Gemm, FewRowsKeepInfinityInItsLine) {
+  const int64_t n = 301, k = 77;
+  for (int64_t m : {1, 2, 4, 8}) {
+    std::vector<Half> a(static_cast<size_t>(m * k), Half(1.0f)), b(static_cast<size_t>(n * k), Half(1.0f));
+    std::vector<Half> c(static_cast<size_t>(m * n));
+    b[static_cast<size_t>(100 * k + k - 1)] = Half(INFINITY);
+    cpu::gemm({DType::f16, m, n, k, a.data(), k, 1, b.data(), 1, k, c.data(), n, 1, false, nullptr});
+    for (int64_t i = 0; i < m * n; ++i)
+      ASSERT_EQ(static_cast<float>(c[static_cast<size_t>(i)]), i % n == 100 ? INFINITY : 77.0f) << i;
+  }
 }
 
 TYPED_TEST(Gemm, ZeroSizes) {

@@ -70,6 +70,7 @@ class Problem {
   Matrix& b() { return b_; }
   void pack_for(const GemmTile& tile) { b_tile_ = &tile; }
   void set_block_bytes(int64_t bytes) { block_bytes_ = bytes; }
+  void set_a_zero(int32_t zero) { a_zero_ = zero; }
 
   // Runs it over a c of known contents; what lies around c must stay. All bytes come back.
   std::vector<unsigned char> run(int threads = 1, bool pack_a = false, bool pack_b = false, bool accumulate = false) {
@@ -86,7 +87,7 @@ class Problem {
     p.packed_a = packed_a.get(), p.packed_b = packed_b.get();
     p.c_dtype = sum_dtype(tile_.panel), p.c_row = place_.row, p.c_col = place_.col;
     p.c = c + static_cast<size_t>(place_.origin) * size_of(p.c_dtype);
-    p.epilogue.accumulate = accumulate, p.block_bytes = block_bytes_;
+    p.epilogue.accumulate = accumulate, p.epilogue.a_zero = a_zero_, p.block_bytes = block_bytes_;
     cpu::run_product(p);
     for (size_t i = 1; i <= kFront; ++i) EXPECT_EQ(c[-static_cast<int64_t>(i)], kOld) << "written before c";
     return {c, c + bytes_};
@@ -107,7 +108,7 @@ class Problem {
       for (int64_t j = 0; j < s_.n; ++j) {
         double sum = old, norm = std::abs(old);
         for (int64_t p = 0; p < s_.k; ++p) {
-          const double x = a[static_cast<size_t>(i * s_.k + p)] * b[static_cast<size_t>(j * s_.k + p)];
+          const double x = (a[static_cast<size_t>(i * s_.k + p)] - a_zero_) * b[static_cast<size_t>(j * s_.k + p)];
           sum += x, norm += std::abs(x);
         }
         const double got = found(c, i, j);
@@ -134,6 +135,7 @@ class Problem {
   Fenced memory_;
   const GemmTile* b_tile_ = &tile_;
   int64_t block_bytes_ = cpu::kBlockBytes[0];
+  int32_t a_zero_ = 0;
 };
 
 #define TRACE_SHAPE(s) SCOPED_TRACE(testing::Message() << (s).m << " x " << (s).n << " x " << (s).k)
@@ -205,6 +207,22 @@ TEST(Product, SeveralBlocksOfRowsAndColumns) {
       }
       if (testing::Test::HasFailure()) return;
     }
+  }
+}
+
+// Sums of b's columns are kept over all blocks of k, while blocks of b come and go.
+TEST(Product, ZeroPointsWithSeveralBlocksOfColumns) {
+  for (Panel panel : {Panel::s8, Panel::u8s8}) {
+    if (cpu::gemm_tiles(panel).empty()) continue;
+    const GemmTile& tile = cpu::gemm_tiles(panel)[0];
+    const Shape s{5, 300, tile.block_k + 16};
+    SCOPED_TRACE(tile.name);
+    Problem x(tile, s);
+    x.set_a_zero(7);
+    const auto one = x.run();
+    x.check(one);
+    EXPECT_EQ(x.run(3), one);
+    EXPECT_EQ(x.run(1, false, true), one);
   }
 }
 

@@ -46,6 +46,28 @@ TEST(PackedLinear, ComputesInBf16) {
   EXPECT_LT(std::min(rounded, full), 2e-3);
 }
 
+// Few rows go other ways than many, some of them from the weight as it lies.
+TEST(PackedLinear, FewRowsOfEveryType) {
+  NoGradGuard guard;
+  for (DType type : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+    const double tolerance = type == DType::f64 ? 1e-12 : type == DType::f32 ? 2e-5 : type == DType::f16 ? 1e-2 : 6e-2;
+    for (int64_t m = 1; m <= 6; ++m) {
+      for (int64_t n : {1, 50, 200}) {
+        for (int64_t k : {5, 64, 1030}) {
+          Tensor w = (randn({n, k}) * 0.1).to(type), x = randn({m, k}).to(type), bias = randn({n}).to(type);
+          Tensor residual = randn({m, n}).to(type);
+          Tensor exact = linear(x.to(DType::f64), w.to(DType::f64), bias.to(DType::f64));
+          PackedLinear f(w, bias);
+          EXPECT_LT(largest_difference(f(x), exact), tolerance) << m << " " << n << " " << k;
+          exact = (exact + residual.to(DType::f64)).relu();
+          EXPECT_LT(largest_difference(f(x, FusedActivation::relu, residual), exact), tolerance)
+              << m << " " << n << " " << k;
+        }
+      }
+    }
+  }
+}
+
 TEST(PackedLinear, RefusesGradients) {
   Tensor w = randn({4, 4}), x = randn({2, 4});
   w.requires_grad_();

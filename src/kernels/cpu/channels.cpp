@@ -176,7 +176,7 @@ void moments_any(const ChannelsView& v, const void* x, double* mean, double* squ
           merge_moments);
     }
     each_plane(v, [&](int64_t p) {
-      const RowMoments m = moments_of_row(xs + p * v.s, v.s);
+      const RowMoments m = moments_of_row<false>(xs + p * v.s, v.s);
       mean[p] = m.mean;
       squares[p] = m.squares;
     });

@@ -22,14 +22,6 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/simd-inl.h"
 
-#ifndef DEFT_FLATTEN
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
-#define DEFT_FLATTEN  // instrumented code of this kind takes minutes to compile
-#else
-#define DEFT_FLATTEN __attribute__((flatten))
-#endif
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/conv_internal.h"
+#include "kernels/cpu/gemm.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
@@ -154,6 +155,11 @@ const GemmTile& forward_tile(const ConvCall& c) {
                      : best_tile(panel_for(c.dtype), og, positions);
 }
 
+// What the weight is packed for when calls of other sizes are to use it too.
+const GemmTile& weight_tile(const ConvCall& c, const GemmTile& best) {
+  return c.channels_last || is_integral(c.dtype) ? first_alike(best) : best;
+}
+
 void run_forward(const ConvCall& c, const ConvQuant* quant) {
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups;
   const Window window = forward_window(c);
@@ -162,7 +168,9 @@ void run_forward(const ConvCall& c, const ConvQuant* quant) {
   if (c.packed) check_packed(c), unpacked.w = nullptr;
   const DType w_dtype = quant ? DType::i8 : c.dtype, y_dtype = quant ? quant->y_dtype : c.dtype;
   const ForwardWeight weight(unpacked, w_dtype);
-  const GemmTile& tile = c.packed ? c.packed->parts[0]->tile() : forward_tile(c);
+  const GemmTile& best = forward_tile(c);
+  const GemmTile* packed_for = c.packed ? &c.packed->parts[0]->tile() : nullptr;
+  const GemmTile& tile = !packed_for || packed_for == &weight_tile(c, best) ? best : *packed_for;
   Epilogue epilogue;
   epilogue.activation = c.activation;
   epilogue.bias_dtype = quant ? DType::f32 : c.dtype;
@@ -190,11 +198,14 @@ void run_forward(const ConvCall& c, const ConvQuant* quant) {
 void forward(const ConvCall& c) {
   const Window window = forward_window(c);
   if (c.n * c.c_out * window.positions() == 0) return;
-  if (is_depthwise(c)) return depthwise(whole_phase(window), c, c.c_out, c.x, c.w, c.y, c.out);
+  if (is_depthwise(c)) {
+    if (c.packed) check_packed(c);
+    return depthwise(whole_phase(window), c, c.c_out, c.x, c.w, c.y, c.out);
+  }
   if (c.packed ? c.packed->winograd : winograd_applies(c)) {
     if (c.packed) return check_packed(c), winograd_forward(c, *c.packed);
     ConvWeight own;
-    pack_winograd(c, own, nullptr);
+    pack_winograd(c, own, winograd_tile(c));
     return winograd_forward(c, own);
   }
   run_forward(c, nullptr);
@@ -227,19 +238,42 @@ void conv_forward_int8(const ConvCall& call, const ConvQuant& quant) {
   detail::run_forward(c, &quant);
 }
 
+int64_t ConvWeight::bytes() const {
+  int64_t sum = filter_bytes;
+  for (const auto& part : parts) sum += part->bytes();
+  return sum;
+}
+
+ConvWeightForm conv_weight_form(const ConvCall& call) {
+  const ConvCall c = detail::normalized(call, "conv_weight_form");
+  if (!is_integral(c.dtype) && detail::is_depthwise(c)) {
+    return {detail::filter_bytes(c, c.c_out, c.kernel[0] * c.kernel[1] * c.kernel[2]) > 0, false, nullptr};
+  }
+  if (detail::winograd_applies(c)) return {true, true, &detail::winograd_tile(c)};
+  return {true, false, &detail::weight_tile(c, detail::forward_tile(c))};
+}
+
 std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTile* tile) {
   const ConvCall c = detail::normalized(call, "pack_conv_weight");
   const bool bytes = is_integral(c.dtype);
-  if (!bytes && detail::is_depthwise(c)) return nullptr;
+  const ConvWeightForm form = conv_weight_form(c);
+  if (!form.packs) return nullptr;
   auto out = std::make_unique<ConvWeight>();
   out->dtype = c.dtype, out->channels_last = c.channels_last, out->winograd = false;
   out->c_in = c.c_in, out->c_out = c.c_out, out->groups = c.groups;
   std::copy_n(c.kernel, 3, out->kernel);
-  if (detail::winograd_applies(c)) {
-    detail::pack_winograd(c, *out, tile);
+  if (!form.tile) {
+    const int64_t taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
+    out->filter_bytes = detail::filter_bytes(c, c.c_out, taps);
+    out->filters = std::make_unique<Workspace<char>>(out->filter_bytes);
+    detail::arrange_filters(c, c.c_out, taps, c.w, out->filters->data());
     return out;
   }
-  if (!tile) tile = &detail::forward_tile(c);
+  if (!tile) tile = form.tile;
+  if (form.winograd) {
+    detail::pack_winograd(c, *out, *tile);
+    return out;
+  }
   const int64_t og = c.c_out / c.groups, depth = c.c_in / c.groups * c.kernel[0] * c.kernel[1] * c.kernel[2];
   const detail::ForwardWeight weight(c, bytes ? DType::i8 : c.dtype);
   for (int64_t g = 0; g < c.groups; ++g) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/product.h"
+#include "kernels/cpu/workspace.h"
 #include "runtime/dtype.h"
 
 namespace deft::cpu {
@@ -50,16 +51,28 @@ struct ConvQuant {
 };
 void conv_forward_int8(const ConvCall& call, const ConvQuant& quant);
 
-// Weights in panels, made once for many forward calls of the same channels, groups, kernel, layout and dtype.
+// Weights as the kernels read them, made once for many forward calls of the same channels, groups, kernel, layout and
+// dtype.
 class ConvWeight {
  public:
+  int64_t bytes() const;
   DType dtype;
   bool channels_last, winograd;
   int64_t c_in, c_out, groups, kernel[3];
   std::vector<std::unique_ptr<PackedMatrix>> parts;  // one per group; 36 for Winograd
+  std::unique_ptr<Workspace<char>> filters;          // depthwise
+  int64_t filter_bytes = 0;
 };
 // Reads dtype, channels, groups, kernel, layout and w of the call; for Winograd, chosen as conv_forward() would, its
-// whole geometry. `tile`: null for the best one. Null for depthwise convolutions, whose weights need no panels.
+// whole geometry. `tile`: null for the best one. Null where the weight is used as it lies in memory.
 std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTile* tile = nullptr);
+
+// What pack_conv_weight() would make: calls of one weight that agree in this, in groups and in layout can share it.
+struct ConvWeightForm {
+  bool packs;  // false: it would make nothing
+  bool winograd;
+  const GemmTile* tile;  // null for depthwise convolutions
+};
+ConvWeightForm conv_weight_form(const ConvCall& call);
 
 }  // namespace deft::cpu

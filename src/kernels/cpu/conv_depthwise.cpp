@@ -60,8 +60,8 @@ template <class T>
 struct Depthwise {
   using A = accumulate_t<T>;
   const Phase& phase;
-  int64_t channels, row;  // row: values between the filters of two taps in `filters`
-  const A* filters;       // [tap][channel] (channels last) or [channel][tap]
+  int64_t channels, row;  // row: values between the filters of two taps, channels last
+  const A* filters;       // as arrange_filters() makes them
   const A* bias;          // or null
   const T* residual;      // or null
   Activation activation;
@@ -326,31 +326,25 @@ void depthwise_planes(const Depthwise<T>& d, int64_t n, const T* x) {
 }
 
 template <class T>
-void depthwise_typed(const Phase& p, const ConvCall& c, int64_t channels, const T* x, const T* w, T* y,
-                     const int64_t* y_size) {
+void depthwise_typed(const Phase& p, const ConvCall& c, int64_t channels, const T* x, const accumulate_t<T>* filters,
+                     T* y, const int64_t* y_size) {
   using A = accumulate_t<T>;
-  const int64_t taps = p.window.tap_count(), row = (channels + 15) / 16 * 16;
-  Workspace<A> filters(std::max<int64_t>(1, taps * row)), bias(row);
-  std::fill_n(filters.data(), taps * row, A(0));
-  for (int64_t i = 0; i < channels; ++i) {
-    for (int64_t t = 0; t < taps; ++t) {
-      filters[c.channels_last ? t * row + i : i * taps + t] = static_cast<A>(w[i * taps + t]);
-    }
-  }
+  const int64_t row = detail::filter_row(channels);
+  Workspace<A> bias(c.bias ? row : 0);
   if (c.bias) {
     std::fill_n(bias.data(), row, A(0));
     std::copy_n(static_cast<const T*>(c.bias), channels, bias.data());
   }
-  const Depthwise<T> d{
-      p, channels, row, filters.data(), c.bias ? bias.data() : nullptr, static_cast<const T*>(c.residual), c.activation,
-      y, y_size};
+  const Depthwise<T> d{p, channels, row, filters, bias.data(), static_cast<const T*>(c.residual), c.activation,
+                       y, y_size};
   c.channels_last ? depthwise_pixels(d, c.n, x) : depthwise_planes(d, c.n, x);
 }
 
-void depthwise_any(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
+void depthwise_any(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
                    const int64_t* y_size) {
   dispatch_floating(c.dtype, [&]<class T>() {
-    depthwise_typed(p, c, channels, static_cast<const T*>(x), static_cast<const T*>(w), static_cast<T*>(y), y_size);
+    depthwise_typed(p, c, channels, static_cast<const T*>(x), static_cast<const accumulate_t<T>*>(filters),
+                    static_cast<T*>(y), y_size);
   });
 }
 
@@ -494,9 +488,33 @@ namespace deft::cpu::detail {
 HWY_EXPORT(depthwise_any);
 HWY_EXPORT(depthwise_weight_any);
 
+int64_t filter_bytes(const ConvCall& c, int64_t channels, int64_t taps) {
+  const int64_t size = c.dtype == DType::f64 ? 8 : 4;
+  if (!c.channels_last) return size == static_cast<int64_t>(size_of(c.dtype)) ? 0 : channels * taps * size;
+  return taps * filter_row(channels) * size;
+}
+
+void arrange_filters(const ConvCall& c, int64_t channels, int64_t taps, const void* w, void* out) {
+  dispatch_floating(c.dtype, [&]<class T>() {
+    using A = accumulate_t<T>;
+    const T* from = static_cast<const T*>(w);
+    A* to = static_cast<A*>(out);
+    if (!c.channels_last) return std::copy_n(from, channels * taps, to), void();
+    const int64_t row = filter_row(channels);
+    for (int64_t t = 0; t < taps; ++t, to += row) {
+      for (int64_t i = 0; i < channels; ++i) to[i] = static_cast<A>(from[i * taps + t]);
+      std::fill(to + channels, to + row, A(0));
+    }
+  });
+}
+
 void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
                const int64_t y_size[3]) {
-  HWY_DYNAMIC_DISPATCH(depthwise_any)(p, c, channels, x, w, y, y_size);
+  const int64_t taps = p.window.tap_count();
+  const Workspace<char> own(c.packed ? 0 : filter_bytes(c, channels, taps));
+  if (own.data()) arrange_filters(c, channels, taps, w, own.data());
+  const void* filters = c.packed ? c.packed->filters->data() : own.data() ? own.data() : w;
+  HWY_DYNAMIC_DISPATCH(depthwise_any)(p, c, channels, x, filters, y, y_size);
 }
 
 void depthwise_weight(const ConvCall& c, const void* dy, void* dw) {

@@ -27,25 +27,6 @@ void copy_run(const T* from, int64_t step, int64_t count, T* to) {
   }
 }
 
-// Calls f(n, z, y, x0, x1) for the rows that make up the flattened range.
-template <class F>
-void for_each_run(const Window& w, int64_t q0, int64_t q1, F f) {
-  int64_t x = q0 % w.count[2], rest = q0 / w.count[2];
-  int64_t y = rest % w.count[1];
-  rest /= w.count[1];
-  int64_t z = rest % w.count[0], n = rest / w.count[0];
-  for (int64_t q = q0; q < q1;) {
-    const int64_t end = std::min(w.count[2], x + (q1 - q));
-    f(n, z, y, x, end);
-    q += end - x;
-    x = 0;
-    if (++y == w.count[1]) {
-      y = 0;
-      if (++z == w.count[0]) z = 0, ++n;
-    }
-  }
-}
-
 }  // namespace
 
 ConvCall normalized(const ConvCall& call, const char* op) {

@@ -100,7 +100,7 @@ bool joining_pays(const ConvCall& c, const Phases& p, const Union& u) {
   const int64_t nr = gemm_tiles(panel_for(c.dtype))[0].nr, phases = static_cast<int64_t>(p.all.size());
   int64_t apart = 0;
   for (const Phase& phase : p.all) apart += phase.window.tap_count() * round_up(c.c_in, nr);
-  return 2 * u.window.tap_count() * round_up(phases * c.c_in, nr) <= apart;
+  return 3 * u.window.tap_count() * round_up(phases * c.c_in, nr) <= 2 * apart;
 }
 
 // A zero weight times infinity or NaN is NaN: the sums of other phases would not stay apart.
@@ -229,7 +229,7 @@ void backward_input(const ConvCall& c, const void* dy, void* dx) {
     });
   }
   ConvCall plain = c;
-  plain.residual = nullptr, plain.activation = Activation::none;
+  plain.residual = nullptr, plain.activation = Activation::none, plain.packed = nullptr;
   for (size_t i = 0; i < phases.all.size(); ++i) {
     const Phase& phase = phases.all[i];
     if (phase.window.tap_count() == 0) continue;

@@ -44,6 +44,25 @@ inline Phase whole_phase(const Window& w) { return {w, {0, 0, 0}, {1, 1, 1}, {0,
 
 inline bool is_depthwise(const ConvCall& c) { return c.groups > 1 && c.groups == c.c_in && c.groups == c.c_out; }
 
+// Calls f(n, z, y, x0, x1) for the lines that make up positions [q0, q1) of (n, position).
+template <class F>
+void for_each_run(const Window& w, int64_t q0, int64_t q1, F f) {
+  int64_t x = q0 % w.count[2], rest = q0 / w.count[2];
+  int64_t y = rest % w.count[1];
+  rest /= w.count[1];
+  int64_t z = rest % w.count[0], n = rest / w.count[0];
+  for (int64_t q = q0; q < q1;) {
+    const int64_t end = std::min(w.count[2], x + (q1 - q));
+    f(n, z, y, x, end);
+    q += end - x;
+    x = 0;
+    if (++y == w.count[1]) {
+      y = 0;
+      if (++z == w.count[0]) z = 0, ++n;
+    }
+  }
+}
+
 // Offset of each of positions [q0, q0 + count) of (n, position), in pixels of an image of `size`.
 void place_positions(const Phase& p, const int64_t size[3], int64_t q0, int64_t count, int64_t* offsets);
 
@@ -168,6 +187,10 @@ void run_each(int64_t count, FunctionRef<void(int64_t)> run);
 void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
                const int64_t y_size[3]);
 void depthwise_weight(const ConvCall& c, const void* dy, void* dw);
+// The filters as depthwise() reads them, widened; channels last: [tap][channel]. 0 bytes: as they lie in memory.
+inline int64_t filter_row(int64_t channels) { return (channels + 15) / 16 * 16; }  // from tap to tap
+int64_t filter_bytes(const ConvCall& c, int64_t channels, int64_t taps);
+void arrange_filters(const ConvCall& c, int64_t channels, int64_t taps, const void* w, void* out);
 
 // Winograd F(4 x 4, 3 x 3), see conv_winograd.cpp.
 // A tile of the image: rows and columns [0, 6) of which [y0, y1) x [x0, x1) lie inside, lines `line` values apart.
@@ -182,7 +205,8 @@ struct OutputTile {
   int64_t rows, columns, line, pixel;
 };
 bool winograd_applies(const ConvCall& c);
-void pack_winograd(const ConvCall& c, ConvWeight& out, const GemmTile* tile);  // null: the best one
+const GemmTile& winograd_tile(const ConvCall& c);
+void pack_winograd(const ConvCall& c, ConvWeight& out, const GemmTile& tile);
 void winograd_forward(const ConvCall& c, const ConvWeight& w);
 
 }  // namespace deft::cpu::detail

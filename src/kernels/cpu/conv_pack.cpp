@@ -1,4 +1,5 @@
-// Panels straight from an image: what the positions of a window read, without a copy of it all (im2col).
+// Panels straight from an image with channels last: what the positions of a window read, without a copy of it all
+// (im2col).
 #include <cstring>
 
 #include "kernels/cpu/conv_internal.h"
@@ -9,9 +10,8 @@ namespace deft::cpu::detail {
 
 namespace {
 
-constexpr int64_t kChunk = 64;           // positions taken at a time where they run along k
-constexpr int64_t kShortRun = 256;       // bytes: a kernel line of few channels is one run
-constexpr int64_t kGatherBytes = 32768;  // channels first: a buffer within the first cache level
+constexpr int64_t kChunk = 64;      // positions taken at a time where they run along k
+constexpr int64_t kShortRun = 256;  // bytes: a kernel line of few channels is one run
 
 bool same_values(DType dtype, Panel panel, Side side) {
   switch (panel) {
@@ -320,30 +320,6 @@ void TapWeight::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines,
       const int64_t live = std::min(width, lines - l);
       if (live < width || k < padded) std::memset(to, 0, static_cast<size_t>(width * padded) * sizeof(T));
       pack_panel(static_cast<const T*>(w_) + (l0 + l) * taps_, width, live, k0, k, to);
-    }
-  });
-}
-
-// ---- Channels first.
-
-void PlaneOperand::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
-                        int32_t*) const {
-  dispatch_bits(dtype_, [&]<class T>() {
-    T zero;
-    std::memset(&zero, zero_, sizeof zero);
-    const int64_t width = tile.width(side), padded = tile.padded_k(k), bytes = size_of(tile.panel);
-    char* to = static_cast<char*>(out);
-    // Whole panels at a time, as many as the buffer holds.
-    const int64_t most = std::max<int64_t>(1, kGatherBytes / (k * width * static_cast<int64_t>(sizeof(T)))) * width;
-    Workspace<T> copy(std::min(most, lines) * k);
-    for (int64_t l = 0; l < lines; l += most, to += most * padded * bytes) {
-      const int64_t some = std::min(most, lines - l), at = l0 + l;
-      const bool by_position = lines_ == Lines::positions;
-      const int64_t q0 = by_position ? at : k0, q1 = q0 + (by_position ? some : k);
-      const int64_t row0 = by_position ? k0 : at, row1 = row0 + (by_position ? k : some);
-      const int64_t count = q1 - q0;
-      gather_rows(window_, source_, static_cast<const T*>(x_), q0, q1, row0, row1, copy.data(), zero);
-      cpu::pack(tile, side, {dtype_, copy.data(), by_position ? 1 : count, by_position ? count : 1}, 0, some, 0, k, to);
     }
   });
 }

@@ -229,8 +229,9 @@ bool winograd_applies(const ConvCall& c) {
   return conv_winograd() && geometry_fits(c) && c.c_in >= 16 && c.c_out >= 16 && Tiles(c).count >= kFewestTiles;
 }
 
-void pack_winograd(const ConvCall& c, ConvWeight& out, const GemmTile* tile) {
-  if (!tile) tile = &best_tile(Panel::f32, Tiles(c).count, c.c_out);
+const GemmTile& winograd_tile(const ConvCall& c) { return best_tile(Panel::f32, Tiles(c).count, c.c_out); }
+
+void pack_winograd(const ConvCall& c, ConvWeight& out, const GemmTile& tile) {
   const int64_t filters = c.c_out * c.c_in;
   Workspace<float> transformed(36 * filters);
   parallel_for(0, filters, 256, [&](int64_t begin, int64_t end) {
@@ -241,7 +242,7 @@ void pack_winograd(const ConvCall& c, ConvWeight& out, const GemmTile* tile) {
   out.winograd = true;
   for (int64_t i = 0; i < 36; ++i) {
     const StridedSource lines({DType::f32, transformed.data() + i * filters, c.c_in, 1});
-    out.parts.push_back(std::make_unique<PackedMatrix>(*tile, Side::b, lines, c.c_out, c.c_in));
+    out.parts.push_back(std::make_unique<PackedMatrix>(tile, Side::b, lines, c.c_out, c.c_in));
   }
 }
 

@@ -75,15 +75,15 @@ template <class S>
 void forward_row(const Task<S>& t, int64_t row, double* loss, C<S>* largest, C<S>* log_sum) {
   const S* x = t.x + t.begin(row);
   *largest = max_of_row(x, t.n);
-  const RowVec<S> top(*largest);
+  const ExpBase<C<S>> base(*largest);
   const double sum = exp_row<C<S>>(
-      t.n,
+      t.n, base,
       [&](int64_t i, int64_t m) HWY_ATTR {
         __builtin_prefetch(x + t.n + i);
-        return load_some(x + i, m) - top;
+        return load_some(x + i, m);
       },
       [](int64_t, int64_t, RowVec<S>) {});
-  const double log_of_sum = std::log(sum);
+  const double log_of_sum = base.log_of(sum);
   *log_sum = static_cast<C<S>>(log_of_sum);
   *loss = t.loss(row, static_cast<double>(*largest), log_of_sum, t.spread == 0 ? 0 : sum_below(t, x, *largest));
 }
@@ -91,12 +91,13 @@ template <class S>
 void backward_row(const Task<S>& t, int64_t row, C<S> largest, C<S> log_sum, double scale, S* dx) {
   using V = RowVec<S>;
   const S* x = t.x + t.begin(row);
-  const V top(largest), log_total(log_sum), of_exp(t.of_exp(row) * scale), spread(t.spread * scale);
-  auto exponent = [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m) - top - log_total; };
+  const ExpBase<C<S>> base(static_cast<double>(largest) + static_cast<double>(log_sum));
+  const V of_exp(t.of_exp(row) * scale * std::exp2(base.rest)), spread(t.spread * scale);
+  auto exponent = [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m); };
   if (t.spread == 0) {
-    exp_row<C<S>>(t.n, exponent, [&](int64_t i, int64_t m, V e) HWY_ATTR { store_some(e * of_exp, dx + i, m); });
+    exp_row<C<S>>(t.n, base, exponent, [&](int64_t i, int64_t m, V e) HWY_ATTR { store_some(e * of_exp, dx + i, m); });
   } else {
-    exp_row<C<S>>(t.n, exponent, [&](int64_t i, int64_t m, V e) HWY_ATTR {
+    exp_row<C<S>>(t.n, base, exponent, [&](int64_t i, int64_t m, V e) HWY_ATTR {
       const V w = t.weight ? load_some(t.weight + i, m) : V(1);
       store_some(e * of_exp - spread * w, dx + i, m);
     });

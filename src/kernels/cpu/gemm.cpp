@@ -15,6 +15,11 @@ namespace {
 constexpr int64_t kSmallWork = 24 * 24 * 24;  // below this packing costs more than it gives
 constexpr int64_t kNarrow = 3;
 
+template <class T>
+double work_of(const TypedGemm<T>& g) {
+  return static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+}
+
 // Whether to skip packing, judged by shape and strides only: never by the number of threads.
 template <class T>
 DirectForm direct_form(const TypedGemm<T>& g, bool small) {
@@ -26,22 +31,13 @@ DirectForm direct_form(const TypedGemm<T>& g, bool small) {
 
 // Few rows times a matrix too large to be worth packing: columns in lanes, each line of b read once.
 template <class T>
-bool run_dots(const TypedGemm<T>& g, bool small) {
-  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, BFloat16>) {
-    if (small || g.m > kDotsMaxRows || g.a_col != 1 || g.b_row != 1 || !dots_apply(dtype_of<T>, g.k)) return false;
-    const int64_t blocks = (g.n + kDirectBlock - 1) / kDirectBlock;
-    const int64_t grain = std::max<int64_t>(1, 64 * 1024 / (kDirectBlock * g.m * g.k));
-    parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
-      gemm_dots(g, begin * kDirectBlock, std::min(g.n, end * kDirectBlock));
-    });
-    return true;
-  }
-  return false;
+bool dots_fit(const TypedGemm<T>& g, bool small) {
+  return !small && dots_apply(g);
 }
 
 template <class T>
-void run_direct(const TypedGemm<T>& g, DirectForm form, double work) {
-  if (work < 128 * 1024) return gemm_direct(g, form, 0, g.n);
+void run_direct(const TypedGemm<T>& g, DirectForm form) {
+  if (work_of(g) < 128 * 1024) return gemm_direct(g, form, 0, g.n);
   const int64_t blocks = (g.n + kDirectBlock - 1) / kDirectBlock;
   const int64_t grain = std::max<int64_t>(1, 64 * 1024 / (kDirectBlock * g.m * g.k));
   parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
@@ -58,36 +54,50 @@ int candidates(Panel panel, int64_t m, int64_t n, Candidate* out) {
   int count = 0;
   const GemmTile* best = &best_tile(panel, m, n);
   out[count++] = {best, kBlockBytes[0]};
+  out[count++] = {best, kBlockBytes[1]};
   for (const GemmTile& t : gemm_tiles(panel)) {
     // Another group is another instruction, which may sum in another order (AMX and AVX-512 for bf16).
     const bool same_bits = t.a_group == best->a_group && !t.portable;
-    if (&t != best && same_bits && count < 3) out[count++] = {&t, kBlockBytes[0]};
+    if (&t != best && same_bits && count < 4) out[count++] = {&t, kBlockBytes[0]};
   }
-  for (size_t i = 1; i < std::size(kBlockBytes); ++i) out[count++] = {best, kBlockBytes[i]};
+  for (size_t i = 2; i < std::size(kBlockBytes); ++i) out[count++] = {best, kBlockBytes[i]};
   return count;
 }
 
 // Through the engine. c may have any strides; the epilogue stores it.
 template <class T>
-void run_packed(const TypedGemm<T>& g) {
+void run_packed(const TypedGemm<T>& g, const PackedMatrix* packed_b) {
   constexpr DType dtype = dtype_of<T>;
-  Candidate list[Tuner::kMostCandidates];
-  const int count = candidates(panel_for(dtype), g.m, g.n, list);
-  const uint32_t layout = 1u << 15 | (g.a_col == 1) << 2 | (g.b_row == 1) << 1 | (g.c_col == 1);
-  const TunedRun run(TuneKey(TunedOp::gemm, dtype, layout, {g.m, g.n, g.k}), count, g.m * g.n * g.k);
   const StridedSource a({dtype, g.a, g.a_row, g.a_col}), b({dtype, g.b, g.b_col, g.b_row});
   Product p;
-  p.tile = list[run.choice()].tile, p.block_bytes = list[run.choice()].block_bytes;
   p.m = g.m, p.n = g.n, p.k = g.k;
-  p.a = &a, p.b = &b;
+  p.a = &a;
   p.c = g.c, p.c_dtype = dtype, p.c_row = g.c_row, p.c_col = g.c_col;
   p.epilogue.bias = g.bias, p.epilogue.bias_dtype = dtype, p.epilogue.on_rows = g.bias_on_rows;
   p.epilogue.accumulate = g.accumulate;
+  if (packed_b) {
+    p.packed_b = packed_b, p.tile = &best_tile(panel_for(dtype), g.m, g.n);
+    return run_product(p);
+  }
+  Candidate list[Tuner::kMostCandidates];
+  const int count = candidates(panel_for(dtype), g.m, g.n, list);
+  const uint32_t layout = 3u << 14 | (g.a_col == 1) << 2 | (g.b_row == 1) << 1 | (g.c_col == 1);
+  const TunedRun run(TuneKey(TunedOp::gemm, dtype, layout, {g.m, g.n, g.k}), count, g.m * g.n * g.k);
+  p.b = &b, p.tile = list[run.choice()].tile, p.block_bytes = list[run.choice()].block_bytes;
   run_product(p);
 }
 
+// What runs, on which of the call and its transpose.
+enum class Way : uint8_t { dots, direct, packed };
 template <class T>
-void gemm_floating(const GemmCall& x) {
+struct Plan {
+  Way way;
+  TypedGemm<T> g;
+  DirectForm form = DirectForm::none;
+  bool turned() const { return g.bias_on_rows; }
+};
+template <class T>
+Plan<T> plan(const GemmCall& x) {
   TypedGemm<T> g{x.m,
                  x.n,
                  x.k,
@@ -103,13 +113,12 @@ void gemm_floating(const GemmCall& x) {
                  x.accumulate,
                  static_cast<const T*>(x.bias),
                  false};
-  const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
-  const bool small = work <= kSmallWork;
-  if (g.n <= kDotsMaxRows && g.m > kDotsMaxRows && g.a_col == 1 && g.b_row == 1) {
-    if (run_dots(g.transposed(), small)) return;
+  const bool small = work_of(g) <= kSmallWork;
+  if (g.n <= kDotsMaxRows && g.m > kDotsMaxRows && dots_fit(g.transposed(), small)) {
+    return {Way::dots, g.transposed()};
   }
   if (g.n <= kNarrow && g.m > kNarrow) g = g.transposed();
-  if (run_dots(g, small)) return;
+  if (dots_fit(g, small)) return {Way::dots, g};
   DirectForm form = direct_form(g, small);
   if (form == DirectForm::none && small) {
     const TypedGemm<T> other = g.transposed();
@@ -120,9 +129,17 @@ void gemm_floating(const GemmCall& x) {
       g = other;
     }
   }
-  if (form != DirectForm::none) return run_direct(g, form, work);
+  if (form != DirectForm::none) return {Way::direct, g, form};
   if (g.c_col != 1 && g.c_row == 1) g = g.transposed();
-  run_packed(g);
+  return {Way::packed, g};
+}
+
+template <class T>
+void gemm_floating(const GemmCall& x) {
+  const Plan<T> p = plan<T>(x);
+  if (p.way == Way::dots) return gemm_dots(p.g);
+  if (p.way == Way::direct) return run_direct(p.g, p.form);
+  run_packed(p.g, p.turned() ? nullptr : x.packed_b);
 }
 
 // k == 0: nothing to add up.
@@ -179,6 +196,28 @@ void gemm_batched(const GemmCall& call, int64_t batch, int64_t a_batch, int64_t 
   const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(64 * 1024 / std::max(1.0, work)));
   if (batch <= grain) return run(0, batch);
   parallel_for(0, batch, grain, run);
+}
+
+const GemmTile* right_tile(const GemmCall& call) {
+  if (!is_floating(call.dtype) || call.m <= 0 || call.n <= 0 || call.k <= 0) return nullptr;
+  bool packs = false;
+  dispatch_floating(call.dtype, [&]<class T>() {
+    const auto p = detail::plan<T>(call);
+    packs = p.way == detail::Way::packed && !p.turned();
+  });
+  return packs ? &first_alike(best_tile(panel_for(call.dtype), call.m, call.n)) : nullptr;
+}
+
+const GemmTile& first_alike(const GemmTile& tile) {
+  for (const GemmTile& t : gemm_tiles(tile.panel)) {
+    if (t.nr == tile.nr && t.b_group == tile.b_group && t.k_step == tile.k_step && t.block_k == tile.block_k) return t;
+  }
+  return tile;
+}
+
+std::unique_ptr<const PackedMatrix> pack_right(const GemmCall& call, const GemmTile& tile) {
+  const StridedSource b({call.dtype, call.b, call.b_col, call.b_row});
+  return std::make_unique<const PackedMatrix>(tile, Side::b, b, call.n, call.k);
 }
 
 }  // namespace deft::cpu

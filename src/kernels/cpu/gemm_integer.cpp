@@ -72,6 +72,10 @@ void run(const GemmCall& x) {
                  x.accumulate,
                  static_cast<const T*>(x.bias),
                  false};
+  if constexpr (std::is_same_v<T, int8_t>) {
+    if (dots_apply(g)) return gemm_dots(g);
+    if (dots_apply(g.transposed())) return gemm_dots(g.transposed());
+  }
   if (g.m < g.n && g.m < 4) g = g.transposed();  // lanes take rows
   const int64_t grain = std::max<int64_t>(1, 64 * 1024 / std::max<int64_t>(1, g.n * g.k));
   if (g.m <= grain) return rows(g, 0, g.m);

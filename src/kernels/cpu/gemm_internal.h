@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/cpu/dots.h"
 #include "kernels/cpu/gemm.h"
 #include "runtime/half.h"
 
@@ -28,6 +29,7 @@ struct TypedGemm {
   }
 };
 
+inline uint32_t widen(int8_t x) { return static_cast<uint32_t>(x); }  // sums wrap
 inline float widen(float x) { return x; }
 inline double widen(double x) { return x; }
 inline float widen(BFloat16 x) { return x; }
@@ -58,11 +60,12 @@ void gemm_direct(const TypedGemm<double>& g, DirectForm form, int64_t j0, int64_
 void gemm_direct(const TypedGemm<BFloat16>& g, DirectForm form, int64_t j0, int64_t j1);
 void gemm_direct(const TypedGemm<Half>& g, DirectForm form, int64_t j0, int64_t j1);
 
-// The dot form for few rows, in assembly: a_col == 1 and b_row == 1.
-inline constexpr int64_t kDotsMaxRows = 16;
-bool dots_apply(DType dtype, int64_t k);
+// The dot form for few rows, in assembly: up to kDotsMaxRows, both sides contiguous over k; floats and i8.
+inline constexpr int64_t kDotsMaxRows = Dots::kMostRows;
 template <class T>
-void gemm_dots(const TypedGemm<T>& g, int64_t j0, int64_t j1);
+bool dots_apply(const TypedGemm<T>& g);
+template <class T>
+void gemm_dots(const TypedGemm<T>& g);
 
 void gemm_integer(const GemmCall& call);
 

@@ -138,7 +138,7 @@ std::span<const GemmTile> portable_tiles() {
   static const GemmTile tiles[] = {
       HWY_DYNAMIC_DISPATCH(portable_f32)(),
       HWY_DYNAMIC_DISPATCH(portable_f64)(),
-      {"portable_s8", Panel::s8, kByteRows, kByteColumns, 1, 1, 1, 2048, byte_tile, nullptr, nullptr, nullptr, true},
+      {"portable_s8", Panel::s8, kByteRows, kByteColumns, 1, 1, 1, 4608, byte_tile, nullptr, nullptr, nullptr, true},
   };
   return tiles;
 }

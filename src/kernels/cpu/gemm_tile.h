@@ -20,8 +20,21 @@ namespace deft::cpu {
 enum class Panel : uint8_t { f32, f64, f16, bf16, s8, u8s8 };
 enum class Side : uint8_t { a, b };  // a: lines are rows, b: lines are columns
 
+// What a tile that requantises needs of eight columns: column c in places 4 (c / 2) + c % 2 and two further on, as
+// matrix instructions leave sums. The sums begin with `start`.
+struct alignas(64) ByteTerms {
+  float scale[16], bias[16];
+  int32_t start[16];
+};
+// Bytes between `least` and `most`, which are less the zero point and plus `unit` = 1.5 * 2^23: a sum with that is a
+// whole number, rounded to even, whose low byte is that of the number.
+struct ByteRange {
+  float unit[4], least[4], most[4];
+  uint8_t zero[16];
+};
+
 struct GemmTile {
-  const char* name;  // "neon_f32_8x12"
+  const char* name;  // "neon_f32_8x8"
   Panel panel;
   int mr, nr;
   int a_group, b_group;  // Note [Panels]
@@ -37,6 +50,10 @@ struct GemmTile {
   void (*run_rows)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
                    int64_t a_row) = nullptr;
   bool portable = false;  // C++, several times slower: for machines without another
+  // run() of bytes to bytes: c = sums * scale + bias, rounded, for `count` panels of b one after the other, with a
+  // ByteTerms each. c_row in bytes; nr is 8. May be null.
+  void (*requantize)(int64_t steps, const void* a, const void* b, const ByteTerms* terms, const ByteRange* range,
+                     void* c, int64_t c_row, int64_t count) = nullptr;
 
   int width(Side side) const { return side == Side::a ? mr : nr; }
   int group(Side side) const { return side == Side::a ? a_group : b_group; }
@@ -52,6 +69,9 @@ std::span<const GemmTile> gemm_tiles(Panel panel);
 // The one that wastes the least on an m x n result; m = 0: many rows, as for weights that are packed before. The panel
 // type must have a tile.
 const GemmTile& best_tile(Panel panel, int64_t m, int64_t n);
+
+// The tile that requantises a few rows at the end of those of `tile`; null: none.
+const GemmTile* tail_tile(const GemmTile& tile);
 
 // The tile for m rows among those that read right sides packed for `packed`.
 const GemmTile& tile_for_rows(const GemmTile& packed, int64_t m);

@@ -81,4 +81,36 @@ inline void interleave_four(const uint16_t* const rows[4], int64_t count, uint16
   }
 }
 
+// Eight rows of bytes in turn: out[8 * j + g] = rows[g][j], j < count.
+inline void interleave_eight(const uint8_t* const rows[8], int64_t count, uint8_t* out) {
+  typedef uint8_t Eight __attribute__((vector_size(8)));
+  typedef uint8_t V __attribute__((vector_size(16)));
+  constexpr V kLow{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+  constexpr V kHigh{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  int64_t j = 0;
+  for (; j + 8 <= count; j += 8, out += 64) {
+    // Rows g and g + 4 in turn, and so on: each step doubles what lies together.
+    V a[4], b[4];
+    for (int g = 0; g < 4; ++g) {
+      Eight x, y;
+      std::memcpy(&x, rows[g] + j, sizeof x);
+      std::memcpy(&y, rows[g + 4] + j, sizeof y);
+      const V wide_x = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+      const V wide_y = __builtin_shufflevector(y, y, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+      a[g] = __builtin_shuffle(wide_x, wide_y, kLow);
+    }
+    for (int g = 0; g < 2; ++g) {
+      b[2 * g] = __builtin_shuffle(a[g], a[g + 2], kLow), b[2 * g + 1] = __builtin_shuffle(a[g], a[g + 2], kHigh);
+    }
+    for (int g = 0; g < 2; ++g) {
+      const V low = __builtin_shuffle(b[g], b[g + 2], kLow), high = __builtin_shuffle(b[g], b[g + 2], kHigh);
+      std::memcpy(out + 32 * g, &low, sizeof low);
+      std::memcpy(out + 32 * g + 16, &high, sizeof high);
+    }
+  }
+  for (; j < count; ++j, out += 8) {
+    for (int g = 0; g < 8; ++g) out[g] = rows[g][j];
+  }
+}
+
 }  // namespace deft::cpu

@@ -100,6 +100,22 @@ void pack_doubles(const void* const* lines, int count, int64_t bytes, void* out,
   if (whole < bytes) pack_tail<8, flip>(lines, count, whole, bytes, at(out, (whole - p) / 8 * out_step));
 }
 
+// The same for panels of twelve lines, all at once: six pairs of lines, two units of each.
+template <unsigned char flip>
+void pack_twelve(const void* const* lines, int64_t bytes, void* out) {
+  const Bytes mask = Bytes{} + flip;
+  const char* in[12];
+  for (int l = 0; l < 12; ++l) in[l] = at(lines[l], 0);
+  char* to = at(out, 0);
+  for (int64_t p = 0; p < bytes; p += 16, to += 192) {
+    Doubles v[12];
+    for (int l = 0; l < 12; ++l) v[l] = load<Doubles>(in[l] + p);
+    const auto put = [&](int64_t offset, Doubles x) { store(to + offset, reinterpret_cast<Bytes&>(x) ^ mask); };
+    for (int l = 0; l < 12; l += 2) put(8 * l, __builtin_shuffle(v[l], v[l + 1], Doubles{0, 2}));
+    for (int l = 0; l < 12; l += 2) put(8 * l + 96, __builtin_shuffle(v[l], v[l + 1], Doubles{1, 3}));
+  }
+}
+
 // Units of 1, 2 and 64 bytes.
 template <int unit, unsigned char flip>
 void pack_units(const void* const* lines, int count, int64_t bytes, void* out, int64_t out_step) {
@@ -232,6 +248,11 @@ PackLines pack_to_bf16(int group) {
   }
 }
 
+// Bytes of the other sign than the panel's.
+bool flips(const GemmTile& tile, Side side, DType from) {
+  return (from == DType::u8) != (tile.panel == Panel::u8s8 && side == Side::a);
+}
+
 PackLines choose(const GemmTile& tile, Side side, DType from) {
   const int group = tile.group(side);
   switch (tile.panel) {
@@ -249,13 +270,9 @@ PackLines choose(const GemmTile& tile, Side side, DType from) {
       if (from == DType::bf16) return pack_same<2, 0>(group);
       return from == DType::f32 ? pack_to_bf16(group) : nullptr;
     case Panel::s8:
-      if (from == DType::i8) return pack_same<1, 0>(group);
-      return from == DType::u8 ? pack_same<1, 0x80>(group) : nullptr;
-    case Panel::u8s8: {
-      const DType same = side == Side::a ? DType::u8 : DType::i8, other = side == Side::a ? DType::i8 : DType::u8;
-      if (from == same) return pack_same<1, 0>(group);
-      return from == other ? pack_same<1, 0x80>(group) : nullptr;
-    }
+    case Panel::u8s8:
+      if (from != DType::i8 && from != DType::u8) return nullptr;
+      return flips(tile, side, from) ? pack_same<1, 0x80>(group) : pack_same<1, 0>(group);
   }
   return nullptr;
 }
@@ -267,7 +284,11 @@ PanelRows::PanelRows(const GemmTile& tile, Side side, DType from)
       width_(tile.width(side)),
       group_(tile.group(side)),
       group_bytes_(tile.group(side) * size_of(tile.panel)),
-      value_bytes_(static_cast<int64_t>(size_of(from))) {}
+      value_bytes_(static_cast<int64_t>(size_of(from))) {
+  if (width_ == 12 && group_bytes_ == 8 && size_of(tile.panel) == 1 && pack_) {
+    twelve_ = flips(tile, side, from) ? pack_twelve<0x80> : pack_twelve<0>;
+  }
+}
 
 void PanelRows::set(const void* first, int64_t line, int64_t live, bool more) {
   for (int64_t l = 0; l < width_; ++l) {
@@ -278,6 +299,7 @@ void PanelRows::set(const void* first, int64_t line, int64_t live, bool more) {
 }
 
 void PanelRows::pack(int64_t k, void* out) const {
+  if (twelve_ && k % 16 == 0) return twelve_(lines_, k, out);
   // Long lines come from far away: products of 3136 x 64 x 576 gain 2 to 3 %. With k = 256 bf16 loses 3 %.
   constexpr int64_t kLong = 512;
   if (ahead_ == 0 || k < kLong) return pack_part(0, k, out);
@@ -293,9 +315,10 @@ void PanelRows::pack(int64_t k, void* out) const {
 }
 
 void PanelRows::pack_part(int64_t from, int64_t k, void* out) const {
-  for (int l = 0; l < width_; l += 4) {
+  const int count = std::min(4, width_);
+  for (int next = 0; next < width_; next += 4) {
+    const int l = std::min(next, width_ - count);  // the last four may overlap those before
     const void* lines[4];
-    const int count = std::min(4, width_ - l);
     for (int i = 0; i < count; ++i) lines[i] = at(lines_[l + i], from * value_bytes_);
     pack_(lines, count, k, at(out, l * group_bytes_), width_ * group_bytes_);
   }

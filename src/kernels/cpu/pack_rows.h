@@ -34,6 +34,8 @@ class PanelRows {
   void pack_part(int64_t from, int64_t k, void* out) const;
 
   PackLines pack_;
+  void (*twelve_)(const void* const* lines, int64_t k,
+                  void* out) = nullptr;  // twelve lines of bytes in groups of eight
   int width_, group_;
   int64_t group_bytes_, value_bytes_;  // packed group; source value
   int64_t ahead_ = 0;                  // bytes from a line to the same line of the next panel; 0: unknown

@@ -34,7 +34,9 @@ class StridedSource : public PanelSource {
 // A whole side in panels, kept for many products: blocks of tile.block_k one after the other, each with all its lines.
 class PackedMatrix {
  public:
-  PackedMatrix(const GemmTile& tile, Side side, const PanelSource& from, int64_t lines, int64_t k);
+  // `with_sums`: sums() are needed, for left sides with a zero point.
+  PackedMatrix(const GemmTile& tile, Side side, const PanelSource& from, int64_t lines, int64_t k,
+               bool with_sums = true);
   ~PackedMatrix();
   PackedMatrix(const PackedMatrix&) = delete;
   PackedMatrix& operator=(const PackedMatrix&) = delete;
@@ -46,7 +48,7 @@ class PackedMatrix {
   int64_t bytes() const { return bytes_; }
   // Panels of the lines from l0 (a multiple of the tile's width) over k from k0 (a multiple of block_k).
   const void* panels(int64_t l0, int64_t k0) const;
-  const int32_t* sums() const { return sums_; }  // of each line over all of k; right sides of bytes only
+  const int32_t* sums() const { return sums_; }  // of each line over all of k; right sides of bytes only, or null
 
  private:
   void release();
@@ -100,6 +102,6 @@ struct Product {
 void run_product(const Product& p);
 
 // Sizes of blocks worth trying, the likely best first.
-inline constexpr int64_t kBlockBytes[] = {384 << 10, 160 << 10, 768 << 10, 64 << 10};
+inline constexpr int64_t kBlockBytes[] = {384 << 10, 16 << 10, 768 << 10, 160 << 10};
 
 }  // namespace deft::cpu

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/simd-inl.h"
@@ -134,21 +135,25 @@ struct RowMoments {
   double mean, squares;  // of the deviations from the mean
 };
 // One pass over deviations from a guess; a guess so far off that the difference of squares would suffer is mended by a
-// second one. `also` as in sum_row().
-template <class S, class Map = NoMap>
+// second one. The guess is the mean of the first elements, or zero where a second pass is cheap (kInCache). `also` as
+// in sum_row().
+template <bool kInCache, class S, class Map = NoMap>
 inline RowMoments moments_of_row(const S* x, int64_t n, const Map& also = {}) {
   using T = accumulate_t<S>;
   using V = RowVec<S>;
   constexpr int64_t kLanes = V::kLanes;
   const double count = static_cast<double>(n);
-  T center = hn::GetLane(hn::SumOfLanes(typename V::D(), load_some(x, n).raw)) / static_cast<T>(kLanes);
+  T center = 0;
+  if (!kInCache) center = hn::GetLane(hn::SumOfLanes(typename V::D(), load_some(x, n).raw)) / static_cast<T>(kLanes);
   V guess(center);
-  auto add = [&](int64_t i, int64_t m, LaneSums<T, 2>& s) HWY_ATTR {
-    const V d = load_some(x + i, m) - guess;
+  auto add_to = [](V d, LaneSums<T, 2>& s) HWY_ATTR {
     s.of[0] += d;
     s.of[1] = fma(d, d, s.of[1]);
   };
-  auto [sum, all] = sum_row<T, 2>(n, add, also);
+  auto add = [&](int64_t i, int64_t m, LaneSums<T, 2>& s) HWY_ATTR { add_to(load_some(x + i, m) - guess, s); };
+  auto add_first = [&](int64_t i, int64_t m, LaneSums<T, 2>& s)
+                       HWY_ATTR { kInCache ? add_to(load_some(x + i, m), s) : add(i, m, s); };
+  auto [sum, all] = sum_row<T, 2>(n, add_first, also);
   if (sum / count * sum > 0.8 * all) {  // four times what is left
     center = static_cast<T>(static_cast<double>(center) + sum / count);
     guess = V(center);
@@ -179,53 +184,110 @@ inline accumulate_t<S> max_of_row(const S* x, int64_t n) {
   return hn::GetLane(hn::MaxOfLanes(typename V::D(), larger(larger(a, b), larger(c, d)).raw));
 }
 
-// exp of k vectors with elements <= 88: within 1.05 ulp (1.5 where fma() rounds twice), 0 below -87.68 instead of the
-// last subnormal numbers. The vectors go through it side by side: one alone would wait for its own results.
-// Row kernels that take exponentials are bound by these 15 operations a vector, not by memory. In assembly, with the
-// constants that fma() adds to loaded instead of copied, they gain a tenth.
-template <size_t k>
-inline void exp_negative(Vec<float> (&x)[k]) {
-  using V = Vec<float>;
-  const V::D d;
-  const hn::Rebind<uint32_t, V::D> du;
-  const V low(-88), round(0x1.8p23 + 127);
-  V scale[k], s[k], a[k], b[k];
-  for (size_t j = 0; j < k; ++j) {
-#if HWY_TARGET == HWY_NEON
-    x[j] = max(x[j], low);
-#else
-    x[j] = select(x[j] < low, low, x[j]);  // keeps NaN
-#endif
+// What e^x is taken relative to in a row: exp_row() gives e^x 2^-whole, which is e^(x - largest) 2^-rest. A power of
+// two that all elements share cancels where they are divided by their sum, so nothing needs to be subtracted from them.
+// Where they are so large that fma() could not split x log2(e) into a whole number and a fraction any more, where there
+// is no FMA, and in f64, x - shift is taken instead.
+template <class T>
+struct ExpBase {
+  static constexpr float kScale = 1.44269504f, kScaleLow = 1.92596303e-08f;  // log2(e)
+  T shift = 0;
+  double rest = 0;
+  float low = -127 / kScale;
+  Coefficient round = 0x1.8p23f + 127;  // minus the whole number
+  explicit ExpBase(double largest) {
+    if (HWY_NATIVE_FMA && sizeof(T) == 4 && std::abs(largest) < 0x1p20) {
+      const double exponent = largest * 1.44269504088896340736, whole = std::nearbyint(exponent);
+      rest = whole - exponent;
+      low = static_cast<float>((whole - 127) / kScale);
+      round = static_cast<float>(0x1.8p23 + 127 - whole);
+    } else {
+      shift = static_cast<T>(largest);
+    }
   }
-  // x = n ln 2 + r. The sum leaves the biased exponent of 2^n in its low bits, a zero for the lowest x.
-  for (size_t j = 0; j < k; ++j) scale[j] = fma(x[j], V(1.44269504088896341), round);
-  for (size_t j = 0; j < k; ++j) a[j] = scale[j] - round;
-  for (size_t j = 0; j < k; ++j) x[j] = fma(a[j], V(-0x1.62e4p-1), x[j]);  // 15 bits: the product is exact
-  for (size_t j = 0; j < k; ++j) x[j] = fma(a[j], V(-1.42860682030941723e-06), x[j]);
-  for (size_t j = 0; j < k; ++j) scale[j] = V(hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, scale[j].raw))));
-  // exp(r) - 1, fitted to 5.2e-9; of several such fits the one with the smallest error after rounding.
-  for (size_t j = 0; j < k; ++j) s[j] = x[j] * x[j];
-  for (size_t j = 0; j < k; ++j) a[j] = fma(x[j], V(0x1.1245acp-7), V(0x1.5558bep-5));
-  for (size_t j = 0; j < k; ++j) b[j] = fma(x[j], V(0x1.555474p-3), V(0x1.fffffcp-2));
-  for (size_t j = 0; j < k; ++j) a[j] = fma(s[j], V(0x1.6a17fcp-10), a[j]);
-  for (size_t j = 0; j < k; ++j) b[j] = fma(a[j], s[j], b[j]);
-  for (size_t j = 0; j < k; ++j) x[j] = fma(b[j], s[j], x[j]);
-  for (size_t j = 0; j < k; ++j) x[j] = fma(x[j], scale[j], scale[j]);
-}
+  // log(sum of e^(x - largest)) from the sum that exp_row() found.
+  double log_of(double sum) const { return std::log(sum) + rest * 0.693147180559945309417; }
+};
+
+// e^x 2^-whole of k vectors, within 2.6 ulp; 0 from half a step below the normal numbers. The vectors go through it
+// side by side: one alone would wait for its own results. Row kernels that take exponentials are bound by these 13
+// operations a vector, of which a Neoverse V1 starts two to three per cycle; memory leaves time for six.
+inline constexpr Coefficient kPower[] = {1.0f,           0x1.62e42ap-1f, 0x1.ebf9c2p-3f,
+                                         0x1.c6b6d8p-5f, 0x1.3ce8b2p-7f, 0x1.5bda94p-10f};
 template <size_t k>
-inline void exp_negative(Vec<double> (&x)[k]) {
+inline void exp_vectors(const ExpBase<float>& base, Vec<float> (&x)[k]) {
+  using V = Vec<float>;
+  const V scale(base.kScale), scale_low(base.kScaleLow), low(base.low), round = base.round.vec();
+  V power[k], f[k], a[k], b[k];
+  for (size_t j = 0; j < k; ++j) x[j] = at_least(x[j], low);
+  // The sum leaves the biased exponent of the power of two in its low bits, a zero for the lowest x.
+  for (size_t j = 0; j < k; ++j) power[j] = fma(x[j], scale, base.round);
+  for (size_t j = 0; j < k; ++j) f[j] = round - power[j];
+  for (size_t j = 0; j < k; ++j) f[j] = fma(x[j], scale, f[j]);
+  for (size_t j = 0; j < k; ++j) f[j] = fma(x[j], scale_low, f[j]);
+  for (size_t j = 0; j < k; ++j) power[j] = from_bits(hn::ShiftLeft<23>(bits_of(power[j])));
+  // 2^f, fitted to 9.4e-8 of it.
+  for (size_t j = 0; j < k; ++j) x[j] = f[j] * f[j];
+  for (size_t j = 0; j < k; ++j) a[j] = fma(f[j], kPower[5].vec(), kPower[4]);
+  for (size_t j = 0; j < k; ++j) b[j] = fma(f[j], kPower[3].vec(), kPower[2]);
+  for (size_t j = 0; j < k; ++j) f[j] = fma(f[j], kPower[1].vec(), kPower[0]);
+  for (size_t j = 0; j < k; ++j) b[j] = fma(a[j], x[j], b[j]);
+  for (size_t j = 0; j < k; ++j) x[j] = fma(b[j], x[j], f[j]) * power[j];
+}
+#if HWY_TARGET == HWY_NEON
+// The same operations in the order they are written in above: GCC puts those of one vector in a row where there is
+// other work in the loop, which made the softmax take 8 % longer.
+inline void exp_vectors(const ExpBase<float>& base, Vec<float> (&x)[4]) {
+  alignas(16) static constexpr float kFactors[] = {kPower[5].lanes[0], kPower[3].lanes[0], kPower[1].lanes[0],
+                                                   ExpBase<float>::kScale};
+  asm("fmax %0.4s, %0.4s, %4.4s\n fmax %1.4s, %1.4s, %4.4s\n fmax %2.4s, %2.4s, %4.4s\n fmax %3.4s, %3.4s, %4.4s\n"
+      "ldr q16, %7\n ldr q17, %7\n ldr q18, %7\n ldr q19, %7\n"
+      "fmla v16.4s, %0.4s, %6.s[3]\n fmla v17.4s, %1.4s, %6.s[3]\n"
+      "fmla v18.4s, %2.4s, %6.s[3]\n fmla v19.4s, %3.4s, %6.s[3]\n"
+      "fsub v20.4s, %5.4s, v16.4s\n fsub v21.4s, %5.4s, v17.4s\n"
+      "fsub v22.4s, %5.4s, v18.4s\n fsub v23.4s, %5.4s, v19.4s\n"
+      "fmla v20.4s, %0.4s, %6.s[3]\n fmla v21.4s, %1.4s, %6.s[3]\n"
+      "fmla v22.4s, %2.4s, %6.s[3]\n fmla v23.4s, %3.4s, %6.s[3]\n"
+      "fmla v20.4s, %0.4s, %11.4s\n fmla v21.4s, %1.4s, %11.4s\n fmla v22.4s, %2.4s, %11.4s\n fmla v23.4s, %3.4s, "
+      "%11.4s\n"
+      "shl v16.4s, v16.4s, #23\n shl v17.4s, v17.4s, #23\n shl v18.4s, v18.4s, #23\n shl v19.4s, v19.4s, #23\n"
+      "ldr q24, %8\n ldr q25, %8\n ldr q26, %8\n ldr q27, %8\n ldr q28, %9\n ldr q29, %9\n ldr q30, %9\n ldr q31, %9\n"
+      "fmla v24.4s, v20.4s, %6.s[0]\n fmla v25.4s, v21.4s, %6.s[0]\n"
+      "fmla v26.4s, v22.4s, %6.s[0]\n fmla v27.4s, v23.4s, %6.s[0]\n"
+      "fmul %0.4s, v20.4s, v20.4s\n fmul %1.4s, v21.4s, v21.4s\n"
+      "fmul %2.4s, v22.4s, v22.4s\n fmul %3.4s, v23.4s, v23.4s\n"
+      "fmla v28.4s, v20.4s, %6.s[1]\n fmla v29.4s, v21.4s, %6.s[1]\n"
+      "fmla v30.4s, v22.4s, %6.s[1]\n fmla v31.4s, v23.4s, %6.s[1]\n"
+      "fmla v28.4s, v24.4s, %0.4s\n fmla v29.4s, v25.4s, %1.4s\n"
+      "fmla v30.4s, v26.4s, %2.4s\n fmla v31.4s, v27.4s, %3.4s\n"
+      "ldr q24, %10\n ldr q25, %10\n ldr q26, %10\n ldr q27, %10\n"
+      "fmla v24.4s, v20.4s, %6.s[2]\n fmla v25.4s, v21.4s, %6.s[2]\n"
+      "fmla v26.4s, v22.4s, %6.s[2]\n fmla v27.4s, v23.4s, %6.s[2]\n"
+      "fmla v24.4s, v28.4s, %0.4s\n fmla v25.4s, v29.4s, %1.4s\n"
+      "fmla v26.4s, v30.4s, %2.4s\n fmla v27.4s, v31.4s, %3.4s\n"
+      "fmul %0.4s, v24.4s, v16.4s\n fmul %1.4s, v25.4s, v17.4s\n"
+      "fmul %2.4s, v26.4s, v18.4s\n fmul %3.4s, v27.4s, v19.4s"
+      : "+w"(x[0].raw.raw), "+w"(x[1].raw.raw), "+w"(x[2].raw.raw), "+w"(x[3].raw.raw)
+      : "w"(Vec<float>(base.low).raw.raw), "w"(base.round.vec().raw.raw), "w"(vld1q_f32(kFactors)), "m"(base.round),
+        "m"(kPower[4]), "m"(kPower[2]), "m"(kPower[0]), "w"(Vec<float>(base.kScaleLow).raw.raw)
+      : "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
+}
+#endif
+template <size_t k>
+inline void exp_vectors(const ExpBase<double>&, Vec<double> (&x)[k]) {
   for (Vec<double>& v : x) v = exp(v);
 }
+// e^x for x that is not much above zero.
 template <class T>
 inline Vec<T> exp_negative(Vec<T> x) {
   Vec<T> one[] = {x};
-  exp_negative(one);
+  exp_vectors(ExpBase<T>(0), one);
   return one[0];
 }
 
-// The exponentials of x(i, count), given to put(i, count, exponentials) over a row of n; their sum.
+// The sum of the exponentials of x(i, count) over a row of n; put(i, count, exponentials) gets them.
 template <class T, class X, class Put>
-inline double exp_row(int64_t n, const X& x, const Put& put) {
+inline double exp_blocks(int64_t n, const ExpBase<T>& base, const X& x, const Put& put) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
   double total = 0;
   for (int64_t block = 0; block < n; block += 2048) {
@@ -234,7 +296,7 @@ inline double exp_row(int64_t n, const X& x, const Put& put) {
     int64_t i = block;
     for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
       Vec<T> v[] = {x(i, kLanes), x(i + kLanes, kLanes), x(i + 2 * kLanes, kLanes), x(i + 3 * kLanes, kLanes)};
-      exp_negative(v);
+      exp_vectors(base, v);
       put(i, kLanes, v[0]);
       put(i + kLanes, kLanes, v[1]);
       put(i + 2 * kLanes, kLanes, v[2]);
@@ -242,17 +304,27 @@ inline double exp_row(int64_t n, const X& x, const Put& put) {
       sum += (v[0] + v[1]) + (v[2] + v[3]);
     }
     for (; i + kLanes <= end; i += kLanes) {
-      const Vec<T> v = exp_negative(x(i, kLanes));
-      put(i, kLanes, v);
-      sum += v;
+      Vec<T> v[] = {x(i, kLanes)};
+      exp_vectors(base, v);
+      put(i, kLanes, v[0]);
+      sum += v[0];
     }
     total += sum_lanes(sum);
     if (i == end) continue;
-    const Vec<T> v = exp_negative(x(i, end - i));
-    put(i, end - i, v);
-    total += sum_lanes(v, end - i);
+    Vec<T> v[] = {x(i, end - i)};
+    exp_vectors(base, v);
+    put(i, end - i, v[0]);
+    total += sum_lanes(v[0], end - i);
   }
   return total;
+}
+// The same of a row of elements x(i, count), relative to what `base` says.
+template <class T, class X, class Put>
+inline double exp_row(int64_t n, const ExpBase<T>& base, const X& x, const Put& put) {
+  if (base.shift == 0) return exp_blocks(n, base, x, put);
+  const Vec<T> shift(base.shift);
+  return exp_blocks(
+      n, base, [&](int64_t i, int64_t m) HWY_ATTR { return x(i, m) - shift; }, put);
 }
 
 }  // namespace deft::cpu::HWY_NAMESPACE

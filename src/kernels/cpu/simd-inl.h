@@ -9,4 +9,12 @@
 #include "kernels/cpu/simd_math-inl.h"
 #include "kernels/cpu/simd_vec-inl.h"
 
+#ifndef DEFT_FLATTEN
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#define DEFT_FLATTEN  // instrumented code of this kind takes minutes to compile
+#else
+#define DEFT_FLATTEN __attribute__((flatten))
+#endif
+#endif
+
 #endif  // DEFT_KERNELS_CPU_SIMD_INL_H_

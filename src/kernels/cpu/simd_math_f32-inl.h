@@ -66,20 +66,19 @@ inline Float at_most(Float x, float high) {
   return Float(hn::Min(Float(high).raw, x.raw));
 #endif
 }
-inline Float clamp(Float x, float low, float high) {
-  x = at_most(x, high);
+inline Float at_least(Float x, Float low) {
 #if HWY_TARGET == HWY_NEON
-  return max(x, Float(low));
+  return max(x, low);
 #elif HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-  return select(x < Float(low), Float(low), x);
+  return select(x < low, low, x);
 #else
-  return Float(hn::Max(Float(low).raw, x.raw));
+  return Float(hn::Max(low.raw, x.raw));
 #endif
 }
+inline Float clamp(Float x, float low, float high) { return at_least(at_most(x, high), Float(low)); }
 
 // Adding one rounds to an integer, which then sits in the low bits plus the exponent offset of a float (or two).
-inline constexpr Coefficient kRound126 = 12582912.0f + 126, kRound127 = 12582912.0f + 127,
-                             kRound254 = 12582912.0f + 254;
+inline constexpr Coefficient kRound127 = 12582912.0f + 127, kRound254 = 12582912.0f + 254;
 inline constexpr Coefficient kMinusHalf = -0.5f, kOne = 1.0f;
 inline constexpr float kLog2e = 1.44269504f;
 // Multiples of the upper part up to 512 are exact, with and without FMA.
@@ -219,34 +218,28 @@ inline Float erf(Float x) {
   return copysign(fma(power, p, Float(1) - power), x);
 }
 
-// x Phi(x) = max(x, 0) - |x| 2^(|x| q - 1): the share of a normal distribution beyond |x|, without cancellation. q is
-// fitted so that the error relative to the result is 4e-8 above -2.5 and grows below, where the result is small; from
-// -12.9 on the power is zero.
-inline constexpr Coefficient kGelu[] = {-1.15110612f,     -0.45920229f,     -0.0525011458f,  0.00703976536f,
-                                        -8.03987205e-05f, -0.000237816246f, 6.29963033e-05f, -8.34304956e-06f,
-                                        5.75364027e-07f,  -1.5908082e-08f};
+// x / 2 + x times an odd function, a quotient of polynomials in x^2 with positive coefficients. From -5.65 on the share
+// is zero. A power of two whose exponent is a polynomial has no cancellation below zero, and takes 14 cycles per vector
+// on a Neoverse V1 instead of 9.
+inline constexpr Coefficient kGeluOver[] = {0.370064229f,    0.0312669016f,   0.00432981271f,
+                                            0.000155125628f, 5.87279783e-06f, 2.11545945e-08f};
+inline constexpr Coefficient kGeluUnder[] = {0.927613497f,   0.232976317f,    0.0264932476f,
+                                             0.00173983141f, 6.77892313e-05f, 1.11086456e-06f};
 inline Float gelu_erf(Float x) {
-  Float a = at_most(abs(x), 12.93f);
-  Float q = polynomial(a, a * a, kGelu);
-  Float t = fma(a, q, kRound126);
-  Float f = fma(a, q, kRound126.vec() - t);
-  Float power = from_bits(hn::ShiftLeft<23>(bits_of(t)));
-  return fnma(a * power, power_of_two(f), max(Float(-0.0f), x));  // gelu(-0) is -0
+  Float a = at_least(x, Float(-5.65f)), b = at_most(a, 5.65f);
+  Float b2 = b * b, b4 = b2 * b2;
+  Float share = (b * polynomial(b2, b4, kGeluOver)) / polynomial(b2, b4, kGeluUnder) + Float(0.5f);
+  return a * at_least(share, Float(0));
 }
-// The derivative: 1 + d(x) for positive x, -d(-x) for negative x, with d(a) = e^(-a^2 / 2) R(a) fitted to 1.5e-8.
-inline constexpr Coefficient kGeluSlope[] = {
-    -0.5f,           0.79788363f,    -0.249981478f,    0.132853165f,    -0.0620612502f,   0.0257117543f,
-    -0.0092710387f,  0.00278513809f, -0.000657676894f, 0.000114292161f, -1.34905777e-05f, 9.54401685e-07f,
-    -3.03029637e-08f};
+// The derivative, of the same form.
+inline constexpr Coefficient kSlopeOver[] = {0.43147707f,     -0.0101416325f,  0.00741925882f, 0.000144887876f,
+                                             1.84844503e-05f, 5.93356788e-07f, 9.94362459e-09f};
+inline constexpr Coefficient kSlopeUnder[] = {0.540776312f,    0.167547941f,    0.0245903917f,   0.00224917755f,
+                                              0.000141586512f, 6.05003515e-06f, 2.09313711e-07f, 7.33691052e-10f};
 inline Float gelu_erf_slope(Float x) {
-  Float a = at_most(abs(x), 13.28f);
-  Float a2 = a * a;
-  Float t = fma(a2, Float(-0.5f * kLog2e), kRound127);
-  Float f = fma(a2, Float(-0.5f * kLog2e), kRound127.vec() - t);
-  Float power = from_bits(hn::ShiftLeft<23>(bits_of(t)));
-  Float d = polynomial(a, a2, kGeluSlope) * power * power_of_two(f);
-  Mask<float> negative = x < Float(0);
-  return select(negative, Float(0), Float(1)) + select(negative, -d, d);
+  Float b = clamp(x, -6.22f, 6.22f);
+  Float b2 = b * b, b4 = b2 * b2;
+  return (b * polynomial(b2, b4, kSlopeOver)) / polynomial(b2, b4, kSlopeUnder) + Float(0.5f);
 }
 
 #if HWY_NATIVE_FMA

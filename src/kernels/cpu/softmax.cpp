@@ -19,48 +19,60 @@ constexpr int64_t kGrain = 8192;  // elements of a range of parallel_for, at abo
 template <class S>
 using C = accumulate_t<S>;
 
-// ---- inner == 1: rows are contiguous. What the next row needs first is found while the last sum of this one is on its
-// way: short rows would wait for it otherwise.
-template <class S>
-void softmax_rows(const S* x, S* y, int64_t n, int64_t rows) {
+// ---- inner == 1: rows are contiguous. The loop that takes the exponentials of a row also writes the result of the row
+// before and finds the largest element of the row after, so that memory is read and written all the time. The
+// operations on an element are the same wherever its row is.
+template <class S, bool kLog>
+struct SoftmaxRows {
+  using T = C<S>;
   using V = RowVec<S>;
-  constexpr bool kKeep = std::is_same_v<S, C<S>>;  // y has room for the exponentials
-  Workspace<C<S>> room(kKeep ? 0 : n);
-  C<S> largest = max_of_row(x, n);
-  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
-    C<S>* e = room.data();
-    if constexpr (kKeep) e = y;
-    const V top(largest);
-    const double sum = exp_row<C<S>>(
-        n,
-        [&](int64_t i, int64_t m) HWY_ATTR {
-          __builtin_prefetch(x + n + i);
-          return load_some(x + i, m) - top;
-        },
-        [&](int64_t i, int64_t m, V v) HWY_ATTR { store_some(v, e + i, m); });
-    if (r + 1 < rows) largest = max_of_row(x + n, n);
-    const V scale(1 / sum);
-    map_row(n, y, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(e + i, m) * scale; });
+  static constexpr bool kKeep = !kLog && std::is_same_v<S, T>;  // y has room for the exponentials
+  int64_t n;
+  Workspace<T> room;
+  SoftmaxRows(int64_t length) : n(length), room(kLog || kKeep ? 0 : 2 * n) {}
+
+  // What makes the result of a row: `from` are its exponentials, or the row itself for the logarithm.
+  struct Rest {
+    const std::conditional_t<kLog, S, T>* from;
+    S* y;
+    V top, factor;  // the logarithm of the sum, or one over the sum
+    V at(int64_t i, int64_t m) const {
+      const V v = load_some(from + i, m);
+      return kLog ? v - top - factor : v * factor;
+    }
+  };
+
+  [[gnu::noinline]] DEFT_FLATTEN void run(const S* x, S* y, int64_t rows) {
+    T largest = max_of_row(x, n);
+    Rest before{nullptr, nullptr, V(0), V(0)};
+    for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+      const S* next = r + 1 < rows ? x + n : x;
+      T* e = room.data() + (r % 2) * n;
+      if constexpr (kKeep) e = y;
+      const ExpBase<T> base(largest);
+      V top = load_some(next, n);
+      auto load = [&](int64_t i, int64_t m) HWY_ATTR {
+        top = V(hn::Max(top.raw, load_some(next + i, m).raw));
+        return load_some(x + i, m);
+      };
+      auto keep = [&](int64_t i, int64_t m, V v) HWY_ATTR {
+        if constexpr (!kLog) store_some(v, e + i, m);
+      };
+      auto keep_and_write = [&](int64_t i, int64_t m, V v) HWY_ATTR {
+        keep(i, m, v);
+        store_some(before.at(i, m), before.y + i, m);
+      };
+      const double sum = r == 0 ? exp_row<T>(n, base, load, keep) : exp_row<T>(n, base, load, keep_and_write);
+      if constexpr (kLog) {
+        before = {x, y, V(largest), V(base.log_of(sum))};
+      } else {
+        before = {e, y, V(0), V(1 / sum)};
+      }
+      largest = hn::GetLane(hn::MaxOfLanes(typename V::D(), top.raw));
+    }
+    map_row(n, before.y, [&](int64_t i, int64_t m) HWY_ATTR { return before.at(i, m); });
   }
-}
-template <class S>
-void log_softmax_rows(const S* x, S* y, int64_t n, int64_t rows) {
-  using V = RowVec<S>;
-  C<S> largest = max_of_row(x, n);
-  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
-    const V top(largest);
-    const double sum = exp_row<C<S>>(
-        n,
-        [&](int64_t i, int64_t m) HWY_ATTR {
-          __builtin_prefetch(x + n + i);
-          return load_some(x + i, m) - top;
-        },
-        [](int64_t, int64_t, V) {});
-    if (r + 1 < rows) largest = max_of_row(x + n, n);
-    const V log_sum(std::log(sum));
-    map_row(n, y, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m) - top - log_sum; });
-  }
-}
+};
 
 template <class S>
 C<S> dot_row(const S* g, const S* y, int64_t n) {
@@ -91,7 +103,7 @@ void log_softmax_grad_rows(const S* g, const S* y, S* dx, int64_t n, int64_t row
     const V total(next);
     if (r + 1 < rows) next = total_row(g + n, n);
     exp_row<C<S>>(
-        n, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(y + i, m); },
+        n, ExpBase<C<S>>(0), [&](int64_t i, int64_t m) HWY_ATTR { return load_some(y + i, m); },
         [&](int64_t i, int64_t m, V v) HWY_ATTR { store_some(load_some(g + i, m) - v * total, dx + i, m); });
   }
 }
@@ -150,7 +162,8 @@ void run_rows_typed(const RowsView& v, const S* g, const S* x, S* out, bool log_
       log_result ? log_softmax_grad_rows(g + at, x + at, out + at, v.n, rows)
                  : softmax_grad_rows(g + at, x + at, out + at, v.n, rows);
     } else {
-      log_result ? log_softmax_rows(x + at, out + at, v.n, rows) : softmax_rows(x + at, out + at, v.n, rows);
+      log_result ? SoftmaxRows<S, true>(v.n).run(x + at, out + at, rows)
+                 : SoftmaxRows<S, false>(v.n).run(x + at, out + at, rows);
     }
   });
 }

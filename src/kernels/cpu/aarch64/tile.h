@@ -44,7 +44,7 @@
   .endr
 .endm
 
-// ---- Rows of c: 8 of three vectors, or 12 of two.
+// ---- Rows of c: three vectors, or two.
 .macro put_3 r0, r1, r2
   stp q\r0, q\r1, [x3]
   str q\r2, [x3, #32]
@@ -82,20 +82,6 @@
   .endr
 9:
 .endm
-// Row i is in v(8 + 2 i), v(9 + 2 i).
-.macro store_12x8 op, type
-  tbnz w5, #0, 8f
-  .irp i, 0,1,2,3,4,5,6,7,8,9,10,11
-    put_2 %(8 + 2 * \i), %(9 + 2 * \i)
-  .endr
-  b 9f
-8:
-  .irp i, 0,1,2,3,4,5,6,7,8,9,10,11
-    add_2 \op, \type, %(8 + 2 * \i), %(9 + 2 * \i)
-  .endr
-9:
-.endm
-
 // ---- Matrix instructions leave 2 x 2 blocks: rows 2 i, 2 i + 1 and columns 2 j, 2 j + 1 in one register. Halves of
 // neighbouring blocks change places: the first register gets four columns of the upper row, the second of the lower.
 .macro swap_halves x, y
@@ -142,8 +128,8 @@
 .endm
 
 // Note [Loads ahead]: loads of the next step are issued as soon as a register is free, not at the head of the step:
-// BFMMLA 8 x 12 from the second cache level goes from 87 to 91 % of the peak, f32 from 93 to 95.5 %. Prefetching a's
-// panel as well costs 2 % and gains nothing. The last step must not read beyond the panels: it has `next` = 0.
+// BFMMLA 8 x 12 from the second cache level goes from 87 to 91 % of the peak. Prefetching a's panel as well costs 2 %
+// and gains nothing. The last step must not read beyond the panels: it has `next` = 0.
 
 // One step of a tile of 2 x 2 blocks with four vectors of one side (v0 to v3) and six of the other, which pass through
 // v4 to v7 two by two. x is the register of the four, y of the six; `at` and `from` are where their step begins.
