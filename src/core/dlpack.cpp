@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "core/derived_cache.h"
 #include "core/describe.h"
 #include "runtime/stream.h"
 
@@ -51,6 +52,7 @@ DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
     order_read(*t.impl()->storage->memory, stream.id());
     stream.synchronize(site);
   }
+  keep_nothing_derived(*t.impl()->storage);
   auto* e = new Exported;
   e->tensor = t;
   std::copy(t.sizes().begin(), t.sizes().end(), e->shape);

@@ -13,17 +13,19 @@
 namespace deft {
 
 enum class StoragePlace : uint8_t {
-  with_header,  // in the same pooled block as the tensor header that created it
-  buffer,       // header in a pooled block, bytes from allocate_buffer()
-  external,     // bytes belong to somebody else (from_blob)
-  device,       // bytes on a device, or pinned bytes of the host: `memory`
+  with_header,    // in the same pooled block as the tensor header that created it
+  buffer,         // header in a pooled block, bytes from allocate_buffer()
+  external,       // bytes belong to somebody else (from_blob)
+  device,         // bytes on a device, or pinned bytes of the host: `memory`
+  known_buffer,   // a buffer that core/derived_cache.h knows
+  shared_buffer,  // a buffer that another library may write
 };
 
 struct Storage {
   std::atomic<uint32_t> refs{1};
   std::atomic<uint32_t> version{0};
   std::atomic<int32_t> saved_refs{0};  // live graph nodes that keep these bytes for backward
-  StoragePlace place;
+  std::atomic<StoragePlace> place;     // only core/derived_cache.cpp changes it
   std::atomic<MemoryCategory> category{MemoryCategory::other};
   Device device;
   uint32_t block_bytes;  // of the pooled block this header lies in

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "core/core_ops.h"
+#include "core/derived_cache.h"
 #include "core/describe.h"
 #include "core/engine.h"
 #include "core/graph_stats.h"
@@ -42,6 +43,9 @@ void Tensor::check_dtype(DType wanted) const {
   DEFT_CHECK(defined(), ValueError, "data: the tensor is undefined");
   DEFT_CHECK(dtype() == wanted, DTypeError, "data: the tensor holds {}, not {}; convert it with to()", name_of(dtype()),
              name_of(wanted));
+  // The pointer may be written through.
+  if (impl_->storage->place.load(std::memory_order_relaxed) == StoragePlace::known_buffer) [[unlikely]]
+    forget_derived(*impl_->storage);
 }
 
 Scalar Tensor::item_scalar(Site site) const {

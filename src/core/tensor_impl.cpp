@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "core/derived_cache.h"
 #include "core/graph_stats.h"
 #include "core/leaf_state.h"
 #include "core/node.h"
@@ -28,7 +29,7 @@ TensorImpl* place_header(void* block, size_t block_bytes, StoragePlace place, vo
                          const Meta& meta) {
   auto* pair = static_cast<HeaderAndStorage*>(block);
   Storage& s = *new (&pair->storage) Storage;
-  s.place = place;
+  s.place.store(place, std::memory_order_relaxed);
   s.device = meta.device;
   s.block = block;
   s.block_bytes = static_cast<uint32_t>(block_bytes);
@@ -171,12 +172,16 @@ void release_external(Storage& s) noexcept try {
 } catch (...) {  // the device has failed: its memory is lost with it
 }
 
-// Bytes that lie elsewhere than in the header's block.
+// Bytes that lie elsewhere than in the header's block, if there are any.
 [[gnu::noinline]] void release_bytes(Storage& s) noexcept {
-  if (s.place == StoragePlace::buffer) return free_buffer(s.data, s.nbytes);
+  const StoragePlace place = s.place.load(std::memory_order_relaxed);
+  if (place == StoragePlace::with_header) return;
+  if (place == StoragePlace::known_buffer) forget_derived(s);
+  if (place == StoragePlace::buffer || place == StoragePlace::known_buffer || place == StoragePlace::shared_buffer)
+    return free_buffer(s.data, s.nbytes);
   if (!s.device.is_cpu())
     device_memory_changed(-static_cast<int64_t>(s.nbytes), s.category.load(std::memory_order_relaxed));
-  if (s.place == StoragePlace::device)
+  if (place == StoragePlace::device)
     backend(DeviceType::cuda)->free(s.memory);
   else
     release_external(s);
@@ -186,8 +191,9 @@ void release_external(Storage& s) noexcept try {
 
 void Storage::destroy() noexcept {
   memory_released(nbytes, category.load(std::memory_order_relaxed));
-  if (place != StoragePlace::with_header) release_bytes(*this);
-  free_small(block, block_bytes);
+  const size_t bytes = block_bytes;
+  if (bytes == kHeaderBytes) release_bytes(*this);  // a block without bytes
+  free_small(block, bytes);
 }
 
 void Storage::set_category(MemoryCategory to) noexcept {

@@ -1,6 +1,7 @@
 #include "ops/conv.h"
 
 #include "base/check.h"
+#include "core/derived_cache.h"
 #include "core/describe.h"
 #include "kernels/cpu/conv.h"
 #include "ops/conv_common.h"
@@ -92,14 +93,43 @@ Meta Convolution::infer(const Meta& x, const Meta& w, const Meta& bias, Params& 
   return result_meta(sizes, x, p);
 }
 
+namespace {
+
+// Values of a weight worth keeping: 1 x 1 over an image of 8 x 8 gains 9 % there.
+constexpr int64_t kLeastKept = 1024;
+
+// The weight in panels if it is kept from earlier calls.
+std::shared_ptr<const cpu::ConvWeight> kept_weight(const Tensor& weight, const cpu::ConvCall& call) {
+  if (weight.numel() < kLeastKept) return nullptr;
+  const cpu::ConvWeightForm form = cpu::conv_weight_form(call);
+  if (!form.packs) return nullptr;
+  const DerivedForm key{DerivedKind::conv_weight,
+                        {reinterpret_cast<intptr_t>(form.tile), call.channels_last + 2 * form.winograd, call.groups}};
+  return std::static_pointer_cast<const cpu::ConvWeight>(find_derived(weight, key, [&] {
+    const Tensor dense = as_dense(weight);
+    cpu::ConvCall with_weight = call;
+    with_weight.w = dense.data_ptr();
+    std::shared_ptr<const cpu::ConvWeight> packed = cpu::pack_conv_weight(with_weight, form.tile);
+    return Derived{packed, packed->bytes()};
+  }));
+}
+
+}  // namespace
+
 void Convolution::cpu(KernelCall& c) {
   const Meta& y = c.out().meta();
   if (y.numel == 0) return;
   const Params& p = c.params<Convolution>();
-  Tensor x = as_dense(c.in(0), p.channels_last), w = as_dense(c.in(1)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
-  auto k = conv_call<cpu::ConvCall>(p, x.meta(), y, w.sizes().data() + 2);
+  Tensor x = as_dense(c.in(0), p.channels_last), w, bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
+  auto k = conv_call<cpu::ConvCall>(p, x.meta(), y, c.in(1).sizes().data() + 2);
+  const auto packed = kept_weight(c.in(1), k);
+  if (packed) {
+    k.packed = packed.get();
+  } else {
+    w = as_dense(c.in(1));
+    k.w = w.data_ptr();
+  }
   k.x = x.data_ptr();
-  k.w = w.data_ptr();
   k.bias = bias.defined() ? bias.data_ptr() : nullptr;
   k.y = c.out().data_ptr();
   cpu::conv_forward(k);

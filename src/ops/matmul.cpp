@@ -1,8 +1,10 @@
 #include "ops/matmul.h"
 
 #include "base/check.h"
+#include "core/derived_cache.h"
 #include "core/describe.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/product.h"
 #include "ops/binary.h"
 #include "ops/dense.h"
 #include "ops/matmul_common.h"
@@ -14,8 +16,25 @@ namespace deft {
 
 namespace {
 
-void run(Batches& batches, cpu::GemmCall& g) {
+// Values of a right side worth keeping: 32 rows gain 18 % there. One that is never seen again costs 0.15 us.
+constexpr int64_t kLeastKept = 8192;
+
+// The right side in panels if it is kept from earlier calls. All products of a call share one that has two dims.
+std::shared_ptr<const cpu::PackedMatrix> kept_right(const Tensor& right, const cpu::GemmCall& g) {
+  if (right.dim() != 2 || right.numel() < kLeastKept || right.numel() != g.n * g.k) return nullptr;
+  const cpu::GemmTile* tile = cpu::right_tile(g);
+  if (!tile) return nullptr;
+  const DerivedForm form{DerivedKind::gemm_right, {reinterpret_cast<intptr_t>(tile), g.b_row, g.b_col}};
+  return std::static_pointer_cast<const cpu::PackedMatrix>(find_derived(right, form, [&] {
+    std::shared_ptr<const cpu::PackedMatrix> packed = cpu::pack_right(g, *tile);
+    return Derived{packed, packed->bytes()};
+  }));
+}
+
+void run(Batches& batches, cpu::GemmCall& g, const Tensor& right) {
   fold(batches, g);
+  const auto packed = kept_right(right, g);
+  g.packed_b = packed.get();
   if (batches.count == 0) return cpu::gemm(g);
   for_each_product(batches, g, [](const cpu::GemmCall& one, int64_t n, int64_t a, int64_t b, int64_t c) {
     cpu::gemm_batched(one, n, a, b, c);
@@ -57,7 +76,7 @@ void Matmul::cpu(KernelCall& c) {
   if (c.out().meta().numel == 0) return;
   Batches batches;
   auto g = matmul_call<cpu::GemmCall>(c.in(0), c.in(1), c.out(), batches);
-  run(batches, g);
+  run(batches, g, c.in(1));
 }
 
 namespace {
@@ -152,7 +171,7 @@ void Linear::cpu(KernelCall& c) {
   Tensor bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
   Batches rows;
   auto g = linear_call<cpu::GemmCall>(c.in(0), c.in(1), bias, c.out(), rows);
-  run(rows, g);
+  run(rows, g, c.in(1));
 }
 
 void Linear::vjp(VjpContext& c) {

@@ -95,6 +95,7 @@ struct BufferCache {
 };
 constinit BufferCache cache;
 constinit std::atomic<int64_t> system_calls{0};
+constinit std::atomic<void (*)()> release_more{nullptr};
 
 // A child made by fork() must not inherit a lock that another thread held.
 [[maybe_unused]] const int fork_handlers =
@@ -177,13 +178,14 @@ void* try_system(size_t bytes) noexcept {
 namespace detail {
 
 void* system_allocate(size_t bytes, size_t requested) {
-  if (bytes <= largest_sane_request()) {
-    if (void* p = try_system(bytes)) return p;
-    drop_cache();
-    if (void* p = try_system(bytes)) return p;
-  }
+  const bool sane = bytes <= largest_sane_request();
+  if (void* p = sane ? try_system(bytes) : nullptr) return p;
+  if (auto* release = release_more.load(std::memory_order_acquire)) release();
+  drop_cache();
+  if (void* p = sane ? try_system(bytes) : nullptr) return p;
   fail_out_of_memory(requested);
 }
+void give_back_first(void (*release)()) { release_more.store(release, std::memory_order_release); }
 void system_free(void* p) noexcept { std::free(p); }
 
 void* allocate_buffer_unchecked(size_t bytes) {

@@ -72,6 +72,7 @@ inline void check_fuse() {
     burn_fuse();
 }
 void* allocate_buffer_unchecked(size_t bytes);  // allocate_buffer() without the fuse
+void give_back_first(void (*release)());        // called before the system is asked a second time
 }  // namespace detail
 
 }  // namespace deft

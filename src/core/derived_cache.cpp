@@ -1,0 +1,269 @@
+#include "core/derived_cache.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+#include "core/engine.h"
+#include "core/tensor.h"
+#include "runtime/context.h"
+
+namespace deft {
+
+namespace {
+
+constexpr size_t kDefaultLimit = size_t{1} << 30;
+constexpr size_t kMostSeen = 1024;  // tensors of which only the first sight is known
+
+size_t limit_from_env() {
+  const char* text = std::getenv("DEFT_PACK_CACHE");
+  if (!text) return kDefaultLimit;
+  const std::string_view view(text);
+  size_t bytes = 0;
+  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), bytes);
+  return error == std::errc() && end == view.data() + view.size() ? bytes : kDefaultLimit;
+}
+
+struct Entry {
+  Entry(const Tensor& t, const DerivedForm& f, uint32_t v)
+      : storage(t.impl()->storage),
+        data(t.impl()->data),
+        dtype(t.dtype()),
+        sizes(t.sizes()),
+        strides(t.strides()),
+        form(f),
+        version(v) {}
+  bool is_of(const Tensor& t, const DerivedForm& f) const {
+    return data == t.impl()->data && dtype == t.dtype() && form == f && sizes == t.sizes() && strides == t.strides();
+  }
+
+  Storage* storage;
+  const void* data;
+  DType dtype;
+  Shape sizes, strides;
+  DerivedForm form;
+  uint32_t version;
+  uint64_t used = 0;  // when it was last asked for, in calls
+  Derived made;       // without an object: seen only; its bytes, if known, found no room
+};
+using Entries = std::list<Entry>;
+
+constinit std::mutex mutex;
+[[maybe_unused]] const int fork_handlers =
+    pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
+
+// Every member: the lock is held. What goes is moved to `gone`, which the caller ends after the lock: an object may own
+// tensors whose storages come back here.
+class Cache {
+ public:
+  // The entry of this tensor, form and version. One of an older version goes.
+  std::optional<Entries::iterator> find(const Tensor& t, const DerivedForm& form, uint32_t version, Entries& gone) {
+    const auto of_storage = by_storage_.find(t.impl()->storage);
+    if (of_storage == by_storage_.end()) return {};
+    for (const Entries::iterator e : of_storage->second) {
+      if (!e->is_of(t, form)) continue;
+      if (e->version == version) return e;
+      remove(e, stats.dropped, gone);
+      break;
+    }
+    return {};
+  }
+
+  void add(const Tensor& t, const DerivedForm& form, uint32_t version, Entries& gone) {
+    if (seen_.size() == kMostSeen) remove(std::prev(seen_.end()), stats.evicted, gone);
+    Storage* storage = t.impl()->storage;
+    storage->place.store(StoragePlace::known_buffer, std::memory_order_relaxed);  // first: what follows may throw
+    auto& of_storage = by_storage_[storage];
+    of_storage.reserve(of_storage.size() + 1);
+    seen_.emplace_front(t, form, version).used = ++calls_;
+    of_storage.push_back(seen_.begin());
+  }
+
+  // Makes it the one used last; returns when it was used before.
+  uint64_t touch(Entries::iterator e) {
+    Entries& list = list_of(e);
+    list.splice(list.begin(), list, e);
+    return std::exchange(e->used, ++calls_);
+  }
+
+  void keep(Entries::iterator e, const Derived& made) {
+    detail::give_back_first(clear_derived_cache);
+    kept_.splice(kept_.begin(), seen_, e);
+    e->made = made;
+    bytes_ += made.bytes;
+    ++stats.kept;
+    memory_acquired(static_cast<size_t>(made.bytes), MemoryCategory::workspace);
+  }
+
+  // Room for `bytes` more. What was used after `since` stays.
+  bool make_room(int64_t bytes, uint64_t since, Entries& gone) {
+    const auto lacking = [&] { return bytes_ + bytes - static_cast<int64_t>(limit()); };
+    if (lacking() <= 0) return true;
+    for (auto next = kept_.begin(); next != kept_.end();) {
+      const auto e = next++;
+      if (e->version != e->storage->current_version()) remove(e, stats.dropped, gone);
+    }
+    int64_t idle = 0;
+    for (const Entry& e : kept_) idle += e.used <= since ? e.made.bytes : 0;
+    if (lacking() > idle) return false;
+    while (lacking() > 0) remove(std::prev(kept_.end()), stats.evicted, gone);
+    return true;
+  }
+
+  void forget(Storage& storage, Entries& gone) noexcept {
+    const auto of_storage = by_storage_.find(&storage);
+    if (of_storage == by_storage_.end()) return;
+    for (const Entries::iterator e : of_storage->second) take(e, stats.dropped, gone);
+    forget_storage(of_storage);
+  }
+  void clear(Entries& gone) noexcept {
+    while (!by_storage_.empty()) forget(*by_storage_.begin()->first, gone);
+  }
+
+  size_t limit() {
+    if (!limit_known_) set_limit(limit_from_env());
+    return limit_;
+  }
+  void set_limit(size_t bytes) {
+    limit_ = std::min(bytes, static_cast<size_t>(INT64_MAX / 2));
+    limit_known_ = true;
+  }
+
+  DerivedCacheStats current_stats() const {
+    DerivedCacheStats s = stats;
+    s.objects = static_cast<int64_t>(kept_.size());
+    s.bytes = bytes_;
+    return s;
+  }
+  DerivedCacheStats stats;
+
+ private:
+  using ByStorage = std::unordered_map<Storage*, std::vector<Entries::iterator>>;
+
+  Entries& list_of(Entries::iterator e) { return e->made.object ? kept_ : seen_; }
+  // Out of its list, counted as an object that went for this reason.
+  void take(Entries::iterator e, int64_t& reason, Entries& gone) noexcept {
+    Entries& list = list_of(e);
+    if (e->made.object) {
+      bytes_ -= e->made.bytes;
+      memory_released(static_cast<size_t>(e->made.bytes), MemoryCategory::workspace);
+      ++reason;
+    }
+    gone.splice(gone.end(), list, e);
+  }
+  void forget_storage(ByStorage::iterator of_storage) noexcept {
+    of_storage->first->place.store(StoragePlace::buffer, std::memory_order_relaxed);
+    by_storage_.erase(of_storage);
+  }
+  void remove(Entries::iterator e, int64_t& reason, Entries& gone) noexcept {
+    const auto of_storage = by_storage_.find(e->storage);
+    std::erase(of_storage->second, e);
+    if (of_storage->second.empty()) forget_storage(of_storage);
+    take(e, reason, gone);
+  }
+
+  Entries kept_, seen_;  // the one used last comes first
+  ByStorage by_storage_;
+  int64_t bytes_ = 0;
+  uint64_t calls_ = 0;
+  size_t limit_ = 0;
+  bool limit_known_ = false;
+};
+
+// Never destroyed: storages that live until the process ends come back here.
+Cache& cache() {
+  static Cache& c = *new Cache;
+  return c;
+}
+
+bool is_own_buffer(const Storage& s) {
+  const StoragePlace place = s.place.load(std::memory_order_relaxed);
+  return place == StoragePlace::buffer || place == StoragePlace::known_buffer;
+}
+
+bool may_keep(const Tensor& t) {
+  if (!is_own_buffer(*t.impl()->storage) || t.is_inference()) return false;
+  // The next step of the optimizer changes it.
+  return !t.requires_grad() || (context().bits & (kGradOff | kInference) && !in_backward());
+}
+
+}  // namespace
+
+std::shared_ptr<const void> find_derived(const Tensor& from, const DerivedForm& form, FunctionRef<Derived()> make) {
+  const uint32_t version = from.impl()->storage->current_version();  // before the bytes are read
+  Entries gone;
+  Cache& c = cache();
+  uint64_t since = 0;
+  {
+    std::lock_guard lock(mutex);
+    if (c.limit() == 0 || !may_keep(from)) return nullptr;
+    const auto e = c.find(from, form, version, gone);
+    if (e) since = c.touch(*e);
+    if (e && (*e)->made.object) return ++c.stats.hits, (*e)->made.object;
+    ++c.stats.misses;
+    if (!e) return c.add(from, form, version, gone), nullptr;
+    if (!c.make_room((*e)->made.bytes, since, gone)) return nullptr;
+  }
+  Derived made;
+  try {
+    made = make();
+  } catch (const OutOfMemoryError&) {
+    clear_derived_cache();
+    return nullptr;
+  }
+  std::lock_guard lock(mutex);
+  const auto e = c.find(from, form, version, gone);
+  if (!e || c.limit() == 0) return made.object;
+  if ((*e)->made.object) return (*e)->made.object;  // another thread was first
+  (*e)->made.bytes = made.bytes;
+  if (c.make_room(made.bytes, since, gone)) c.keep(*e, made);
+  return made.object;
+}
+
+void forget_derived(Storage& storage) noexcept {
+  Entries gone;
+  std::lock_guard lock(mutex);
+  cache().forget(storage, gone);
+}
+
+void keep_nothing_derived(Storage& storage) noexcept {
+  Entries gone;
+  std::lock_guard lock(mutex);
+  cache().forget(storage, gone);
+  if (is_own_buffer(storage)) storage.place.store(StoragePlace::shared_buffer, std::memory_order_relaxed);
+}
+
+void clear_derived_cache() {
+  Entries gone;
+  std::lock_guard lock(mutex);
+  cache().clear(gone);
+}
+
+void set_derived_cache_limit(size_t bytes) {
+  Entries gone;
+  std::lock_guard lock(mutex);
+  Cache& c = cache();
+  c.set_limit(bytes);
+  bytes == 0 ? c.clear(gone) : void(c.make_room(0, UINT64_MAX, gone));
+}
+
+size_t derived_cache_limit() {
+  std::lock_guard lock(mutex);
+  return cache().limit();
+}
+
+DerivedCacheStats derived_cache_stats() {
+  std::lock_guard lock(mutex);
+  return cache().current_stats();
+}
+
+}  // namespace deft

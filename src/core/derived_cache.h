@@ -1,0 +1,61 @@
+// What was made from a tensor's bytes and is kept for the next call that needs it: weights packed for matrix products
+// and convolutions, and weights converted by autocast.
+//
+// Note [Derived]: what is kept holds while its storage lives and its version stands. All aliases share the version, so
+// every write counts, in every mode. Bytes without versions, or that others may write, are never kept: inference
+// tensors, from_blob(), tensors given to another library. data<T>() forgets what was kept; a pointer from before that
+// is written later is not noticed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/function_ref.h"
+
+namespace deft {
+
+class Tensor;
+struct Storage;
+
+enum class DerivedKind : uint8_t { gemm_right, conv_weight, cast };
+
+// What is made of the bytes, and how. One tensor and one form: one object.
+struct DerivedForm {
+  DerivedKind kind;
+  std::array<int64_t, 3> details{};
+  bool operator==(const DerivedForm&) const = default;
+};
+struct Derived {
+  std::shared_ptr<const void> object;
+  int64_t bytes = 0;
+};
+
+// What was made of `from` earlier, or now. Null: do without. That is so at the first sight of a tensor and version,
+// which is all that activations ever have, and for weights in training, which change with every step; also where
+// nothing may be kept. `make` may be called by several threads at once.
+std::shared_ptr<const void> find_derived(const Tensor& from, const DerivedForm& form, FunctionRef<Derived()> make);
+
+// Most bytes kept; 0 turns keeping off. What was used longest ago goes first, but not for something that was seen less
+// lately: a model larger than the limit keeps a part of its weights instead of none. Default: 1 GiB, or
+// DEFT_PACK_CACHE=bytes. The bytes count as workspace in memory_live().
+void set_derived_cache_limit(size_t bytes);
+size_t derived_cache_limit();
+void clear_derived_cache();
+
+struct DerivedCacheStats {
+  int64_t hits = 0, misses = 0;    // calls that found something; that did not
+  int64_t kept = 0;                // objects that came in
+  int64_t dropped = 0;             // that went because of a write, the end of their storage or clear_derived_cache()
+  int64_t evicted = 0;             // that went because of the limit
+  int64_t objects = 0, bytes = 0;  // there now
+};
+DerivedCacheStats derived_cache_stats();
+
+// Drops what was made of these bytes.
+void forget_derived(Storage& storage) noexcept;
+// The same, and nothing is kept any more: somebody else may write them.
+void keep_nothing_derived(Storage& storage) noexcept;
+
+}  // namespace deft
