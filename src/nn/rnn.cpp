@@ -1,0 +1,131 @@
+#include "nn/rnn.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "core/describe.h"
+#include "nn/init.h"
+#include "ops/binary.h"
+#include "ops/creation.h"
+#include "ops/matmul.h"
+#include "ops/random.h"
+#include "ops/shape_ops.h"
+
+namespace deft::nn {
+
+namespace {
+
+const char* name_of(Cell cell) {
+  constexpr const char* kNames[] = {"RNN", "RNN", "LSTM", "GRU"};
+  return kNames[static_cast<int>(cell)];
+}
+
+}  // namespace
+
+RecurrentLayer::RecurrentLayer(Cell cell, int64_t input_size, int64_t hidden_size, const RNNOptions& options)
+    : cell_(cell), input_size_(input_size), hidden_size_(hidden_size), options_(options) {
+  DEFT_CHECK(input_size > 0 && hidden_size > 0 && options.num_layers > 0, ValueError,
+             "{}: sizes and the number of layers must be positive, found {}, {} and {}", name_of(cell), input_size,
+             hidden_size, options.num_layers);
+  DEFT_CHECK(options.dropout >= 0 && options.dropout <= 1, ValueError, "{}: the dropout lies in [0, 1], found {}",
+             name_of(cell), options.dropout);
+  int64_t rows = gates_of(cell) * hidden_size, directions = options.bidirectional ? 2 : 1;
+  double bound = 1 / std::sqrt(static_cast<double>(hidden_size));
+  auto add_weight = [&](const std::string& name, IntList sizes, bool there) {
+    Tensor& w = parameter(name, there ? empty(sizes) : Tensor());
+    if (there) init::uniform_(w, -bound, bound);
+    return &w;
+  };
+  for (int64_t layer = 0; layer < options.num_layers; ++layer) {
+    int64_t features = layer == 0 ? input_size : hidden_size * directions;
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      std::string end = "_l" + std::to_string(layer) + (direction ? "_reverse" : "");
+      weights_.push_back({add_weight("weight_ih" + end, {rows, features}, true),
+                          add_weight("weight_hh" + end, {rows, hidden_size}, true),
+                          add_weight("bias_ih" + end, {rows}, options.bias),
+                          add_weight("bias_hh" + end, {rows}, options.bias)});
+    }
+  }
+}
+
+// [layers * directions, batch, hidden]; zeros if not given. `like` is [steps, batch, features].
+Tensor RecurrentLayer::first_state(const Tensor& given, const Tensor& like, bool batched, const char* what) const {
+  Shape sizes{static_cast<int64_t>(weights_.size()), like.size(1), hidden_size_};
+  if (!given.defined()) return zeros(sizes, {like.dtype(), like.device()});
+  Tensor state = batched ? given : given.unsqueeze(1);
+  DEFT_CHECK(state.sizes() == sizes, ShapeError, "{}: the {} state has shape {}, expected {}{}", describe(), what,
+             deft::to_string(given.sizes()), deft::to_string(sizes), batched ? "" : " without the batch");
+  return state;
+}
+
+RecurrentLayer::Result RecurrentLayer::run(const Tensor& input, const Tensor& hidden, const Tensor& cell,
+                                           const Site& site) {
+  SiteScope scope(site);
+  DEFT_CHECK(input.defined(), ValueError, "{}: the input is an undefined tensor", describe());
+  bool batched = input.dim() == 3;
+  DEFT_CHECK((batched || input.dim() == 2) && input.size(-1) == input_size_, ShapeError,
+             "{}: takes inputs of {} features in 3 dimensions, or in 2 without a batch, found {}", describe(),
+             input_size_, deft::describe(input.meta()));
+  Tensor x = !batched ? input.unsqueeze(1) : options_.batch_first ? input.transpose(0, 1) : input;
+  DEFT_CHECK(x.size(0) > 0, ShapeError, "{}: a sequence needs at least one step, found {}", describe(),
+             deft::describe(input.meta()));
+  bool lstm = cell_ == Cell::lstm, gru = cell_ == Cell::gru;
+  Tensor h = first_state(hidden, x, batched, "hidden"), c = lstm ? first_state(cell, x, batched, "cell") : Tensor();
+  size_t directions = options_.bidirectional ? 2 : 1;
+  std::vector<Tensor> last_h, last_c;
+  for (size_t first = 0; first < weights_.size(); first += directions) {
+    if (first > 0) x = dropout(x, options_.dropout, is_training());
+    std::vector<Tensor> outputs;
+    for (size_t i = first; i < first + directions; ++i) {
+      const Weights& w = weights_[i];
+      bool reverse = i != first;
+      // Both biases are added at once where the cell allows it; gru scales its hidden side.
+      Tensor bias = *w.input_bias;
+      if (bias.defined() && !gru) bias = bias + *w.hidden_bias;
+      Tensor gates = linear(x, *w.input, bias);
+      auto as_gates = [&](const Tensor& t) { return t.defined() ? t.to(gates.dtype()) : t; };  // autocast
+      auto at = static_cast<int64_t>(i);
+      RecurrenceResult r = run_recurrence({cell_, reverse}, gates, as_gates(h[at]), lstm ? as_gates(c[at]) : Tensor(),
+                                          as_gates(*w.hidden), gru ? as_gates(*w.hidden_bias) : Tensor());
+      outputs.push_back(r.output);
+      last_h.push_back(r.output[reverse ? 0 : r.output.size(0) - 1]);
+      if (lstm) last_c.push_back(r.cell);
+    }
+    x = directions == 2 ? cat(outputs, -1) : outputs[0];
+  }
+  Result result{x, stack(last_h), lstm ? stack(last_c) : Tensor()};
+  if (!batched) return {x.squeeze(1), result.hidden.squeeze(1), lstm ? result.cell.squeeze(1) : Tensor()};
+  if (options_.batch_first) result.output = x.transpose(0, 1);
+  return result;
+}
+
+std::string RecurrentLayer::describe() const {
+  std::string text = fmt::format("{}(in={}, hidden={}", name_of(cell_), input_size_, hidden_size_);
+  if (cell_ == Cell::relu) text += ", relu";
+  if (options_.num_layers != 1) text += fmt::format(", layers={}", options_.num_layers);
+  if (!options_.bias) text += ", bias=false";
+  if (options_.batch_first) text += ", batch_first";
+  if (options_.dropout > 0) text += fmt::format(", dropout={}", options_.dropout);
+  if (options_.bidirectional) text += ", bidirectional";
+  return text + ")";
+}
+
+RNNResult RNN::forward(const Tensor& x, const Tensor& hidden, Site site) {
+  Result r = run(x, hidden, {}, site);
+  return {r.output, r.hidden};
+}
+Tensor RNN::forward(const Tensor& x) { return run(x, {}, {}, Site::current()).output; }
+
+RNNResult GRU::forward(const Tensor& x, const Tensor& hidden, Site site) {
+  Result r = run(x, hidden, {}, site);
+  return {r.output, r.hidden};
+}
+Tensor GRU::forward(const Tensor& x) { return run(x, {}, {}, Site::current()).output; }
+
+LSTMResult LSTM::forward(const Tensor& x, const Tensor& hidden, const Tensor& cell, Site site) {
+  Result r = run(x, hidden, cell, site);
+  return {r.output, r.hidden, r.cell};
+}
+Tensor LSTM::forward(const Tensor& x) { return run(x, {}, {}, Site::current()).output; }
+
+}  // namespace deft::nn
