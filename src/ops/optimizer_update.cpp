@@ -1,0 +1,335 @@
+#include "ops/optimizer_update.h"
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "base/check.h"
+#include "core/describe.h"
+#include "core/node.h"
+#include "kernels/cpu/workspace.h"
+#include "ops/binary.h"
+#include "ops/copy.h"
+#include "ops/creation.h"
+#include "ops/operand.h"
+#include "ops/reduce.h"
+#include "ops/ternary.h"
+#include "ops/unary.h"
+#include "runtime/profile_hook.h"
+
+namespace deft {
+
+namespace {
+
+// Neither recorded nor autocast; tensors made inside are ordinary ones even within inference mode.
+ExecContext plain_context() {
+  ExecContext c = context();
+  c.bits = (c.bits | kGradOff) & ~(kInference | kAutocast);
+  return c;
+}
+
+bool same_layout(const Meta& a, const Meta& b) {
+  if (a.contiguous && b.contiguous) return true;
+  for (int i = 0; i < a.rank(); ++i)
+    if (a.sizes[i] != 1 && a.strides[i] != b.strides[i]) return false;
+  return true;
+}
+bool is_kernel_data(const Tensor& t) {
+  return t.device().is_cpu() && (t.dtype() == DType::f32 || t.dtype() == DType::bf16) && t.meta().is_dense();
+}
+
+// What the step is computed on.
+const Tensor& target(const UpdateTensor& t) { return t.master.defined() ? t.master : t.param; }
+
+void check_state(const char* name, const Tensor& state, const Tensor& param, const char* what) {
+  DEFT_CHECK(state.defined() && state.sizes() == param.sizes() && state.device() == param.device() &&
+                 state.dtype() == optimizer_state_dtype(param.dtype()),
+             ValueError, "{}: {} of a parameter {} is {}; make it with optimizer_state()", name, what,
+             describe(param.meta()), state.defined() ? describe(state.meta()) : "undefined");
+}
+
+void check(const char* name, const UpdateTensor& t, unsigned needed, const Site& site) {
+  DEFT_CHECK(t.param.defined() && t.grad.defined(), ValueError,
+             "{}: a parameter or its gradient is undefined; leave out parameters without gradients", name);
+  DEFT_CHECK(is_floating(t.param.dtype()) && is_floating(t.grad.dtype()), DTypeError,
+             "{}: found a parameter {} and its gradient {}, expected floating types", name, describe(t.param.meta()),
+             describe(t.grad.meta()));
+  DEFT_CHECK(t.grad.sizes() == t.param.sizes() && t.grad.device() == t.param.device(), ShapeError,
+             "{}: the gradient is {}, the parameter {}; shape and device must match", name, describe(t.grad.meta()),
+             describe(t.param.meta()));
+  check_inplace(*t.param.impl(), false, name, site);
+  if (t.master.defined()) {
+    check_state(name, t.master, t.param, "the master copy");
+    check_inplace(*t.master.impl(), false, name, site);
+  }
+  for (int k = 0; k < 3; ++k) {
+    if (!(needed >> k & 1)) continue;
+    check_state(name, t.state[k], t.param, "a state");
+    check_inplace(*t.state[k].impl(), false, name, site);
+  }
+}
+
+void written(const char* name, const UpdateTensor& t, unsigned needed, const Site& site) {
+  t.param.impl()->storage->bump_version(name, site);
+  if (t.master.defined()) t.master.impl()->storage->bump_version(name, site);
+  for (int k = 0; k < 3; ++k)
+    if (needed >> k & 1) t.state[k].impl()->storage->bump_version(name, site);
+}
+
+// One pass of the kernel serves it: everything lies in memory as the f32 parameter does. The gradient may be moved.
+bool is_fusable(const UpdateTensor& t, unsigned needed) {
+  const Tensor& p = target(t);
+  const bool f32_dense = p.device().is_cpu() && p.dtype() == DType::f32 && p.meta().is_dense();
+  if (!f32_dense || (t.grad.dtype() != DType::f32 && t.grad.dtype() != DType::bf16)) return false;
+  if (t.master.defined() && (t.param.dtype() != DType::bf16 || !same_layout(t.param.meta(), p.meta()))) return false;
+  for (int k = 0; k < 3; ++k)
+    if ((needed >> k & 1) && !same_layout(t.state[k].meta(), p.meta())) return false;
+  return true;
+}
+
+Tensor in_layout_of(const Tensor& x, const Tensor& like) {
+  Meta m = Meta::dense(x.sizes(), x.dtype(), x.device());
+  m.set_strides(like.strides());
+  Tensor copy(make_tensor(m));
+  copy_values(x, copy);
+  return copy;
+}
+
+cpu::OptimizerTensor kernel_tensor(const UpdateTensor& t, const Tensor& grad, unsigned needed) {
+  const Tensor& p = target(t);
+  cpu::OptimizerTensor k{p.numel(), static_cast<float*>(p.data_ptr()), grad.data_ptr(), grad.dtype(), {}, nullptr};
+  for (int s = 0; s < 3; ++s)
+    if (needed >> s & 1) k.state[s] = static_cast<float*>(t.state[s].data_ptr());
+  if (t.master.defined()) k.copy = static_cast<BFloat16*>(t.param.data_ptr());
+  return k;
+}
+
+// --- The same in tensor ops. `p` is of the states' type and written in place.
+struct Operands {
+  Tensor p, g, state[3];
+};
+
+Tensor gradient(const Operands& x, const OptimizerUpdate& o, double weight_decay) {
+  const double scale = o.maximize ? -o.grad_scale : o.grad_scale;
+  Tensor g = scale == 1 ? x.g : x.g * scale;
+  return weight_decay == 0 ? g : g + x.p * weight_decay;
+}
+
+void composed_sgd(Operands& x, const SgdUpdate& o) {
+  Tensor g = gradient(x, o, o.weight_decay);
+  if (o.momentum != 0) {
+    Tensor& buffer = x.state[0];
+    if (o.first)
+      buffer.copy_(g);
+    else
+      buffer.mul_(o.momentum).add_(g * (1 - o.dampening));
+    g = o.nesterov ? g + buffer * o.momentum : buffer;
+  }
+  x.p.sub_(g * o.lr);
+}
+
+// Corrections of the moments, which begin at zero.
+double correction(double beta, int64_t step) { return 1 - std::pow(beta, static_cast<double>(step)); }
+
+void update_moments(Operands& x, const Tensor& g, double beta1, double beta2) {
+  x.state[0].lerp_(g, 1 - beta1);
+  x.state[1].mul_(beta2).addcmul_(g, g, 1 - beta2);
+}
+
+void composed_adam(Operands& x, const AdamUpdate& o) {
+  Tensor g = gradient(x, o, o.decoupled ? 0 : o.weight_decay);
+  if (o.decoupled) x.p.mul_(1 - o.lr * o.weight_decay);
+  update_moments(x, g, o.beta1, o.beta2);
+  if (o.amsgrad) x.state[2].maximum_(x.state[1]);
+  Tensor root = (o.amsgrad ? x.state[2] : x.state[1]).sqrt();
+  root.mul_(1 / std::sqrt(correction(o.beta2, o.step))).add_(o.eps);
+  addcdiv_(x.p, x.state[0], root, -o.lr / correction(o.beta1, o.step));
+}
+
+void composed_rmsprop(Operands& x, const RmspropUpdate& o) {
+  Tensor g = gradient(x, o, o.weight_decay);
+  x.state[0].mul_(o.alpha).addcmul_(g, g, 1 - o.alpha);
+  Tensor square = x.state[0];
+  if (o.centered) {
+    x.state[2].lerp_(g, 1 - o.alpha);
+    square = addcmul(square, x.state[2], x.state[2], -1);
+  }
+  Tensor step = g / (square.sqrt() + o.eps);
+  if (o.momentum != 0) step = x.state[1].mul_(o.momentum).add_(step);
+  x.p.sub_(step * o.lr);
+}
+
+void composed_adagrad(Operands& x, const AdagradUpdate& o) {
+  Tensor g = gradient(x, o, o.weight_decay);
+  x.state[0].addcmul_(g, g);
+  addcdiv_(x.p, g, x.state[0].sqrt() + o.eps, -o.lr / (1 + static_cast<double>(o.step - 1) * o.lr_decay));
+}
+
+void composed_lamb(Operands& x, const LambUpdate& o) {
+  update_moments(x, gradient(x, o, 0), o.beta1, o.beta2);
+  Tensor root = (x.state[1] * (1 / correction(o.beta2, o.step))).sqrt().add_(o.eps);
+  Tensor update = (x.state[0] * (1 / correction(o.beta1, o.step))).div_(root);
+  if (o.weight_decay != 0) update.add_(x.p * o.weight_decay);
+  Tensor params = x.p.norm(), updates = update.norm();
+  Tensor ratio = where((params != 0) & (updates != 0), params / updates, 1);
+  x.p.sub_(update.mul_(ratio * o.lr));
+}
+
+template <class Update>
+void run_composed(const UpdateTensor& t, const Update& o, void (*formula)(Operands&, const Update&)) {
+  const DType compute = optimizer_state_dtype(t.param.dtype());
+  Operands x{target(t).to(compute), t.grad.to(compute), {t.state[0], t.state[1], t.state[2]}};
+  formula(x, o);
+  Tensor param = t.param;
+  if (!x.p.is_same(param)) param.copy_(x.p);
+}
+
+template <class Update>
+void run(const char* name, std::span<const UpdateTensor> tensors, unsigned needed, const Update& o,
+         void (*kernel)(const cpu::OptimizerTensor*, int64_t, const Update&), void (*formula)(Operands&, const Update&),
+         const Site& site) {
+  Zone zone(name, site);
+  SiteScope scope(site);
+  const Site user = effective_site(site);
+  ContextGuard guard(plain_context());
+  for (const UpdateTensor& t : tensors) check(name, t, needed, user);
+  cpu::Workspace<cpu::OptimizerTensor> list(static_cast<int64_t>(tensors.size()));
+  std::vector<Tensor> moved;  // gradients that lay in another order
+  int64_t count = 0;
+  for (const UpdateTensor& t : tensors) {
+    if (!is_fusable(t, needed)) continue;
+    const bool fits = same_layout(t.grad.meta(), t.param.meta());
+    if (!fits) moved.push_back(in_layout_of(t.grad, target(t)));
+    list[count++] = kernel_tensor(t, fits ? t.grad : moved.back(), needed);
+  }
+  if (count) kernel(list.data(), count, o);
+  if (count < static_cast<int64_t>(tensors.size())) {
+    for (const UpdateTensor& t : tensors)
+      if (!is_fusable(t, needed)) run_composed(t, o, formula);
+  }
+  for (const UpdateTensor& t : tensors) written(name, t, needed, user);
+}
+
+constexpr unsigned states(bool first, bool second = false, bool third = false) {
+  return (first ? 1u : 0u) | (second ? 2u : 0u) | (third ? 4u : 0u);
+}
+
+}  // namespace
+
+DType optimizer_state_dtype(DType param) { return param == DType::f64 ? DType::f64 : DType::f32; }
+
+Tensor optimizer_state(const Tensor& param, Site site) {
+  SiteScope scope(site);
+  ContextGuard guard(plain_context());
+  Meta m = Meta::dense(param.sizes(), optimizer_state_dtype(param.dtype()), param.device());
+  if (!param.meta().contiguous && param.meta().is_dense()) m.set_strides(param.strides());
+  Tensor state(make_tensor(m));
+  fill_values(state, 0);
+  state.set_memory_category(MemoryCategory::optimizer);
+  return state;
+}
+
+void sgd_update(std::span<const UpdateTensor> tensors, const SgdUpdate& o, Site site) {
+  run("sgd", tensors, states(o.momentum != 0), o, &cpu::sgd_update, &composed_sgd, site);
+}
+void adam_update(std::span<const UpdateTensor> tensors, const AdamUpdate& o, Site site) {
+  run(o.decoupled ? "adamw" : "adam", tensors, states(true, true, o.amsgrad), o, &cpu::adam_update, &composed_adam,
+      site);
+}
+void rmsprop_update(std::span<const UpdateTensor> tensors, const RmspropUpdate& o, Site site) {
+  run("rmsprop", tensors, states(true, o.momentum != 0, o.centered), o, &cpu::rmsprop_update, &composed_rmsprop, site);
+}
+void adagrad_update(std::span<const UpdateTensor> tensors, const AdagradUpdate& o, Site site) {
+  run("adagrad", tensors, states(true), o, &cpu::adagrad_update, &composed_adagrad, site);
+}
+void lamb_update(std::span<const UpdateTensor> tensors, const LambUpdate& o, Site site) {
+  run("lamb", tensors, states(true, true), o, &cpu::lamb_update, &composed_lamb, site);
+}
+
+namespace {
+
+// Sums of |x|^p, or the largest |x|, in f64 on each device.
+class NormParts {
+ public:
+  explicit NormParts(double p) : p_(p) {}
+  void add(const Tensor& x) {
+    Tensor n = x.to(optimizer_state_dtype(x.dtype())).norm(p_).to(DType::f64);
+    Tensor& sum = parts_[x.device().is_cpu() ? 0 : 1 + static_cast<size_t>(x.device().index)];
+    if (std::isinf(p_))
+      sum = sum.defined() ? maximum(sum, n) : n;
+    else
+      sum = sum.defined() ? sum + n.pow(p_) : n.pow(p_);
+  }
+  void add_value(double part) {
+    if (std::isinf(p_))
+      total_ = std::isnan(part) || part > total_ ? part : total_;
+    else
+      total_ += part;
+  }
+  double norm() {
+    for (const Tensor& part : parts_)
+      if (part.defined()) add_value(part.item());
+    return std::isinf(p_) ? total_ : std::pow(total_, 1 / p_);
+  }
+
+ private:
+  double p_, total_ = 0;
+  std::array<Tensor, 1 + kMaxDevices> parts_;
+};
+
+// Calls `fused` with those that are dense f32 or bf16 on the CPU, and `other` with each of the rest.
+template <class Fused, class Other>
+void split_by_kernel(std::span<const Tensor> tensors, Fused fused, Other other) {
+  cpu::Workspace<cpu::TensorData> list(static_cast<int64_t>(tensors.size()));
+  int64_t count = 0;
+  for (const Tensor& t : tensors) {
+    if (is_kernel_data(t))
+      list[count++] = {t.numel(), t.data_ptr(), t.dtype()};
+    else
+      other(t);
+  }
+  if (count) fused(list.data(), count);
+}
+
+}  // namespace
+
+double total_norm(std::span<const Tensor> tensors, double p, Site site) {
+  DEFT_CHECK(p > 0, ValueError, "total_norm: the order of the norm must be positive, found {}", p);
+  Zone zone("total_norm", site);
+  SiteScope scope(site);
+  ContextGuard guard(plain_context());
+  for (const Tensor& t : tensors) detail::check_defined(t, "total_norm");
+  NormParts parts(p);
+  auto add = [&](const Tensor& t) {
+    if (t.numel() > 0) parts.add(t);
+  };
+  if (p != 2) {
+    for (const Tensor& t : tensors) add(t);
+    return parts.norm();
+  }
+  split_by_kernel(
+      tensors,
+      [&](const cpu::TensorData* list, int64_t count) {
+        const double norm = cpu::l2_norm(list, count);
+        parts.add_value(norm * norm);
+      },
+      add);
+  return parts.norm();
+}
+
+void scale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
+  Zone zone("scale_tensors_", site);
+  SiteScope scope(site);
+  const Site user = effective_site(site);
+  ContextGuard guard(plain_context());
+  for (const Tensor& t : tensors) {
+    detail::check_defined(t, "scale_tensors_");
+    check_inplace(*t.impl(), false, "scale_tensors_", user);
+  }
+  split_by_kernel(
+      tensors, [&](const cpu::TensorData* list, int64_t count) { cpu::scale_tensors(list, count, factor); },
+      [&](Tensor t) { t.mul_(factor); });
+  for (const Tensor& t : tensors) t.impl()->storage->bump_version("scale_tensors_", user);
+}
+
+}  // namespace deft

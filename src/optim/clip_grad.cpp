@@ -1,0 +1,53 @@
+#include "optim/clip_grad.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "core/grad_mode.h"
+#include "ops/activation.h"
+#include "ops/optimizer_update.h"
+
+namespace deft::optim {
+
+namespace {
+
+std::vector<Tensor> gradients(const std::vector<Tensor>& params, const char* name) {
+  std::vector<Tensor> all;
+  for (size_t i = 0; i < params.size(); ++i) {
+    DEFT_CHECK(params[i].defined(), ValueError, "{}: parameter {} is undefined", name, i);
+    if (!params[i].requires_grad()) continue;
+    if (Tensor g = params[i].grad(); g.defined()) all.push_back(std::move(g));
+  }
+  return all;
+}
+
+}  // namespace
+
+double grad_norm(const std::vector<Tensor>& params, double norm_type, Site site) {
+  return total_norm(gradients(params, "grad_norm"), norm_type, site);
+}
+
+double clip_factor(double norm, double max_norm) {
+  DEFT_CHECK(max_norm >= 0, ValueError, "clip_factor: max_norm must not be negative, found {}", max_norm);
+  const double factor = max_norm / (norm + 1e-6);
+  return factor >= 1 ? 1 : factor;
+}
+
+double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, double norm_type, bool error_if_nonfinite,
+                       Site site) {
+  const std::vector<Tensor> grads = gradients(params, "clip_grad_norm_");
+  const double norm = total_norm(grads, norm_type, site);
+  DEFT_CHECK(!error_if_nonfinite || std::isfinite(norm), ValueError,
+             "clip_grad_norm_: the norm of the gradients is {}; look for the op that made it with AnomalyGuard", norm);
+  const double factor = clip_factor(norm, max_norm);
+  if (factor != 1) scale_tensors_(grads, factor, site);
+  return norm;
+}
+
+void clip_grad_value_(const std::vector<Tensor>& params, double limit, Site site) {
+  DEFT_CHECK(limit >= 0, ValueError, "clip_grad_value_: the limit must not be negative, found {}", limit);
+  NoGradGuard quiet(site);
+  for (Tensor& g : gradients(params, "clip_grad_value_")) g.clamp_(-limit, limit, site);
+}
+
+}  // namespace deft::optim

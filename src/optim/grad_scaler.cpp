@@ -1,0 +1,133 @@
+#include "optim/grad_scaler.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "ops/optimizer_update.h"
+
+namespace deft::optim {
+
+namespace {
+
+bool is_finite(std::span<const Tensor> tensors, const Site& site) {
+  return std::isfinite(total_norm(tensors, std::numeric_limits<double>::infinity(), site));
+}
+
+// Of all gradients: the first that is not finite, or -1. ValueError if there are none: scale() was not used, or
+// backward() not called.
+int64_t first_bad_gradient(const std::vector<Tensor>& params, const Site& site) {
+  std::vector<Tensor> grads;
+  for (const Tensor& p : params)
+    if (Tensor g = p.grad(); g.defined()) grads.push_back(g);
+  DEFT_CHECK(!grads.empty(), GradError,
+             "GradScaler: none of the {} parameters has a gradient; call scale(loss).backward() before", params.size());
+  if (is_finite(grads, site)) return -1;
+  for (size_t i = 0; i < params.size(); ++i)
+    if (Tensor g = params[i].grad(); g.defined() && !is_finite({&g, 1}, site)) return static_cast<int64_t>(i);
+  DEFT_FAIL(InternalError, "GradScaler: gradients are finite one by one but not together");
+}
+
+}  // namespace
+
+std::string ScaledStep::to_string() const {
+  if (stepped) return fmt::format("stepped with scale {}", scale);
+  return fmt::format("skipped: the gradient of parameter {} is not finite at scale {}", first_bad, scale);
+}
+
+GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), scale_(options.scale) {
+  DEFT_CHECK(options.scale > 0 && options.growth > 1 && options.backoff > 0 && options.backoff < 1 &&
+                 options.growth_interval > 0,
+             ValueError,
+             "GradScaler: needs scale > 0, growth > 1, 0 < backoff < 1 and an interval > 0; found {}, {}, {} and {}",
+             options.scale, options.growth, options.backoff, options.growth_interval);
+}
+
+Tensor GradScaler::scale(const Tensor& loss, Site site) const {
+  return options_.enabled ? loss.mul(scale_, site) : loss;
+}
+
+GradScaler::Progress* GradScaler::find(const Optimizer& optimizer) {
+  for (Progress& p : progress_)
+    if (p.optimizer == &optimizer) return &p;
+  return nullptr;
+}
+
+void GradScaler::unscale_(Optimizer& optimizer, Site site) {
+  if (!options_.enabled) return;
+  const Progress* before = find(optimizer);
+  DEFT_CHECK(!before, GradError, "GradScaler: unscale_() after {} of the same optimizer; call update() in between",
+             before && before->stage == Stage::unscaled ? "unscale_()" : "step()");
+  std::vector<Tensor> params = optimizer.params(), grads;
+  int64_t bad = first_bad_gradient(params, site);
+  for (const Tensor& p : params) {
+    Tensor g = p.grad();
+    if (!g.defined()) continue;
+    DEFT_CHECK(
+        g.dtype() != DType::f16, DTypeError,
+        "GradScaler: a gradient is f16, which cannot hold what unscaling makes of it; keep parameters in f32 and use "
+        "autocast");
+    grads.push_back(g);
+  }
+  scale_tensors_(grads, 1 / scale_, site);
+  progress_.push_back({&optimizer, Stage::unscaled, bad >= 0, bad});
+}
+
+ScaledStep GradScaler::step(Optimizer& optimizer, Site site) {
+  if (!options_.enabled) {
+    optimizer.step({}, site);
+    return {};
+  }
+  Progress* p = find(optimizer);
+  DEFT_CHECK(!p || p->stage != Stage::stepped, GradError,
+             "GradScaler: step() was already called for this optimizer; call update() in between");
+  double grad_scale = 1;
+  if (!p) {
+    int64_t bad = first_bad_gradient(optimizer.params(), site);
+    p = &progress_.emplace_back(Progress{&optimizer, Stage::stepped, bad >= 0, bad});
+    grad_scale = 1 / scale_;
+  }
+  p->stage = Stage::stepped;
+  ScaledStep result{!p->found_inf, p->found_inf, p->first_bad, scale_};
+  if (result.stepped) optimizer.step({.grad_scale = grad_scale}, site);
+  return result;
+}
+
+void GradScaler::update() {
+  if (!options_.enabled) return;
+  DEFT_CHECK(!progress_.empty(), GradError, "GradScaler: update() without a step; call step(optimizer) before");
+  bool overflow = false;
+  for (const Progress& p : progress_) overflow |= p.found_inf;
+  progress_.clear();
+  if (overflow) {
+    scale_ *= options_.backoff;
+    clean_steps_ = 0;
+  } else if (++clean_steps_ == options_.growth_interval) {
+    if (std::isfinite(static_cast<float>(scale_ * options_.growth))) scale_ *= options_.growth;
+    clean_steps_ = 0;
+  }
+}
+
+State GradScaler::state() const {
+  State s;
+  s.values["scale"] = scale_;
+  s.values["growth"] = options_.growth;
+  s.values["backoff"] = options_.backoff;
+  s.values["growth_interval"] = options_.growth_interval;
+  s.values["clean_steps"] = clean_steps_;
+  return s;
+}
+
+void GradScaler::load_state(const State& state) {
+  double scale = state.get<double>("scale"), growth = state.get<double>("growth"),
+         backoff = state.get<double>("backoff");
+  int64_t interval = state.get<int64_t>("growth_interval"), clean = state.get<int64_t>("clean_steps");
+  scale_ = scale;
+  options_.growth = growth;
+  options_.backoff = backoff;
+  options_.growth_interval = interval;
+  clean_steps_ = clean;
+  progress_.clear();
+}
+
+}  // namespace deft::optim
