@@ -1,0 +1,262 @@
+#include "io/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "base/check.h"
+#include "io/crc32.h"
+#include "io/safetensors.h"
+
+namespace deft::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFormat = "checkpoint";
+constexpr int64_t kVersion = 1;
+constexpr const char *kVersionKey = "deft.checkpoint", *kStepKey = "deft.step", *kConfigKey = "deft.config",
+                     *kCheckKey = "deft.crc32";
+constexpr std::string_view kValuePrefix = "value.";
+constexpr const char* kSuffix = ".ckpt";
+
+using Metadata = std::map<std::string, std::string>;
+
+// --- Values as text: a letter for the type, then the value. Doubles are hexadecimal, so that all bits come back.
+
+std::string encode(bool v) { return v ? "b1" : "b0"; }
+std::string encode(int64_t v) { return fmt::format("i{}", v); }
+std::string encode(double v) { return fmt::format("d{:a}", v); }
+std::string encode(const std::string& v) { return "s" + v; }
+template <class T>
+std::string encode(const std::vector<T>& list) {
+  std::string text = "[";
+  for (const T& v : list) {
+    std::string one = encode(v);
+    text += fmt::format("{}:{}", one.size(), one);
+  }
+  // The type of an empty list must be known too.
+  return text + encode(T{})[0];
+}
+
+class Decoder {
+ public:
+  Decoder(const std::string& file, const std::string& name) : file_(file), name_(name) {}
+  StateValue decode(std::string_view text) const {
+    check(!text.empty());
+    std::string_view rest = text.substr(1);
+    switch (text[0]) {
+      case 'b':
+        check(rest == "0" || rest == "1");
+        return rest == "1";
+      case 'i':
+        return number<int64_t>(rest);
+      case 'd':
+        return number<double>(rest);
+      case 's':
+        return std::string(rest);
+      case '[':
+        check(!rest.empty());
+        return list(rest.substr(0, rest.size() - 1), rest.back());
+      default:
+        fail();
+    }
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw LoadError(kFormat, file_, fmt::format("value '{}'", name_), 8, "is not of a known form");
+  }
+  void check(bool good) const {
+    if (!good) fail();
+  }
+  template <class T>
+  T number(std::string_view text) const {
+    T value{};
+    std::from_chars_result end{};
+    if constexpr (std::is_same_v<T, double>) {
+      if (text == "nan" || text == "-nan") return std::numeric_limits<double>::quiet_NaN();
+      bool negative = text.starts_with('-');
+      if (negative) text.remove_prefix(1);
+      if (text == "inf")
+        return negative ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+      check(text.starts_with("0x"));
+      text.remove_prefix(2);
+      end = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::hex);
+      if (negative) value = -value;
+    } else {
+      end = std::from_chars(text.data(), text.data() + text.size(), value);
+    }
+    check(end.ec == std::errc() && end.ptr == text.data() + text.size());
+    return value;
+  }
+  template <class T>
+  StateValue list_of(std::string_view text) const {
+    std::vector<T> out;
+    while (!text.empty()) {
+      size_t colon = text.find(':');
+      check(colon != text.npos);
+      auto size = static_cast<size_t>(number<int64_t>(text.substr(0, colon)));
+      text.remove_prefix(colon + 1);
+      check(size <= text.size());
+      StateValue one = decode(text.substr(0, size));
+      check(std::holds_alternative<T>(one));
+      out.push_back(std::get<T>(one));
+      text.remove_prefix(size);
+    }
+    return out;
+  }
+  StateValue list(std::string_view text, char type) const {
+    if (type == 'i') return list_of<int64_t>(text);
+    if (type == 'd') return list_of<double>(text);
+    if (type == 's') return list_of<std::string>(text);
+    fail();
+  }
+  const std::string &file_, &name_;
+};
+
+// Of everything that was meant: what a damaged file says instead has another one.
+class Checksum {
+ public:
+  void add(const void* data, size_t size) { crc_ = crc32(crc_, {static_cast<const std::byte*>(data), size}); }
+  void add(std::string_view text) {
+    uint64_t size = text.size();
+    add(&size, sizeof size);
+    add(text.data(), text.size());
+  }
+  void add(const Metadata& metadata) {
+    for (auto& [key, value] : metadata) {
+      if (key == kCheckKey) continue;
+      add(std::string_view(key));
+      add(std::string_view(value));
+    }
+  }
+  void add(const NamedTensor& t) {
+    add(std::string_view(t.name));
+    add(name_of(t.tensor.dtype()));
+    for (int64_t size : t.tensor.sizes()) add(&size, sizeof size);
+    Tensor x = t.tensor.detach().cpu().contiguous();
+    add(x.data_ptr(), static_cast<size_t>(x.numel()) * x.element_size());
+  }
+  std::string text() const { return fmt::format("{:08x}", crc_); }
+
+ private:
+  uint32_t crc_ = 0;
+};
+
+std::string checksum(const Metadata& metadata, const NamedTensors& tensors) {
+  Checksum sum;
+  sum.add(metadata);
+  std::vector<const NamedTensor*> sorted;
+  for (const NamedTensor& t : tensors) sorted.push_back(&t);
+  std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->name < b->name; });
+  for (const NamedTensor* t : sorted) sum.add(*t);
+  return sum.text();
+}
+
+const std::string& entry(const Metadata& metadata, const char* key, const std::string& path) {
+  auto found = metadata.find(key);
+  if (found == metadata.end())
+    throw LoadError(kFormat, path, fmt::format("metadata '{}'", key), 8, "is missing: this is no checkpoint of Deft");
+  return found->second;
+}
+
+int64_t number_entry(const Metadata& metadata, const char* key, const std::string& path) {
+  const std::string& text = entry(metadata, key, path);
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw LoadError(kFormat, path, fmt::format("metadata '{}'", key), 8, fmt::format("'{}' is no number", text));
+  return value;
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, const State& state, const CheckpointInfo& info) {
+  Metadata metadata{
+      {kVersionKey, std::to_string(kVersion)}, {kStepKey, std::to_string(info.step)}, {kConfigKey, info.config}};
+  for (auto& [name, value] : state.values)
+    metadata[std::string(kValuePrefix) + name] = std::visit([](auto& v) { return encode(v); }, value);
+  metadata[kCheckKey] = checksum(metadata, state.tensors);
+  save_safetensors(path, state.tensors, metadata);
+}
+
+Checkpoint load_checkpoint(const std::string& path, const LoadOptions& options) {
+  SafetensorsFile file = load_safetensors(path, options);
+  int64_t version = number_entry(file.metadata, kVersionKey, path);
+  if (version != kVersion)
+    throw LoadError(kFormat, path, "version", 8,
+                    fmt::format("is {}, this Deft reads version {}; use the Deft that wrote it, or a newer one",
+                                version, kVersion));
+  std::string found = checksum(file.metadata, file.tensors), expected = entry(file.metadata, kCheckKey, path);
+  if (found != expected)
+    throw LoadError(
+        kFormat, path, "checksum", 8,
+        fmt::format("is {} where the file says {}: the file was damaged after it was written", found, expected));
+  Checkpoint out;
+  out.info = {number_entry(file.metadata, kStepKey, path), entry(file.metadata, kConfigKey, path)};
+  for (auto& [key, value] : file.metadata) {
+    if (!key.starts_with(kValuePrefix)) continue;
+    std::string name = key.substr(kValuePrefix.size());
+    out.state.values[name] = Decoder(path, name).decode(value);
+  }
+  out.state.tensors = std::move(file.tensors);
+  return out;
+}
+
+CheckpointFolder::CheckpointFolder(std::string folder, int keep) : folder_(std::move(folder)), keep_(keep) {
+  DEFT_CHECK(keep >= 1, ValueError, "CheckpointFolder: keep must be at least 1, found {}", keep);
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  DEFT_CHECK(fs::is_directory(folder_), SaveError, "checkpoints: the folder {} cannot be made: {}", folder_,
+             error.message());
+}
+
+namespace {
+
+// Steps and paths of the files in a folder, newest first.
+std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string& folder) {
+  std::vector<std::pair<int64_t, std::string>> out;
+  std::error_code error;
+  for (const auto& file : fs::directory_iterator(folder, error)) {
+    std::string name = file.path().filename();
+    if (!name.starts_with("step-") || !name.ends_with(kSuffix)) continue;
+    int64_t step = 0;
+    const char *begin = name.data() + 5, *end = name.data() + name.size() - std::char_traits<char>::length(kSuffix);
+    if (auto [at, wrong] = std::from_chars(begin, end, step); wrong == std::errc() && at == end)
+      out.emplace_back(step, file.path());
+  }
+  std::sort(out.rbegin(), out.rend());
+  return out;
+}
+
+}  // namespace
+
+std::string CheckpointFolder::save(const State& state, const CheckpointInfo& info) {
+  std::string path = fmt::format("{}/step-{:010}{}", folder_, info.step, kSuffix);
+  save_checkpoint(path, state, info);
+  auto all = list_checkpoints(folder_);
+  for (size_t i = static_cast<size_t>(keep_); i < all.size(); ++i) {
+    std::error_code ignored;  // a file that cannot be removed does no harm
+    if (all[i].second != path) fs::remove(all[i].second, ignored);
+  }
+  return path;
+}
+
+std::optional<CheckpointFolder::Found> CheckpointFolder::newest(const std::string& config) const {
+  std::vector<std::string> skipped;
+  for (auto& [step, path] : list_checkpoints(folder_)) {
+    try {
+      Found found{load_checkpoint(path), path, skipped};
+      DEFT_CHECK(config.empty() || found.checkpoint.info.config == config, ValueError,
+                 "{} belongs to another run: it has '{}', this run '{}'", path, found.checkpoint.info.config, config);
+      return found;
+    } catch (const LoadError& error) {
+      skipped.push_back(error.what());
+    }
+  }
+  return {};
+}
+
+}  // namespace deft::io

@@ -1,0 +1,186 @@
+// Saving: the path always names a whole file, whatever fails and wherever the program is killed.
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "io/safetensors.h"
+#include "io_util.h"
+
+namespace deft::io {
+namespace {
+
+using detail::file_calls;
+
+// Counts the system calls; the one of number `fail_at` fails with `error`, or ends the program if that is 0.
+struct Fault {
+  static inline int calls = 0, fail_at = -1, error = 0;
+  static inline detail::FileCalls real;
+
+  explicit Fault(int at, int code) {
+    calls = 0, fail_at = at, error = code;
+    real = file_calls();
+    file_calls() = {
+        [](const char* p, int flags, mode_t m) { return hit() ? -1 : real.open(p, flags, m); },
+        [](int fd, const void* p, size_t n) { return hit() ? ssize_t{-1} : real.write(fd, p, n); },
+        [](int fd, uint64_t n) { return hit() ? -1 : real.allocate(fd, n); },
+        [](int fd) { return hit() ? -1 : real.sync(fd); },
+        [](int fd) {
+          int result = real.close(fd);
+          return hit() ? -1 : result;
+        },
+        [](const char* a, const char* b) { return hit() ? -1 : real.rename(a, b); },
+    };
+  }
+  ~Fault() { file_calls() = real; }
+  static bool hit() {
+    if (calls++ != fail_at) return false;
+    if (error == 0) ::kill(getpid(), SIGKILL);
+    errno = error;
+    return true;
+  }
+};
+
+const NamedTensors kOld{{"w", full({3}, 1.0)}}, kNew{{"w", full({5}, 2.0)}, {"b", full({2}, 3.0)}};
+
+bool is_old_or_new(const std::string& path) {
+  NamedTensors found = load_safetensors(path).tensors;
+  return (found.size() == 1 && same_bits(found[0].tensor, kOld[0].tensor)) ||
+         (found.size() == 2 && same_bits(found[0].tensor, kNew[0].tensor));
+}
+int calls_of_a_save(const Folder& folder) {
+  Fault none(-1, 0);
+  save_safetensors(folder / "count", kNew);
+  return Fault::calls;
+}
+
+TEST(AtomicFile, EveryCallFailsOnce) {
+  Folder folder;
+  int calls = calls_of_a_save(folder);
+  EXPECT_GE(calls, 9);  // create, reserve, write 4 times, sync, close, rename, then open, sync and close the folder
+  for (int error : {ENOSPC, EIO, EDQUOT, EACCES}) {
+    for (int at = 0; at < calls; ++at) {
+      save_safetensors(folder / "x", kOld);
+      bool failed = false;
+      try {
+        Fault fault(at, error);
+        save_safetensors(folder / "x", kNew);
+      } catch (const SaveError& e) {
+        failed = true;
+        std::string text = e.what();
+        EXPECT_NE(text.find(folder / "x"), std::string::npos) << text;
+        EXPECT_EQ(text.find("bytes are needed") != std::string::npos, error == ENOSPC || error == EDQUOT) << text;
+      }
+      NamedTensors found = load_safetensors(folder / "x").tensors;
+      EXPECT_EQ(found.size(), failed ? 1u : 2u) << "call " << at;
+      EXPECT_EQ(folder.files(), 2u) << "call " << at;  // no temporary file is left
+    }
+  }
+}
+
+TEST(AtomicFile, KilledAtEveryCall) {
+  Folder folder;
+  int calls = calls_of_a_save(folder);
+  for (int at = 0; at < calls; ++at) {
+    std::string path = folder / ("kill" + std::to_string(at));
+    save_safetensors(path, kOld);
+    pid_t child = fork();
+    if (child == 0) {
+      Fault fault(at, 0);
+      save_safetensors(path, kNew);
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status)) << at;
+    EXPECT_TRUE(is_old_or_new(path)) << at;
+  }
+}
+
+TEST(AtomicFile, InterruptedAndShortWrites) {
+  Folder folder;
+  static int turn;
+  turn = 0;
+  auto saved = file_calls();
+  file_calls().write = [](int fd, const void* p, size_t n) {
+    if (turn++ % 2) {
+      errno = EINTR;
+      return ssize_t{-1};
+    }
+    return ::write(fd, p, std::min<size_t>(n, 3));
+  };
+  save_safetensors(folder / "x", kNew);
+  file_calls() = saved;
+  EXPECT_GT(turn, 50);
+  EXPECT_TRUE(is_old_or_new(folder / "x"));
+}
+
+TEST(AtomicFile, SaysHowMuchRoomIsNeededAndFree) {
+  Folder folder;
+  try {
+    Fault fault(1, ENOSPC);
+    save_safetensors(folder / "x", kNew);
+    FAIL();
+  } catch (const SaveError& e) {
+    std::string text = e.what();
+    EXPECT_NE(text.find("cannot reserve room"), std::string::npos) << text;
+    EXPECT_NE(text.find("148 bytes are needed, "), std::string::npos) << text;
+    EXPECT_NE(text.find(" are free; what was there before is untouched"), std::string::npos) << text;
+  }
+  EXPECT_EQ(folder.files(), 0u);
+}
+
+TEST(AtomicFile, FileSystemsThatCannotReserve) {
+  Folder folder;
+  Fault fault(1, EOPNOTSUPP);
+  save_safetensors(folder / "x", kNew);
+  EXPECT_TRUE(is_old_or_new(folder / "x"));
+}
+
+TEST(AtomicFile, BadPaths) {
+  Folder folder;
+  EXPECT_THROW(save_safetensors(folder / "missing/x", kNew), SaveError);
+  EXPECT_THROW(save_safetensors(folder.path.string(), kNew), SaveError);
+  EXPECT_THROW(save_safetensors("", kNew), SaveError);
+  EXPECT_THROW(save_safetensors(std::string("a\0b", 3), kNew), SaveError);
+  std::filesystem::create_symlink(folder / "loop", folder / "loop");
+  save_safetensors(folder / "loop", kNew);  // leads nowhere: replaced
+  EXPECT_TRUE(is_old_or_new(folder / "loop"));
+}
+
+TEST(AtomicFile, LinksAreFollowedAndModesKept) {
+  Folder folder;
+  save_safetensors(folder / "real", kOld);
+  ASSERT_EQ(chmod((folder / "real").c_str(), 0640), 0);
+  std::filesystem::create_symlink("real", folder / "link");
+  save_safetensors(folder / "link", kNew);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(load_safetensors(folder / "real").tensors.size(), 2u);
+  struct stat s;
+  ASSERT_EQ(stat((folder / "real").c_str(), &s), 0);
+  EXPECT_EQ(s.st_mode & 0777, 0640u);
+}
+
+TEST(AtomicFile, StaleTemporaryFilesAndTwoSavers) {
+  Folder folder;
+  write_file(folder / "x.tmp-1-0-0", "stale");
+  save_safetensors(folder / "x", kOld);
+  {
+    AtomicFile first(folder / "x"), second(folder / "x");
+    std::string bytes = read_file(folder / "x");
+    first.write(bytes.data(), bytes.size());
+    second.write(bytes.data(), bytes.size());
+    first.commit();
+    second.commit();
+    EXPECT_THROW(second.commit(), SaveError);
+  }
+  EXPECT_TRUE(is_old_or_new(folder / "x"));
+  EXPECT_EQ(folder.files(), 2u);
+}
+
+}  // namespace
+}  // namespace deft::io

@@ -1,0 +1,199 @@
+// Checkpoints: everything comes back bit for bit, no damage goes unnoticed, and a run killed at any moment can go on.
+#include "io/checkpoint.h"
+
+#include <sys/wait.h>
+
+#include <cmath>
+#include <csignal>
+#include <limits>
+#include <random>
+
+#include "io/safetensors.h"
+#include "io_util.h"
+
+namespace deft::io {
+namespace {
+
+State example(int64_t step = 7) {
+  RngScope rng({static_cast<uint64_t>(step), 0});
+  State s;
+  s.tensors = {{"model.w", randn({4, 5})}, {"model.steps", full({}, step, DType::i64)}, {"empty", zeros({0, 3})}};
+  s.tensors.push_back({"half", randn({3}).to(DType::bf16)});
+  s.values = {{"flag", true},
+              {"count", int64_t{-5}},
+              {"huge", std::numeric_limits<int64_t>::min()},
+              {"rate", 0.1},
+              {"tiny", 5e-324},
+              {"inf", -std::numeric_limits<double>::infinity()},
+              {"text", std::string("a \"quoted\" [text]\nö")},
+              {"ints", std::vector<int64_t>{1, -2}},
+              {"doubles", std::vector<double>{0.1, -1e300}},
+              {"texts", std::vector<std::string>{"", "3:x", "y"}},
+              {"none", std::vector<double>{}}};
+  return s;
+}
+
+void expect_same(const State& a, const State& b) {
+  EXPECT_EQ(a.values, b.values);
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  for (const NamedTensor& t : a.tensors) {
+    const Tensor* other = find_tensor(b.tensors, t.name);
+    ASSERT_TRUE(other) << t.name;
+    EXPECT_TRUE(same_bits(t.tensor, *other)) << t.name;
+  }
+}
+
+TEST(Checkpoint, ComesBackBitForBit) {
+  Folder folder;
+  State state = example();
+  save_checkpoint(folder / "a.ckpt", state, {42, "model=x"});
+  Checkpoint back = load_checkpoint(folder / "a.ckpt");
+  expect_same(state, back.state);
+  EXPECT_EQ(back.info.step, 42);
+  EXPECT_EQ(back.info.config, "model=x");
+}
+
+TEST(Checkpoint, NanComesBack) {
+  Folder folder;
+  State state;
+  state.values["x"] = std::nan("");
+  save_checkpoint(folder / "a.ckpt", state);
+  EXPECT_TRUE(std::isnan(load_checkpoint(folder / "a.ckpt").state.get<double>("x")));
+}
+
+// FI8
+TEST(Checkpoint, TruncatedAnywhere) {
+  Folder folder;
+  save_checkpoint(folder / "a.ckpt", example());
+  std::string bytes = read_file(folder / "a.ckpt");
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    write_file(folder / "b.ckpt", bytes.substr(0, size));
+    EXPECT_THROW(load_checkpoint(folder / "b.ckpt"), LoadError) << size;
+  }
+}
+
+// FI9
+TEST(Checkpoint, OneFlippedBitIsDetectedOrHarmless) {
+  Folder folder;
+  State state = example();
+  save_checkpoint(folder / "a.ckpt", state, {3, "config"});
+  std::string bytes = read_file(folder / "a.ckpt");
+  std::mt19937_64 random(1);
+  int detected = 0, harmless = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    std::string bad = bytes;
+    size_t bit = random() % (8 * bad.size());
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    write_file(folder / "b.ckpt", bad);
+    try {
+      Checkpoint back = load_checkpoint(folder / "b.ckpt");
+      expect_same(state, back.state);
+      EXPECT_EQ(back.info.step, 3);
+      EXPECT_EQ(back.info.config, "config");
+      ++harmless;
+    } catch (const Error&) {
+      ++detected;
+    }
+  }
+  EXPECT_GT(detected, 9'000);
+  EXPECT_EQ(detected + harmless, 10'000);
+}
+
+// FI14
+TEST(Checkpoint, FromTheFuture) {
+  Folder folder;
+  save_safetensors(folder / "a.ckpt", {}, {{"deft.checkpoint", "2"}});
+  try {
+    load_checkpoint(folder / "a.ckpt");
+    FAIL();
+  } catch (const LoadError& e) {
+    EXPECT_NE(std::string(e.what()).find("version"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Checkpoint, OtherFilesAreNamed) {
+  Folder folder;
+  save_safetensors(folder / "weights.safetensors", {{"w", ones({2})}});
+  try {
+    load_checkpoint(folder / "weights.safetensors");
+    FAIL();
+  } catch (const LoadError& e) {
+    EXPECT_NE(std::string(e.what()).find("no checkpoint of Deft"), std::string::npos) << e.what();
+  }
+}
+
+TEST(CheckpointFolder, KeepsTheNewest) {
+  Folder folder;
+  CheckpointFolder checkpoints(folder / "run");
+  EXPECT_FALSE(checkpoints.newest());
+  for (int64_t step : {5, 100, 20}) checkpoints.save(example(step), {step, "c"});
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "run"), std::filesystem::directory_iterator()),
+            2);
+  auto found = checkpoints.newest("c");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->checkpoint.info.step, 100);
+  EXPECT_TRUE(found->skipped.empty());
+  EXPECT_THROW(checkpoints.newest("another"), ValueError);
+  EXPECT_THROW(CheckpointFolder(folder / "run", 0), ValueError);
+}
+
+TEST(CheckpointFolder, DamagedOnesAreSkippedWithTheReason) {
+  Folder folder;
+  CheckpointFolder checkpoints(folder / "run", 3);
+  for (int64_t step : {1, 2, 3}) checkpoints.save(example(step), {step, ""});
+  std::string newest = folder / "run/step-0000000003.ckpt", bytes = read_file(newest);
+  write_file(newest, bytes.substr(0, bytes.size() / 2));
+  write_file(folder / "run/step-0000000004.ckpt", "");  // FI10: what a crash may have left
+  write_file(folder / "run/step-0000000009.ckpt.tmp-1-2", "rubbish");
+  auto found = checkpoints.newest();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->checkpoint.info.step, 2);
+  EXPECT_EQ(found->skipped.size(), 2u);
+  expect_same(found->checkpoint.state, example(2));
+}
+
+TEST(CheckpointFolder, FolderThatCannotBeMade) {
+  Folder folder;
+  write_file(folder / "file", "x");
+  EXPECT_THROW(CheckpointFolder(folder / "file/run"), SaveError);
+}
+
+// FI1: killed at a random moment of saving, a thousand times; the newest that was complete always loads.
+TEST(CheckpointFolder, KilledWhileSaving) {
+  Folder folder;
+  NoSync fast;
+  std::mt19937 random(1);
+  CheckpointFolder checkpoints(folder / "run");
+  checkpoints.save(example(0), {0, ""});
+  int64_t last = 0;
+  for (int i = 0; i < 1000; ++i) {
+    int done[2];
+    ASSERT_EQ(pipe(done), 0);
+    pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (int64_t step = last + 1;; ++step) {
+        checkpoints.save(example(step), {step, ""});
+        if (write(done[1], &step, sizeof step) != sizeof step) _exit(1);
+      }
+    }
+    usleep(200 + random() % 3000);
+    kill(child, SIGKILL);
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    close(done[1]);
+    int64_t step, complete = last;
+    while (read(done[0], &step, sizeof step) == sizeof step) complete = step;
+    close(done[0]);
+    auto found = checkpoints.newest();
+    ASSERT_TRUE(found);
+    ASSERT_TRUE(found->skipped.empty()) << found->skipped[0];
+    ASSERT_GE(found->checkpoint.info.step, complete);
+    ASSERT_LE(found->checkpoint.info.step, complete + 1);
+    expect_same(found->checkpoint.state, example(found->checkpoint.info.step));
+    last = found->checkpoint.info.step;
+  }
+  EXPECT_GT(last, 100);
+}
+
+}  // namespace
+}  // namespace deft::io
