@@ -5,6 +5,8 @@
 
 namespace deft {
 
+struct OpDef;
+
 Tensor add(const Tensor& a, const Tensor& b, Site site);
 Tensor zeros(IntList sizes, TensorOptions options, Site site);
 Tensor ones_like(const Tensor& x, Site site);
@@ -14,6 +16,9 @@ Tensor as_strided(const Tensor& x, IntList sizes, IntList strides, int64_t offse
 Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList sizes, IntList strides, int64_t offset,
                           Site site);
 bool has_nan(const Tensor& x);
+// dispatch() inside autocast: converts the inputs as the op's policy says (amp/autocast.cpp).
+void dispatch_autocast(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
+                       const Site& site);
 
 namespace detail {
 // A copy in host memory; counted as a synchronisation called `what`. An unknown `site` is the user's current line.

@@ -400,9 +400,9 @@ void run_engine(std::span<const Tensor> roots, std::span<const Tensor> gradients
                 const Site& site) {
   DEFT_CHECK(gradients.empty() || gradients.size() == roots.size(), ValueError, "{}: {} roots but {} gradients", who,
              roots.size(), gradients.size());
-  // Backward's modes are its own: grad mode is create_graph, inference mode is off.
+  // Backward's modes are its own: grad mode is create_graph, inference mode and autocast are off.
   ExecContext ctx = context();
-  ctx.bits &= ~(kInference | kGradOff);
+  ctx.bits &= ~(kInference | kGradOff | kAutocast);
   if (!engine.create_graph) {
     ctx.bits |= kGradOff;
     ctx.grad_site = site;

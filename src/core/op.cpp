@@ -108,6 +108,8 @@ void check_finite_results(const OpDef& def, const Tensor* const* inputs, int cou
 
 void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
               const Site& site) {
+  if (context().bits & kAutocast) [[unlikely]]
+    return dispatch_autocast(def, inputs, count, outputs, params, site);
   Zone zone(def.info.name, site);
   check_inputs(def, inputs, count);
   Device device = count ? inputs[0]->device() : kCPU;

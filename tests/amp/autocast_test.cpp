@@ -1,0 +1,203 @@
+#include "amp/autocast.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "core/checkpoint.h"
+#include "core/grad_mode.h"
+#include "ops/all_ops.h"
+#include "runtime/cpu_isa.h"
+
+namespace deft {
+namespace {
+
+Tensor input(IntList sizes, uint64_t seed) {
+  RngScope rng({seed, 0});
+  return randn(sizes);
+}
+double largest_difference(const Tensor& a, const Tensor& b) {
+  return (a.to(DType::f64) - b.to(DType::f64)).abs().amax().item();
+}
+
+TEST(Autocast, ProductsRunInLowPrecision) {
+  Tensor x = input({8, 16}, 1), w = input({4, 16}, 2);
+  Tensor exact = linear(x, w);
+  AutocastGuard guard(DType::bf16);
+  Tensor y = linear(x, w);
+  EXPECT_EQ(y.dtype(), DType::bf16);
+  EXPECT_EQ(matmul(x, w.t()).dtype(), DType::bf16);
+  EXPECT_EQ(conv2d(input({1, 3, 8, 8}, 3), input({2, 3, 3, 3}, 4)).dtype(), DType::bf16);
+  // 16 products of numbers rounded to 8 bits, then the sum rounded.
+  EXPECT_LE(largest_difference(y, exact), 16 * 3 * 4.0 / 256);
+  EXPECT_GT(largest_difference(y, exact), 0);
+}
+
+TEST(Autocast, RangeNeedsF32) {
+  Tensor x = input({4, 8}, 1).to(DType::bf16);
+  AutocastGuard guard(DType::bf16);
+  EXPECT_EQ(softmax(x, -1).dtype(), DType::f32);
+  EXPECT_EQ(layer_norm(x, {8}).dtype(), DType::f32);
+  EXPECT_EQ(exp(x).dtype(), DType::f32);
+  EXPECT_EQ(sum(x).dtype(), DType::f32);
+  EXPECT_EQ(cross_entropy(x, randint(0, 8, {4})).dtype(), DType::f32);
+}
+
+TEST(Autocast, OthersTakeTheWidestType) {
+  Tensor low = input({4}, 1).to(DType::bf16), wide = input({4}, 2);
+  AutocastGuard guard(DType::bf16);
+  EXPECT_EQ((low + low).dtype(), DType::bf16);
+  EXPECT_EQ((low + wide).dtype(), DType::f32);
+  EXPECT_EQ(relu(low).dtype(), DType::bf16);
+  EXPECT_EQ(relu(wide).dtype(), DType::f32);
+}
+
+TEST(Autocast, LeavesF64AndInPlaceAlone) {
+  Tensor a = input({4, 4}, 1).to(DType::f64), sum = input({4, 4}, 2), b = input({4, 4}, 3);
+  AutocastGuard guard(DType::bf16);
+  EXPECT_EQ(matmul(a, a).dtype(), DType::f64);
+  sum += b;
+  EXPECT_EQ(sum.dtype(), DType::f32);
+}
+
+TEST(Autocast, F16AndOff) {
+  Tensor x = input({4, 4}, 1);
+  AutocastGuard outer(DType::f16);
+  EXPECT_EQ(matmul(x, x).dtype(), DType::f16);
+  {
+    AutocastGuard off(DType::f32);
+    EXPECT_FALSE(is_autocast_enabled());
+    EXPECT_EQ(matmul(x, x).dtype(), DType::f32);
+    AutocastGuard inner(DType::bf16);
+    EXPECT_EQ(matmul(x, x).dtype(), DType::bf16);
+  }
+  EXPECT_EQ(matmul(x, x).dtype(), DType::f16);
+  EXPECT_EQ(autocast_dtype(), DType::f16);
+}
+
+TEST(Autocast, RefusesOtherTypes) { EXPECT_THROW(AutocastGuard(DType::i32), DTypeError); }
+
+TEST(Autocast, GradientsArriveInTheParametersType) {
+  Tensor x = input({8, 16}, 1), w = input({4, 16}, 2).requires_grad_();
+  {
+    AutocastGuard guard(DType::bf16);
+    linear(x, w).sum().backward();  // inside the guard too: backward does not cast
+  }
+  ASSERT_TRUE(w.grad().defined());
+  EXPECT_EQ(w.grad().dtype(), DType::f32);
+  Tensor expected = x.to(DType::bf16).to(DType::f32).sum({0}).expand({4, 16});
+  EXPECT_LE(largest_difference(w.grad(), expected), 8 * 4.0 / 256);
+}
+
+// PyTorch's oldest open autocast bug: a cast made under no_grad is found again with gradients on.
+TEST(Autocast, NoGradBeforeGradKeepsGradients) {
+  Tensor x = input({8, 16}, 1), w = input({64, 16}, 2).requires_grad_();
+  AutocastGuard guard(DType::bf16);
+  for (int i = 0; i < 3; ++i) {
+    NoGradGuard off;
+    linear(x, w);
+  }
+  {
+    InferenceModeGuard inference;
+    linear(x, w);
+  }
+  linear(x, w).sum().backward();
+  ASSERT_TRUE(w.grad().defined());
+  EXPECT_GT(w.grad().abs().sum().item(), 0);
+}
+
+TEST(Autocast, SeesInPlaceUpdates) {
+  Tensor x = input({8, 16}, 1), w = input({64, 16}, 2).requires_grad_();
+  AutocastGuard guard(DType::bf16);
+  NoGradGuard off;
+  for (int i = 0; i < 4; ++i) {
+    Tensor before = linear(x, w);
+    EXPECT_EQ(largest_difference(before, linear(x, w)), 0);
+    w.mul_(2);
+    EXPECT_EQ(largest_difference(linear(x, w), before * 2), 0);  // a power of two: exact
+    w.detach().view({1024}).mul_(0.5);                           // through an alias
+    EXPECT_EQ(largest_difference(linear(x, w), before), 0);
+  }
+}
+
+TEST(Autocast, WeightsAreConvertedOnceInEvaluation) {
+  Tensor x = input({4, 256}, 1), w = input({256, 256}, 2).requires_grad_();
+  auto conversions = [&] {  // of the weight: the input is converted every time
+    AutocastReport report;
+    AutocastGuard guard(DType::bf16);
+    linear(x, w);
+    return report.rows()[0].casts - 1;
+  };
+  {
+    NoGradGuard off;
+    conversions(), conversions();  // seen, kept
+    EXPECT_EQ(conversions(), 0);
+    {
+      InferenceModeGuard inference;
+      EXPECT_EQ(conversions(), 0);
+    }
+    w.mul_(0.5);
+    EXPECT_EQ(conversions(), 1);
+  }
+  EXPECT_EQ(conversions(), 1);  // with gradients every use has its own
+  EXPECT_EQ(conversions(), 1);
+}
+
+TEST(Autocast, TwoUsesAccumulate) {
+  Tensor x = input({8, 16}, 1), w = input({16, 16}, 2).requires_grad_();
+  {
+    AutocastGuard guard(DType::bf16);
+    Tensor y = linear(linear(x, w), w);
+    y.sum().backward();
+  }
+  Tensor low = w.detach().to(DType::bf16).to(DType::f32).requires_grad_();
+  linear(linear(x, low), low).sum().backward();
+  EXPECT_LE(largest_difference(w.grad(), low.grad()), 0.05 * low.grad().abs().amax().item());
+}
+
+TEST(Autocast, CheckpointComputesTheSame) {
+  Tensor x = input({8, 16}, 1).requires_grad_(), w = input({16, 16}, 2).requires_grad_();
+  auto f = [&](const Tensors& in) { return Tensors{relu(linear(in[0], w))}; };
+  AutocastGuard guard(DType::bf16);
+  f({x})[0].sum().backward();
+  Tensor plain = w.grad().clone();
+  w.zero_grad();
+  Tensor loss = checkpoint(f, {x})[0].sum();
+  {
+    AutocastGuard off(DType::f32);
+    loss.backward();
+  }
+  EXPECT_EQ(largest_difference(plain, w.grad()), 0);
+}
+
+TEST(Autocast, ChoiceLooksAtTheCpu) {
+  AutocastChoice choice = choose_autocast();
+  EXPECT_FALSE(choice.reason.empty());
+  IsaGuard lowest(isa_choice().levels[0].name);
+  choice = choose_autocast();
+  EXPECT_EQ(choice.dtype, DType::f32);
+  EXPECT_NE(choice.reason.find("no bf16"), std::string::npos);
+  AutocastGuard guard;
+  EXPECT_FALSE(is_autocast_enabled());
+}
+
+TEST(Autocast, ReportSaysWhatRanInWhichType) {
+  Tensor x = input({8, 16}, 1), w = input({4, 16}, 2);
+  AutocastReport report;
+  {
+    AutocastGuard guard(DType::bf16);
+    softmax(linear(x, w), -1);
+    softmax(linear(x, w), -1);
+  }
+  linear(x, w);  // not under autocast
+  ASSERT_EQ(report.rows().size(), 2u);
+  const AutocastReport::Row& product = report.rows()[0];
+  EXPECT_STREQ(product.op, "linear");
+  EXPECT_EQ(product.dtype, DType::bf16);
+  EXPECT_EQ(product.calls, 2);
+  EXPECT_EQ(product.casts + product.cached, 4);
+  EXPECT_EQ(report.rows()[1].dtype, DType::f32);
+  EXPECT_NE(report.to_string().find("needs the range of f32"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace deft
