@@ -1,0 +1,200 @@
+#include "models/transformer_xl.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "core/grad_mode.h"
+
+namespace deft::models {
+
+namespace {
+
+constexpr double kStd = 0.02;
+
+// Sines and cosines of the distances length - 1 ... 0: [length, hidden].
+Tensor distance_codes(int64_t length, int64_t hidden, const Tensor& like) {
+  Tensor distance = arange(static_cast<double>(length) - 1, -1.0, -1.0);
+  Tensor frequency =
+      exp(arange(0.0, static_cast<double>(hidden), 2.0) * (-std::log(10000.0) / static_cast<double>(hidden)));
+  Tensor angle = outer(distance, frequency);
+  return cat({sin(angle), cos(angle)}, -1).to(like.dtype()).to(like.device());
+}
+
+// Column j of row i moves to where its distance belongs: row i is shifted left by queries - 1 - i.
+Tensor shift_to_distance(const Tensor& x) {
+  int64_t n = x.size(0), heads = x.size(1), queries = x.size(2), keys = x.size(3);
+  Tensor padded = cat({zeros({n, heads, queries, 1}, {x.dtype(), x.device()}), x}, -1);
+  return padded.view({n, heads, keys + 1, queries}).narrow(2, 1, keys).reshape({n, heads, queries, keys});
+}
+
+}  // namespace
+
+class TransformerXLLayer : public nn::Module {
+ public:
+  explicit TransformerXLLayer(const TransformerXLOptions& o)
+      : heads_(o.heads),
+        head_size_(o.head_size),
+        attention_(add<nn::Group>("dec_attn")),
+        qkv_(attention_.add<nn::Linear>("qkv_net", o.hidden, 3 * o.heads * o.head_size, false)),
+        mix_(attention_.add<nn::Linear>("o_net", o.heads * o.head_size, o.hidden, false)),
+        attention_norm_(attention_.add<nn::LayerNorm>("layer_norm", o.hidden, o.norm_eps)),
+        distance_(attention_.add<nn::Linear>("r_net", o.hidden, o.heads * o.head_size, false)),
+        weights_dropout_(attention_.add<nn::Dropout>("dropatt", o.attention_dropout)),
+        forward_(add<nn::Group>("pos_ff")),
+        net_(forward_.add<nn::Sequential>("CoreNet")),
+        forward_norm_(forward_.add<nn::LayerNorm>("layer_norm", o.hidden, o.norm_eps)),
+        dropout_(add<nn::Dropout>("drop", o.dropout)) {
+    net_.add<nn::Linear>(o.hidden, o.intermediate);
+    net_.add<nn::ReLU>();
+    net_.add<nn::Dropout>(o.dropout);
+    net_.add<nn::Linear>(o.intermediate, o.hidden);
+    net_.add<nn::Dropout>(o.dropout);
+  }
+
+  // x [n, length, hidden] after `memory` (undefined: none), codes [keys, hidden], hidden_keys bool [length, keys].
+  Tensor run(const Tensor& x, const Tensor& memory, const Tensor& codes, const Tensor& hidden_keys,
+             const Tensor& content_bias, const Tensor& position_bias) {
+    Tensor all = memory.defined() ? cat({memory, x}, 1) : x;
+    int64_t n = x.size(0), length = x.size(1), keys = all.size(1);
+    Tensor parts = qkv_(all).view({n, keys, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
+    Tensor q = parts[0].narrow(2, keys - length, length), k = parts[1], v = parts[2];
+    Tensor r = distance_(codes).view({keys, heads_, head_size_}).permute({1, 2, 0});
+    Tensor by_content = matmul(q + content_bias.unsqueeze(1), k.transpose(-1, -2));
+    Tensor by_distance = shift_to_distance(matmul(q + position_bias.unsqueeze(1), r));
+    Tensor scores = (by_content + by_distance) * (1 / std::sqrt(static_cast<double>(head_size_)));
+    Tensor weights = weights_dropout_(softmax(scores.masked_fill(hidden_keys, -INFINITY), -1));
+    Tensor y = matmul(weights, v).transpose(1, 2).reshape({n, length, heads_ * head_size_});
+    y = attention_norm_(x + dropout_(mix_(y)));
+    return forward_norm_(y + net_(y));
+  }
+
+ private:
+  int64_t heads_, head_size_;
+  nn::Group& attention_;
+  nn::Linear &qkv_, &mix_;
+  nn::LayerNorm& attention_norm_;
+  nn::Linear& distance_;
+  nn::Dropout& weights_dropout_;
+  nn::Group& forward_;
+  nn::Sequential& net_;
+  nn::LayerNorm& forward_norm_;
+  nn::Dropout& dropout_;
+};
+
+AdaptiveLogSoftmax::AdaptiveLogSoftmax(const Tensor& weight, const std::vector<int64_t>& cutoffs) : edges_{0} {
+  int64_t classes = weight.size(0), clusters = static_cast<int64_t>(cutoffs.size());
+  for (int64_t cutoff : cutoffs) {
+    DEFT_CHECK(cutoff > edges_.back() && cutoff < classes, ValueError,
+               "AdaptiveLogSoftmax: cutoffs must rise between 0 and the {} classes, found {} after {}", classes, cutoff,
+               edges_.back());
+    edges_.push_back(cutoff);
+  }
+  edges_.push_back(classes);
+  auto& all = add<nn::Group>("out_layers").add<nn::Group>("0");
+  weight_ = &all.parameter("weight", weight);
+  bias_ = &all.parameter("bias", zeros({classes}));
+  if (cutoffs.empty()) return;
+  cluster_weight_ = &parameter("cluster_weight", zeros({clusters, weight.size(1)}));
+  cluster_bias_ = &parameter("cluster_bias", zeros({clusters}));
+}
+
+// Log probabilities of the frequent classes, then of the clusters.
+Tensor AdaptiveLogSoftmax::head(const Tensor& hidden) const {
+  Tensor weight = weight_->narrow(0, 0, edges_[1]), bias = bias_->narrow(0, 0, edges_[1]);
+  if (cluster_weight_) {
+    weight = cat({weight, *cluster_weight_}, 0);
+    bias = cat({bias, *cluster_bias_}, 0);
+  }
+  return log_softmax(linear(hidden, weight, bias), -1);
+}
+
+// Log probabilities of the classes of cluster 1, 2, ... given the cluster.
+Tensor AdaptiveLogSoftmax::tail(const Tensor& hidden, size_t cluster) const {
+  int64_t begin = edges_[cluster], size = edges_[cluster + 1] - begin;
+  return log_softmax(linear(hidden, weight_->narrow(0, begin, size), bias_->narrow(0, begin, size)), -1);
+}
+
+// Where the head keeps the probability of a cluster.
+int64_t AdaptiveLogSoftmax::head_column(size_t cluster) const { return edges_[1] + static_cast<int64_t>(cluster) - 1; }
+
+Tensor AdaptiveLogSoftmax::loss(const Tensor& hidden, const Tensor& targets) {
+  DEFT_CHECK(hidden.dim() == 2 && targets.dim() == 1 && hidden.size(0) == targets.size(0), ShapeError,
+             "AdaptiveLogSoftmax: takes hidden [m, size] and targets [m], found {} and {}",
+             deft::to_string(hidden.sizes()), deft::to_string(targets.sizes()));
+  Tensor first = head(hidden);
+  Tensor column = targets;
+  for (size_t c = 1; c + 1 < edges_.size(); ++c)
+    column = where((targets >= edges_[c]) & (targets < edges_[c + 1]), full_like(targets, head_column(c)), column);
+  Tensor result = first.gather(1, column.unsqueeze(1)).squeeze(1);
+  for (size_t c = 1; c + 1 < edges_.size(); ++c) {
+    Tensor rows = nonzero((targets >= edges_[c]) & (targets < edges_[c + 1])).squeeze(1);
+    if (rows.numel() == 0) continue;
+    Tensor inside = (targets.index_select(0, rows) - edges_[c]).unsqueeze(1);
+    Tensor part = tail(hidden.index_select(0, rows), c).gather(1, inside).squeeze(1);
+    result = index_add(result, 0, rows, part);
+  }
+  return -result;
+}
+
+Tensor AdaptiveLogSoftmax::forward(const Tensor& hidden) {
+  Tensor first = head(hidden);
+  std::vector<Tensor> parts{first.narrow(1, 0, edges_[1])};
+  for (size_t c = 1; c + 1 < edges_.size(); ++c) parts.push_back(tail(hidden, c) + first.narrow(1, head_column(c), 1));
+  return cat(parts, 1);
+}
+
+TransformerXL::TransformerXL(const TransformerXLOptions& o)
+    : options_(o),
+      words_(add<nn::Group>("word_emb").add<nn::ModuleList>("emb_layers").add<nn::Embedding>(o.vocabulary, o.hidden)),
+      dropout_(add<nn::Dropout>("drop", o.dropout)),
+      content_bias_(&parameter("r_w_bias", empty({o.heads, o.head_size}))),
+      position_bias_(&parameter("r_r_bias", empty({o.heads, o.head_size}))),
+      crit_(add<AdaptiveLogSoftmax>("crit", words_.weight, o.cutoffs)) {
+  auto& list = add<nn::ModuleList>("layers");
+  for (int64_t i = 0; i < o.layers; ++i) layers_.push_back(&list.add<TransformerXLLayer>(o));
+  apply([](nn::Module& m) {
+    if (auto* layer = dynamic_cast<nn::Linear*>(&m)) {
+      nn::init::normal_(layer->weight, 0, kStd);
+      if (layer->bias.defined()) nn::init::zeros_(layer->bias);
+    }
+  });
+  nn::init::normal_(words_.weight, 0, kStd);
+  nn::init::normal_(*content_bias_, 0, kStd);
+  nn::init::normal_(*position_bias_, 0, kStd);
+}
+
+Tensor TransformerXL::encode(const Tensor& tokens, Memory& memory) {
+  DEFT_CHECK(tokens.dim() == 2, ShapeError, "TransformerXL: takes tokens [n, length], found {}",
+             deft::to_string(tokens.sizes()));
+  DEFT_CHECK(memory.empty() || memory.size() == layers_.size(), ValueError,
+             "TransformerXL: the memory has {} layers, the model {}", memory.size(), layers_.size());
+  int64_t length = tokens.size(1), remembered = memory.empty() ? 0 : memory[0].size(1), keys = remembered + length;
+  Tensor x = dropout_(words_(tokens) * std::sqrt(static_cast<double>(options_.hidden)));
+  Tensor codes = dropout_(distance_codes(keys, options_.hidden, x));
+  Tensor hidden_keys = triu(ones({length, keys}, {DType::f32, x.device()}), remembered + 1).ne(0);
+  Memory next;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Tensor before = memory.empty() ? Tensor() : memory[i];
+    if (options_.memory > 0) {
+      NoGradGuard no_grad;
+      Tensor all = before.defined() ? cat({before, x.detach()}, 1) : x.detach();
+      int64_t keep = std::min(options_.memory, all.size(1));
+      next.push_back(all.narrow(1, all.size(1) - keep, keep).clone());
+    }
+    x = layers_[i]->run(x, before, codes, hidden_keys, *content_bias_, *position_bias_);
+  }
+  memory = std::move(next);
+  return dropout_(x);
+}
+
+Tensor TransformerXL::forward(const Tensor& tokens) {
+  Memory memory;
+  return encode(tokens, memory);
+}
+
+Tensor TransformerXL::loss(const Tensor& tokens, const Tensor& targets, Memory& memory) {
+  Tensor hidden = encode(tokens, memory);
+  return crit_.loss(hidden.reshape({-1, options_.hidden}), targets.reshape({-1})).view(targets.sizes());
+}
+
+}  // namespace deft::models
