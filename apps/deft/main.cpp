@@ -9,6 +9,7 @@
 #include "bench/machine.h"
 #include "exit_code.h"
 #include "suggest.h"
+#include "trainer.h"
 #include "verbs.h"
 
 namespace deft::cli {
@@ -39,12 +40,14 @@ void print_help() {
       "deft {}: a compact, very fast deep-learning framework. Start with one of these:\n"
       "\n"
       "  deft info                      what this machine is, and what is fast on it\n"
+      "  deft train                     a small convolutional net learns drawn characters in a minute or two\n"
       "  deft bench modes               grad, no_grad and inference_mode side by side\n"
       "  deft bench overhead -o json    cost of one eager op: instructions, time, allocations\n"
       "\n"
       "Verbs: {}. Flags, defaults and units: deft VERB --help\n"
       "Common flags: -o md|json|csv, -t threads, -r repeats, -q quiet, --version\n"
-      "Exit codes: 0 ok, 1 regression, 2 usage, 3 unsupported, 4 findings, 70 internal error\n",
+      "Exit codes: 0 ok, 1 regression or failed run, 2 usage, 3 unsupported or bad file, 4 findings, 70 internal "
+      "error\n",
       bench::build_info().version, fmt::join(paths, ", "));
 }
 
@@ -158,6 +161,14 @@ int guarded_main(int argc, char** argv) {
     return fail(kUsage, error.verb, fmt::format("{} (see {} --help)", error.what(), error.verb));
   } catch (const UnsupportedError& error) {
     return fail(kUnsupported, "deft: not supported here", error.what());
+  } catch (const LoadError& error) {
+    return fail(kUnsupported, "deft", error.what());
+  } catch (const SaveError& error) {
+    return fail(kUnsupported, "deft", error.what());
+  } catch (const TrainingError& error) {
+    return fail(kRegression, "deft", error.what());
+  } catch (const ValueError& error) {
+    return fail(kUsage, "deft", error.what());
   } catch (const std::exception& error) {
     return fail(kInternal, "deft: internal error", error.what());
   } catch (...) {

@@ -5,7 +5,13 @@ namespace deft::cli {
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table = {
       {"", "info", "What this machine is, and what is fast on it", add_info},
+      {"", "train", "Train a built-in model on a built-in data set", add_train},
+      {"", "eval", "Test accuracy of weights", add_eval},
+      {"", "infer", "The classes a model finds in pictures", add_infer},
+      {"", "generate", "Text from a language model", add_generate},
       {"bench", "modes", "Built-in models under grad, no_grad and inference_mode: latency and memory", add_bench_modes},
+      {"bench", "models", "Training and inference of whole models: latency, memory by category, peers",
+       add_bench_models},
       {"bench", "overhead", "Cost of one eager op: instructions, time, allocations", add_bench_overhead},
       {"bench", "ops", "Single ops against the device's copy bandwidth and against a peer", add_bench_ops},
       {"bench", "gemm", "Matrix products on the CPU: % of peak, peers, errors", add_bench_gemm},

@@ -21,8 +21,13 @@ struct Verb {
 const std::vector<Verb>& verbs();
 
 std::function<int()> add_info(CLI::App& app);
+std::function<int()> add_train(CLI::App& app);
+std::function<int()> add_eval(CLI::App& app);
+std::function<int()> add_infer(CLI::App& app);
+std::function<int()> add_generate(CLI::App& app);
 std::function<int()> add_bench_overhead(CLI::App& app);
 std::function<int()> add_bench_modes(CLI::App& app);
+std::function<int()> add_bench_models(CLI::App& app);
 std::function<int()> add_bench_ops(CLI::App& app);
 std::function<int()> add_bench_gemm(CLI::App& app);
 std::function<int()> add_bench_conv(CLI::App& app);

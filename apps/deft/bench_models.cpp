@@ -1,0 +1,80 @@
+// deft bench models
+#include <fmt/format.h>
+
+#include "bench/interrupt.h"
+#include "bench/models.h"
+#include "output.h"
+#include "runtime/parallel.h"
+#include "verbs.h"
+
+namespace deft::cli {
+
+namespace {
+
+struct Flags : CommonFlags {
+  bench::ModelsOptions options;
+};
+
+Presentation presentation_of(const bench::Report& report) {
+  int threads = report.machine["threads"];
+  Presentation p;
+  p.title = fmt::format("Models on {}, {} thread{}", report.machine["cpu"].get<std::string>(), threads,
+                        threads == 1 ? "" : "s");
+  p.columns = {{"case", "model"},         {"batch", "batch"},
+               {"pass", "pass"},          {"mode", "mode"},
+               {"type", "type"},          {"p50_ms", "p50 ms", 2},
+               {"p99_ms", "p99 ms", 2},   {"samples_per_second", "samples/s", 1},
+               {"peak_mb", "peak MB", 1}, {"saved_for_backward_mb", "saved for backward MB", 1},
+               {"samples", "samples"},    {"peer", "peer"},
+               {"peer_ms", "peer ms", 2}, {"peer_ratio", "times as fast", 2}};
+  p.notes = {
+      "train: forward, backward, SGD step. validate: forward in eval mode, with gradients as a forgotten no_grad "
+      "leaves it "
+      "and under no_grad. amp: autocast in the type that is fast here. bf16: weights too."};
+  return p;
+}
+
+}  // namespace
+
+std::function<int()> add_bench_models(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  bench::ModelsOptions& o = flags->options;
+  add_measure_flags(app, *flags, "Samples per row; default: at least 5, within 4 s");
+  std::vector<std::string> names, summaries;
+  for (const bench::BenchModelInfo& info : bench::bench_models()) {
+    names.emplace_back(info.name);
+    summaries.push_back(fmt::format("{}: {}; batch {}", info.name, info.summary, info.default_batch));
+  }
+  app.add_option("-m,--model", o.models, fmt::format("Models; default: the first five\n{}", fmt::join(summaries, "\n")))
+      ->delimiter(',')
+      ->check(one_of("model", names))
+      ->type_name("NAME,...");
+  app.add_option("-b,--batch", o.batch, "Batch size; default: each model's own")
+      ->check(whole_number(1, 65536))
+      ->type_name("N");
+  app.add_option("--pass", o.passes, "train, validate, infer; default: all")
+      ->delimiter(',')
+      ->check(one_of("pass", {"train", "validate", "infer"}))
+      ->type_name("PASS,...");
+  app.add_option("--type", o.types, "f32, amp, bf16; default: all")
+      ->delimiter(',')
+      ->check(one_of("type", {"f32", "amp", "bf16"}))
+      ->type_name("TYPE,...");
+  app.add_option("--peer", o.peer, "Program to compare with, such as bench/peer_torch.py")
+      ->check(a_command())
+      ->type_name("PROGRAM");
+  return [flags] {
+    bench::watch_for_interrupt();
+    if (flags->threads > 0) set_num_threads(flags->threads);
+    flags->options.repeats = flags->repeats;
+    bench::Report report;
+    {
+      Progress progress("bench models", flags->quiet);
+      flags->options.progress = [&](const std::string& what) { progress.show(what); };
+      report = bench::measure_models(flags->options);
+    }
+    return print_report(report, *flags, presentation_of(report));
+  };
+}
+
+}  // namespace deft::cli

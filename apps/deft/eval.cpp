@@ -1,0 +1,70 @@
+// deft eval
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "amp/autocast.h"
+#include "output.h"
+#include "runtime/parallel.h"
+#include "task_flags.h"
+#include "verbs.h"
+#include "weights.h"
+
+namespace deft::cli {
+
+namespace {
+
+struct Flags : CommonFlags {
+  TaskOptions task;
+  std::string weights, amp = "off";
+};
+
+int run(const Flags& f) {
+  if (f.threads > 0) set_num_threads(f.threads);
+  DType amp = amp_dtype(f.amp, f.quiet);
+  std::unique_ptr<Task> task = make_task(f.task);
+  load_weights(task->model(), f.task.model, f.weights);
+  bench::Report report;
+  auto start = std::chrono::steady_clock::now();
+  Score score;
+  {
+    Progress progress("eval", f.quiet);
+    AutocastGuard autocast(amp);
+    score = task->evaluate([&](double part) { progress.show(fmt::format("{:.0f} %", 100 * part)); });
+  }
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.results.push_back({{"case", f.task.model},
+                            {"data", f.task.data},
+                            {"amp", std::string(name_of(amp))},
+                            {"samples", score.samples},
+                            {"test_loss", score.loss},
+                            {"accuracy_percent", 100 * score.accuracy},
+                            {"seconds", seconds},
+                            {"samples_per_second", static_cast<double>(score.samples) / seconds}});
+  Presentation p;
+  p.title = fmt::format("{} on the test set of {}", f.task.model, f.task.data);
+  p.columns = {{"case", "model"},
+               {"amp", "type"},
+               {"samples", "samples"},
+               {"test_loss", "test loss", 4},
+               {"accuracy_percent", "test accuracy %", 2},
+               {"seconds", "s", 1},
+               {"samples_per_second", "samples/s", 0}};
+  return print_report(report, f, p);
+}
+
+}  // namespace
+
+std::function<int()> add_eval(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  add_common_flags(app, *flags);
+  add_threads_flag(app, *flags);
+  add_task_flags(app, flags->task);
+  add_amp_flag(app, flags->amp);
+  app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
+      ->required()
+      ->type_name("FILE");
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace deft::cli

@@ -1,0 +1,22 @@
+#include "stop_signal.h"
+
+#include <csignal>
+#include <initializer_list>
+
+namespace deft::cli {
+
+namespace {
+volatile std::sig_atomic_t seen = 0;
+}
+
+void watch_for_stop() {
+  struct sigaction action = {};
+  action.sa_handler = [](int signal) { seen = signal; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  for (int signal : {SIGTERM, SIGINT}) sigaction(signal, &action, nullptr);
+}
+
+int stop_signal() { return seen; }
+int stop_exit_code() { return 128 + seen; }
+
+}  // namespace deft::cli

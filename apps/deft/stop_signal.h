@@ -1,0 +1,12 @@
+// SIGTERM and SIGINT as a wish: work ends after the step it is in. A second signal ends the program at once.
+#pragma once
+
+namespace deft::cli {
+
+void watch_for_stop();
+// The signal that came, or 0.
+int stop_signal();
+// 128 + the signal, as shells report it.
+int stop_exit_code();
+
+}  // namespace deft::cli

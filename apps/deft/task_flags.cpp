@@ -1,0 +1,52 @@
+#include "task_flags.h"
+
+#include <fmt/format.h>
+
+#include "amp/autocast.h"
+
+namespace deft::cli {
+
+void add_task_flags(CLI::App& app, TaskOptions& o) {
+  app.add_option("-m,--model", o.model, fmt::format("{}; default cnn", fmt::join(model_names(), ", ")))
+      ->check(one_of("model", model_names()))
+      ->type_name("NAME");
+  app.add_option("-d,--data", o.data,
+                 fmt::format("{}; default glyphs, which needs no file", fmt::join(data_names(), ", ")))
+      ->check(one_of("data set", data_names()))
+      ->type_name("NAME");
+  app.add_option("--path", o.path, "Folder or file of the data, where it is not in its usual place")->type_name("PATH");
+  app.add_option("-b,--batch", o.batch, "Batch size; default 128")->check(whole_number(1, 65536))->type_name("N");
+  app.add_option("--length", o.length, "Tokens per row of text; default 128")
+      ->check(whole_number(2, 65536))
+      ->type_name("N");
+  app.add_option("--train-size", o.train_size, "At most this many training samples; default: all")
+      ->check(whole_number(1, 1'000'000'000))
+      ->type_name("N");
+  app.add_option("--test-size", o.test_size, "At most this many test samples; default: all")
+      ->check(whole_number(1, 1'000'000'000))
+      ->type_name("N");
+  app.add_option("--seed", o.seed, "Of weights, order and dropout; default 1")->type_name("N");
+}
+
+void add_amp_flag(CLI::App& app, std::string& amp) {
+  app.add_option("--amp", amp, "Precision of products: off (default), auto, bf16 or f16")
+      ->check(one_of("precision", {"off", "auto", "bf16", "f16"}))
+      ->type_name("off|auto|bf16|f16");
+}
+
+DType amp_dtype(const std::string& amp, bool quiet) {
+  if (amp == "bf16") return DType::bf16;
+  if (amp == "f16") return DType::f16;
+  if (amp == "off") return DType::f32;
+  AutocastChoice choice = choose_autocast();
+  if (!quiet) fmt::print(stderr, "amp: {}: {}\n", name_of(choice.dtype), choice.reason);
+  return choice.dtype;
+}
+
+void add_threads_flag(CLI::App& app, CommonFlags& flags) {
+  app.add_option("-t,--threads", flags.threads, "Threads; default: one per core")
+      ->check(whole_number(1, 1024))
+      ->type_name("N");
+}
+
+}  // namespace deft::cli

@@ -1,0 +1,123 @@
+// deft train
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "exit_code.h"
+#include "output.h"
+#include "runtime/parallel.h"
+#include "stop_signal.h"
+#include "task_flags.h"
+#include "trainer.h"
+#include "verbs.h"
+
+namespace deft::cli {
+
+namespace {
+
+struct Flags : CommonFlags {
+  TrainOptions train;
+  std::string amp = "off", log;
+};
+
+void add_flags(CLI::App& app, Flags& f) {
+  add_common_flags(app, f);
+  add_threads_flag(app, f);
+  add_task_flags(app, f.train.task);
+  app.add_option("-e,--epochs", f.train.epochs, "Passes over the training set; default 5")
+      ->check(whole_number(1, 1'000'000))
+      ->type_name("N");
+  app.add_option("--optimizer", f.train.optimizer, "adamw (default) or sgd, with momentum 0.9")
+      ->check(one_of("optimizer", {"adamw", "sgd"}));
+  app.add_option("--lr", f.train.lr, "Largest learning rate; default 0.003 for adamw, 0.1 for sgd")
+      ->check(CLI::PositiveNumber)
+      ->type_name("X");
+  app.add_option("--weight-decay", f.train.weight_decay, "Of weights, not of biases and norms; default 0.01")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("X");
+  app.add_option("--schedule", f.train.schedule, "one-cycle (default), cosine or constant")
+      ->check(one_of("schedule", {"one-cycle", "cosine", "constant"}));
+  add_amp_flag(app, f.amp);
+  app.add_option("--accumulate", f.train.accumulate, "Batches per step; default 1")
+      ->check(whole_number(1, 100'000))
+      ->type_name("N");
+  app.add_option("--clip", f.train.clip, "Largest norm of all gradients together; default: none")
+      ->check(CLI::PositiveNumber)
+      ->type_name("X");
+  app.add_option("--freeze", f.train.freeze, "Modules whose name begins with this do not train")->type_name("NAME");
+  app.add_option("--target", f.train.target, "Stop when the test accuracy reaches this, 0 to 1")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("X");
+  app.add_option("--out", f.train.folder, "Folder for checkpoints; default: none are written")->type_name("DIR");
+  app.add_option("--save-every", f.train.save_every, "Steps between checkpoints; default: after every epoch")
+      ->check(whole_number(1, 1'000'000'000))
+      ->type_name("N");
+  app.add_flag("--resume", f.train.resume, "Go on from the newest whole checkpoint in --out");
+  app.add_option("--log", f.log, "File for one line of JSON per event")->type_name("FILE");
+}
+
+bench::Json to_json(const TrainOptions& o, const TrainResult& r, int64_t parameters) {
+  return {{"case", o.task.model},
+          {"data", o.task.data},
+          {"parameters", parameters},
+          {"amp", std::string(name_of(o.amp))},
+          {"epochs", r.epochs},
+          {"steps", r.steps},
+          {"skipped_steps", r.skipped},
+          {"test_loss", r.score.loss},
+          {"accuracy_percent", 100 * r.score.accuracy},
+          {"seconds", r.seconds},
+          {"samples_per_second", r.samples_per_second},
+          {"checkpoint", r.checkpoint.empty() ? bench::Json(nullptr) : bench::Json(r.checkpoint)},
+          {"ended", r.stopped   ? "stopped"
+                    : r.reached ? "target reached"
+                                : "all epochs done"}};
+}
+
+int run(Flags& f) {
+  watch_for_stop();
+  if (f.threads > 0) set_num_threads(f.threads);
+  f.train.amp = amp_dtype(f.amp, f.quiet);
+  std::ofstream log;
+  if (!f.log.empty()) {
+    log.open(f.log, std::ios::app);
+    if (!log) throw SaveError(fmt::format("the log {} cannot be opened for writing", f.log));
+  }
+  bench::Report report;
+  TrainResult result;
+  {
+    Progress progress("train", f.quiet);
+    Trainer trainer(
+        f.train, [&](const std::string& line) { log << line << std::endl; },
+        [&](const std::string& what) { progress.show(what); });
+    result = trainer.run();
+    report.results.push_back(to_json(f.train, result, trainer.model().parameter_count()));
+  }
+  Presentation p;
+  p.title = fmt::format("{} on {}", f.train.task.model, f.train.task.data);
+  p.columns = {{"case", "model"},
+               {"parameters", "parameters"},
+               {"amp", "type"},
+               {"epochs", "epochs"},
+               {"steps", "steps"},
+               {"test_loss", "test loss", 4},
+               {"accuracy_percent", "test accuracy %", 2},
+               {"seconds", "s", 1},
+               {"samples_per_second", "samples/s", 0},
+               {"checkpoint", "checkpoint"},
+               {"ended", "ended"}};
+  int code = print_report(report, f, p);
+  if (result.stopped) return stop_exit_code();
+  return code == kOk && f.train.target > 0 && !result.reached ? kRegression : code;
+}
+
+}  // namespace
+
+std::function<int()> add_train(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  add_flags(app, *flags);
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace deft::cli

@@ -1,0 +1,291 @@
+#include "trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "amp/autocast.h"
+#include "base/check.h"
+#include "core/grad_mode.h"
+#include "ops/all_ops.h"
+#include "optim/adam.h"
+#include "optim/clip_grad.h"
+#include "optim/sgd.h"
+#include "stop_signal.h"
+
+namespace deft::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::string duration(double seconds) {
+  int64_t s = std::llround(seconds);
+  if (s < 60) return fmt::format("{} s", s);
+  if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+// Biases and norms are not decayed: shrinking them has no use.
+bool is_decayed(const Tensor& parameter) { return parameter.dim() >= 2; }
+
+}  // namespace
+
+Trainer::Trainer(const TrainOptions& options, LogFn log, ProgressFn progress)
+    : options_(options),
+      log_(std::move(log)),
+      progress_(std::move(progress)),
+      task_(make_task(options.task)),
+      scaler_({.enabled = options.amp == DType::f16}),
+      generator_({options.task.seed, 1}) {
+  DEFT_CHECK(options.accumulate >= 1 && options.accumulate <= task_->batches_per_epoch(), ValueError,
+             "--accumulate {} must lie between 1 and the {} batches of an epoch", options.accumulate,
+             task_->batches_per_epoch());
+  freeze_modules();
+  make_optimizer();
+  make_schedule();
+  if (!options.folder.empty()) folder_ = std::make_unique<io::CheckpointFolder>(options.folder);
+  if (options.resume) go_on();
+}
+Trainer::~Trainer() = default;
+
+void Trainer::freeze_modules() {
+  if (options_.freeze.empty()) return;
+  bool any = false;
+  for (auto& [name, module] : task_->model().named_modules()) {
+    if (name.empty() || !name.starts_with(options_.freeze)) continue;
+    module->freeze();
+    any = true;
+  }
+  DEFT_CHECK(any, ValueError, "--freeze {}: the model has no module of that name; its modules:\n{}", options_.freeze,
+             task_->model().to_string());
+}
+
+void Trainer::make_optimizer() {
+  std::vector<Tensor> decayed, others;
+  for (const Tensor& p : task_->model().parameters()) (is_decayed(p) ? decayed : others).push_back(p);
+  bool sgd = options_.optimizer == "sgd";
+  double lr = options_.lr > 0 ? options_.lr : sgd ? 0.1 : 3e-3;
+  if (sgd) {
+    optim::SGDOptions o{.lr = lr, .momentum = 0.9, .weight_decay = options_.weight_decay, .nesterov = true};
+    optim::SGDOptions plain = o;
+    plain.weight_decay = 0;
+    optimizer_ =
+        std::make_unique<optim::SGD>(std::vector<optim::ParamGroup<optim::SGDOptions>>{{decayed, o}, {others, plain}});
+  } else {
+    optim::AdamWOptions o{.lr = lr, .weight_decay = options_.weight_decay}, plain = o;
+    plain.weight_decay = 0;
+    optimizer_ = std::make_unique<optim::AdamW>(
+        std::vector<optim::ParamGroup<optim::AdamWOptions>>{{decayed, o}, {others, plain}});
+  }
+}
+
+void Trainer::make_schedule() {
+  int64_t steps = options_.epochs * (task_->batches_per_epoch() / options_.accumulate);
+  if (options_.schedule == "one-cycle") {
+    optim::OneCycleOptions o;
+    o.max_lr = optimizer_->lr();
+    o.total_steps = steps + 1;  // the constructor takes the first
+    schedule_ = std::make_unique<optim::OneCycleLR>(*optimizer_, o);
+  } else if (options_.schedule == "cosine") {
+    schedule_ = std::make_unique<optim::CosineAnnealingLR>(*optimizer_, steps);
+  } else {
+    schedule_ = std::make_unique<optim::ConstantLR>(*optimizer_, 1.0, 1);
+  }
+}
+
+// Everything that decides what the numbers mean; a checkpoint of another run is refused.
+std::string Trainer::config() const {
+  const TrainOptions& o = options_;
+  return fmt::format(
+      "model={} data={} batch={} length={} train={} seed={} epochs={} optimizer={} lr={} decay={} "
+      "schedule={} amp={} accumulate={} clip={} freeze={}",
+      o.task.model, o.task.data, o.task.batch, o.task.length, o.task.train_size, o.task.seed, o.epochs, o.optimizer,
+      o.lr, o.weight_decay, o.schedule, name_of(o.amp), o.accumulate, o.clip, o.freeze);
+}
+
+State Trainer::state() const {
+  State all;
+  all.add("model", {task_->model().state_dict(), {}});
+  all.add("optimizer", optimizer_->state());
+  all.add("schedule", schedule_->state());
+  all.add("scaler", scaler_.state());
+  all.add("task", task_->state());
+  State run;
+  run.values["epoch"] = epoch_;
+  run.values["batch"] = batch_;
+  run.values["step"] = step_;
+  run.values["rng_seed"] = static_cast<int64_t>(generator_.state().seed);
+  run.values["rng_offset"] = static_cast<int64_t>(generator_.state().offset);
+  all.add("run", run);
+  return all;
+}
+
+void Trainer::go_on() {
+  DEFT_CHECK(folder_, ValueError, "--resume needs --out, the folder of the checkpoints");
+  auto found = folder_->newest(config());
+  if (!found) return;
+  for (const std::string& why : found->skipped) log_(Json{{"event", "skipped_checkpoint"}, {"why", why}}.dump());
+  const State& all = found->checkpoint.state;
+  task_->model().load_state_dict(all.part("model").tensors);
+  optimizer_->load_state(all.part("optimizer"));
+  schedule_->load_state(all.part("schedule"));
+  scaler_.load_state(all.part("scaler"));
+  task_->load_state(all.part("task"));
+  State run = all.part("run");
+  epoch_ = run.get<int64_t>("epoch");
+  batch_ = run.get<int64_t>("batch");
+  step_ = run.get<int64_t>("step");
+  generator_.set_state(
+      {static_cast<uint64_t>(run.get<int64_t>("rng_seed")), static_cast<uint64_t>(run.get<int64_t>("rng_offset"))});
+  log_(Json{{"event", "resumed"}, {"from", found->path}, {"epoch", epoch_}, {"batch", batch_}, {"step", step_}}.dump());
+}
+
+TrainResult Trainer::run() {
+  start_ = now();
+  while (epoch_ < options_.epochs && !result_.stopped && !result_.reached) {
+    train_epoch();
+    if (result_.stopped) break;
+    evaluate();
+    ++epoch_;
+    batch_ = 0;
+    result_.reached = options_.target > 0 && result_.score.accuracy >= options_.target;
+    save();
+  }
+  if (result_.stopped) save();
+  result_.steps = step_;
+  result_.epochs = epoch_;
+  result_.seconds = now() - start_;
+  result_.samples_per_second = static_cast<double>(samples_) / std::max(1e-9, result_.seconds);
+  return result_;
+}
+
+void Trainer::train_epoch() {
+  task_->model().train();
+  int64_t steps = task_->batches_per_epoch() / options_.accumulate;
+  while (batch_ < steps * options_.accumulate) {
+    step();
+    ++step_;
+    if (options_.save_every > 0 && step_ % options_.save_every == 0) save();
+    if (stop_signal()) {
+      result_.stopped = true;
+      return;
+    }
+    show_step();
+  }
+}
+
+void Trainer::step() {
+  ExecContext with_generator = context();
+  with_generator.rng = &generator_;
+  ContextGuard guard(with_generator);
+  optimizer_->zero_grad();
+  double sum = 0;
+  for (int64_t i = 0; i < options_.accumulate; ++i) {
+    Tensor loss = [&] {
+      AutocastGuard autocast(options_.amp);
+      return task_->loss(epoch_, batch_ + i);
+    }();
+    double value = loss.item();
+    check_loss(value, batch_ + i);
+    sum += value;
+    scaler_.scale(loss / static_cast<double>(options_.accumulate)).backward();
+  }
+  loss_ = sum / static_cast<double>(options_.accumulate);
+  double grad_scale = 1;
+  if (scaler_.is_enabled()) {
+    if (options_.clip > 0) {
+      scaler_.unscale_(*optimizer_);
+      optim::clip_grad_norm_(task_->model().parameters(), options_.clip);
+    }
+    optim::ScaledStep done = scaler_.step(*optimizer_);
+    scaler_.update();
+    if (!done.stepped) {
+      ++result_.skipped;
+      log_(Json{{"event", "skipped"}, {"step", step_}, {"why", done.to_string()}}.dump());
+    }
+  } else {
+    double norm = optim::grad_norm(task_->model().parameters());
+    if (!std::isfinite(norm)) check_gradients();
+    if (options_.clip > 0) grad_scale = optim::clip_factor(norm, options_.clip);
+    optimizer_->step({.grad_scale = grad_scale});
+  }
+  schedule_->step();
+  batch_ += options_.accumulate;
+  samples_ += options_.accumulate * options_.task.batch;
+}
+
+// The step is computed again with checks after every op, so that the first bad one is named.
+void Trainer::check_loss(double loss, int64_t index) {
+  if (std::isfinite(loss)) return;
+  std::string why = "no single op made it: the inputs or the weights are not finite";
+  for (const NamedTensor& p : task_->model().named_parameters())
+    if (!std::isfinite(p.tensor.detach().abs().amax().item())) {
+      why = fmt::format("parameter {} is not finite", p.name);
+      break;
+    }
+  try {
+    AnomalyGuard anomaly;
+    NoGradGuard no_grad;
+    AutocastGuard autocast(options_.amp);
+    task_->loss(epoch_, index);
+  } catch (const GradError& e) {
+    why = e.what();
+  }
+  DEFT_FAIL(cli::TrainingError, "the loss of epoch {}, batch {} is {}: {}; lower --lr, or clip with --clip 1", epoch_,
+            index, loss, why);
+}
+
+void Trainer::check_gradients() {
+  for (const NamedTensor& p : task_->model().named_parameters()) {
+    Tensor g = p.tensor.grad();
+    if (g.defined() && !std::isfinite(g.abs().amax().item()))
+      DEFT_FAIL(
+          ValueError,
+          "the gradient of {} is not finite in step {}; nothing was changed by this step; lower --lr, or clip with "
+          "--clip 1",
+          p.name, step_);
+  }
+}
+
+void Trainer::evaluate() {
+  AutocastGuard autocast(options_.amp);
+  result_.score = task_->evaluate([&](double part) { progress_(fmt::format("evaluating, {:.0f} %", 100 * part)); });
+  const Score& s = result_.score;
+  log_(Json{{"event", "epoch"},
+            {"epoch", epoch_ + 1},
+            {"step", step_},
+            {"train_loss", loss_},
+            {"test_loss", s.loss},
+            {"accuracy", s.accuracy},
+            {"lr", optimizer_->lr()},
+            {"seconds", now() - start_},
+            {"samples_per_second", static_cast<double>(samples_) / (now() - start_)}}
+           .dump());
+}
+
+void Trainer::save() {
+  if (!folder_) return;
+  result_.checkpoint = folder_->save(state(), {step_, config()});
+  log_(Json{{"event", "saved"}, {"step", step_}, {"path", result_.checkpoint}}.dump());
+}
+
+void Trainer::show_step() {
+  double time = now(), elapsed = time - start_;
+  if (time - shown_ < 0.2) return;
+  shown_ = time;
+  int64_t batches = task_->batches_per_epoch(), total = options_.epochs * batches, done = epoch_ * batches + batch_;
+  double rate = static_cast<double>(samples_) / std::max(1e-9, elapsed);
+  double left = static_cast<double>((total - done) * options_.task.batch) / std::max(1e-9, rate);
+  progress_(fmt::format("epoch {}/{}, batch {}/{}, loss {:.4f}, {:.1f} % last test, {:.0f} samples/s, {} left",
+                        epoch_ + 1, options_.epochs, batch_, batches, loss_, 100 * result_.score.accuracy, rate,
+                        duration(left)));
+  log_(Json{{"event", "step"}, {"step", step_}, {"epoch", epoch_ + 1}, {"loss", loss_}, {"samples_per_second", rate}}
+           .dump());
+}
+
+}  // namespace deft::cli

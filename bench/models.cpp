@@ -1,0 +1,255 @@
+#include "bench/models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include "amp/autocast.h"
+#include "bench/interrupt.h"
+#include "bench/peer.h"
+#include "bench/statistics.h"
+#include "deft/deft.h"
+#include "models/bert.h"
+#include "models/cnn.h"
+#include "models/gpt2.h"
+#include "models/mlp.h"
+#include "models/resnet.h"
+#include "models/transformer_xl.h"
+#include "optim/sgd.h"
+
+namespace deft::bench {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+constexpr double kRowSeconds = 4;  // with default repeats
+constexpr int kLeastSamples = 5;
+constexpr int kPeerBatches = 2;  // per round
+
+// A model with inputs and targets of a batch.
+struct Workload {
+  std::shared_ptr<nn::Module> model;
+  std::function<Tensor()> outputs;
+  std::function<Tensor()> loss;
+};
+
+Workload image_workload(std::shared_ptr<nn::Module> model, Tensor x, int64_t classes) {
+  Tensor y = randint(0, classes, {x.size(0)});
+  auto* m = model.get();
+  // bf16 models take bf16 inputs.
+  auto outputs = [m, x] { return (*m)(x.to(m->parameters()[0].dtype())); };
+  return {std::move(model), outputs, [outputs, y] { return cross_entropy(outputs(), y); }};
+}
+
+constexpr int64_t kLength = 128;  // tokens per row
+
+Workload make_workload(const std::string& name, int64_t batch) {
+  RngScope rng({2024, 0});
+  if (name == "mlp")
+    return image_workload(std::make_shared<models::Mlp>(std::vector<int64_t>{784, 1024, 1024, 10}), randn({batch, 784}),
+                          10);
+  if (name == "cnn") return image_workload(std::make_shared<models::Cnn>(), randn({batch, 1, 28, 28}), 10);
+  if (name == "resnet18" || name == "resnet50") {
+    models::ResNetOptions o = name == "resnet18" ? models::resnet18_options() : models::resnet50_options();
+    Tensor x = randn({batch, 3, 224, 224}).contiguous(MemoryFormat::channels_last);
+    return image_workload(std::make_shared<models::ResNet>(o), x, 1000);
+  }
+  if (name == "bert-base" || name == "bert-large") {
+    models::BertOptions o = name == "bert-base" ? models::bert_base_options() : models::bert_large_options();
+    o.dropout = o.attention_dropout = 0;  // peers are measured without it too
+    auto model = std::make_shared<models::BertForSequenceClassification>(2, o);
+    Tensor tokens = randint(1, o.vocabulary, {batch, kLength}), y = randint(0, 2, {batch});
+    auto outputs = [m = model.get(), tokens] { return m->logits(tokens); };
+    return {model, outputs, [outputs, y] { return cross_entropy(outputs(), y); }};
+  }
+  if (name == "gpt2") {
+    models::Gpt2Options o;
+    o.dropout = 0;
+    auto model = std::make_shared<models::Gpt2>(o);
+    Tensor tokens = randint(0, o.vocabulary, {batch, kLength}), next = randint(0, o.vocabulary, {batch * kLength});
+    auto outputs = [m = model.get(), tokens] { return m->logits(tokens); };
+    return {model, outputs, [=] { return cross_entropy(outputs().reshape({-1, o.vocabulary}), next); }};
+  }
+  models::TransformerXLOptions o;
+  o.dropout = 0;
+  auto model = std::make_shared<models::TransformerXL>(o);
+  Tensor tokens = randint(0, 20000, {batch, kLength}), next = randint(0, o.vocabulary, {batch, kLength});
+  auto outputs = [m = model.get(), tokens] { return (*m)(tokens); };
+  auto loss = [m = model.get(), tokens, next] {
+    models::TransformerXL::Memory memory;
+    return m->loss(tokens, next, memory).mean();
+  };
+  return {model, outputs, loss};
+}
+
+// train: forward, backward and an SGD step; validate: forward with gradients on, as a forgotten no_grad leaves it, and
+// under no_grad; infer: inference mode.
+struct Row {
+  std::string pass, mode, type;
+  std::vector<double> ms;
+  int64_t peak = 0, saved = 0;
+  std::array<int64_t, kMemoryCategoryCount> peaks{};
+  double peer_ns = 0;
+};
+
+class RowRunner {
+ public:
+  RowRunner(Workload& workload, Row& row)
+      : workload_(workload), row_(row), optimizer_(workload.model->parameters(), {}) {
+    workload.model->train(row.pass == "train");
+  }
+  void run() {
+    AutocastGuard autocast(row_.type == "amp" ? choose_autocast().dtype : DType::f32);
+    if (row_.pass == "train") {
+      workload_.loss().backward();
+      optimizer_.step();
+      optimizer_.zero_grad();
+    } else if (row_.mode == "grad") {
+      workload_.outputs();
+    } else if (row_.mode == "no_grad") {
+      no_grad(workload_.outputs);
+    } else {
+      inference_mode(workload_.outputs);
+    }
+  }
+  void measure_memory() {
+    int64_t before = graph_stats().saved_bytes;
+    MemoryScope scope;
+    if (row_.pass == "train") {
+      AutocastGuard autocast(row_.type == "amp" ? choose_autocast().dtype : DType::f32);
+      Tensor loss = workload_.loss();
+      row_.saved = graph_stats().saved_bytes - before;
+      loss.backward();
+      optimizer_.step();
+      optimizer_.zero_grad();
+    } else if (row_.mode == "grad") {
+      AutocastGuard autocast(row_.type == "amp" ? choose_autocast().dtype : DType::f32);
+      Tensor y = workload_.outputs();
+      row_.saved = graph_stats().saved_bytes - before;
+    } else {
+      run();
+    }
+    row_.peak = scope.peak_bytes();
+    for (int i = 0; i < kMemoryCategoryCount; ++i)
+      row_.peaks[static_cast<size_t>(i)] = scope.peak_bytes(static_cast<MemoryCategory>(i));
+  }
+
+ private:
+  Workload& workload_;
+  Row& row_;
+  optim::SGD optimizer_;
+};
+
+std::vector<Row> rows_of(const ModelsOptions& o) {
+  auto wanted = [](const std::vector<std::string>& list, const std::string& name) {
+    return list.empty() || std::find(list.begin(), list.end(), name) != list.end();
+  };
+  std::vector<Row> rows;
+  for (const std::string type : {"f32", "amp", "bf16"}) {
+    if (!wanted(o.types, type)) continue;
+    if (wanted(o.passes, "train") && type != "bf16") rows.push_back({"train", "grad", type, {}});
+    if (wanted(o.passes, "validate")) {
+      if (type == "f32") rows.push_back({"validate", "grad", type, {}});
+      rows.push_back({"validate", "no_grad", type, {}});
+    }
+    if (wanted(o.passes, "infer")) rows.push_back({"infer", "inference", type, {}});
+  }
+  return rows;
+}
+
+// Deft and the peer take turns.
+bool sample(Workload& workload, Row& row, const std::string& peer_case, Peer* peer, const ModelsOptions& o) {
+  RowRunner runner(workload, row);
+  runner.run();
+  runner.run();  // packed weights are kept from here on
+  runner.measure_memory();
+  Clock::time_point start = Clock::now();
+  int wanted = o.repeats > 0 ? o.repeats : kLeastSamples;
+  for (int i = 0; i < wanted || (o.repeats == 0 && seconds_since(start) < kRowSeconds); ++i) {
+    if (interrupted()) return false;
+    Clock::time_point one = Clock::now();
+    runner.run();
+    row.ms.push_back(seconds_since(one) * 1e3);
+    if (peer && i < wanted) {
+      auto ns = peer->ns_per_op(peer_case, fmt::format("threads={}", num_threads()), kPeerBatches);
+      row.peer_ns = ns.value_or(0);
+    }
+  }
+  return true;
+}
+
+Json to_json(const std::string& name, int64_t batch, const Row& row, const Peer* peer) {
+  double p50 = percentile(row.ms, 50);
+  Json memory;
+  for (int i = 0; i < kMemoryCategoryCount; ++i)
+    memory[name_of(static_cast<MemoryCategory>(i))] = static_cast<double>(row.peaks[static_cast<size_t>(i)]) / 1e6;
+  bool has_peer = peer && row.peer_ns > 0;
+  return {{"case", name},
+          {"batch", batch},
+          {"pass", row.pass},
+          {"mode", row.mode},
+          {"type", row.type},
+          {"p50_ms", rounded(p50, 4)},
+          {"p99_ms", rounded(percentile(row.ms, 99), 4)},
+          {"samples_per_second", rounded(static_cast<double>(batch) * 1e3 / p50, 2)},
+          {"peak_mb", static_cast<double>(row.peak) / 1e6},
+          {"saved_for_backward_mb", static_cast<double>(row.saved) / 1e6},
+          {"peak_mb_by_category", memory},
+          {"samples", row.ms.size()},
+          {"peer", has_peer ? Json(peer->name()) : Json()},
+          {"peer_ms", has_peer ? Json(rounded(row.peer_ns / 1e6, 4)) : Json()},
+          {"peer_ratio", has_peer ? Json(rounded(row.peer_ns / 1e6 / p50, 3)) : Json()}};
+}
+
+bool measure_model(const BenchModelInfo& info, const ModelsOptions& o, Peer* peer, Report& report) {
+  int64_t batch = o.batch > 0 ? o.batch : info.default_batch;
+  Workload workload = make_workload(info.name, batch);
+  bool low = false;
+  for (Row& row : rows_of(o)) {
+    o.progress(fmt::format("{}, {} {} {}", info.name, row.pass, row.mode, row.type));
+    if (row.type == "bf16" && !low) {  // the rows of bf16 weights come last
+      workload.model->to(DType::bf16);
+      low = true;
+    }
+    std::string peer_case = fmt::format("model {} {} {} {}", info.name, batch, row.pass, row.type);
+    bool complete = sample(workload, row, peer_case, row.mode == "grad" && row.pass == "validate" ? nullptr : peer, o);
+    if (!row.ms.empty()) report.results.push_back(to_json(info.name, batch, row, peer));
+    if (!complete) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const std::vector<BenchModelInfo>& bench_models() {
+  static const std::vector<BenchModelInfo> models = {
+      {"mlp", "three linear layers, 784 to 1024 to 1024 to 10", 128, true},
+      {"cnn", "the convolutional net of deft train, 28 x 28", 128, true},
+      {"resnet18", "pictures of 224 x 224", 8, true},
+      {"resnet50", "pictures of 224 x 224", 8, true},
+      {"bert-base", "rows of 128 tokens", 4, true},
+      {"bert-large", "rows of 128 tokens", 2, false},
+      {"gpt2", "rows of 128 tokens", 4, false},
+      {"transformer-xl", "rows of 128 tokens, 16 layers of 410", 4, false},
+  };
+  return models;
+}
+
+Report measure_models(const ModelsOptions& o) {
+  Report report;
+  std::unique_ptr<Peer> peer = o.peer.empty() ? nullptr : Peer::start(o.peer);
+  for (const BenchModelInfo& info : bench_models()) {
+    bool named = std::find(o.models.begin(), o.models.end(), info.name) != o.models.end();
+    if (o.models.empty() ? !info.quick : !named) continue;
+    report.interrupted = !measure_model(info, o, peer.get(), report);
+    if (report.interrupted) break;
+  }
+  return report;
+}
+
+}  // namespace deft::bench
