@@ -42,7 +42,6 @@ void print_help() {
       "  deft info                      what this machine is, and what is fast on it\n"
       "  deft train                     a small convolutional net learns drawn characters in a minute or two\n"
       "  deft bench modes               grad, no_grad and inference_mode side by side\n"
-      "  deft bench overhead -o json    cost of one eager op: instructions, time, allocations\n"
       "\n"
       "Verbs: {}. Flags, defaults and units: deft VERB --help\n"
       "Common flags: -o md|json|csv, -t threads, -r repeats, -q quiet, --version\n"

@@ -17,8 +17,8 @@ Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList size
                           Site site);
 bool has_nan(const Tensor& x);
 // dispatch() inside autocast: converts the inputs as the op's policy says (amp/autocast.cpp).
-void dispatch_autocast(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
-                       const Site& site);
+[[gnu::cold, gnu::noinline]] void dispatch_autocast(const OpDef& def, const Tensor* const* inputs, int count,
+                                                    Tensor* outputs, void* params, const Site& site);
 
 namespace detail {
 // A copy in host memory; counted as a synchronisation called `what`. An unknown `site` is the user's current line.

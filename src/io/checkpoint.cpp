@@ -19,7 +19,7 @@ constexpr int64_t kVersion = 1;
 constexpr const char *kVersionKey = "deft.checkpoint", *kStepKey = "deft.step", *kConfigKey = "deft.config",
                      *kCheckKey = "deft.crc32";
 constexpr std::string_view kValuePrefix = "value.";
-constexpr const char* kSuffix = ".ckpt";
+constexpr const char* kSuffix = ".safetensors";
 
 using Metadata = std::map<std::string, std::string>;
 

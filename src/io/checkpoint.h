@@ -32,7 +32,7 @@ class CheckpointFolder {
  public:
   // Keeps the newest `keep` files; made if it is not there.
   explicit CheckpointFolder(std::string folder, int keep = 2);
-  // Writes step-<step>.ckpt, then removes what is too old. Returns the path.
+  // Writes step-<step>.safetensors, then removes what is too old. Returns the path.
   std::string save(const State& state, const CheckpointInfo& info);
   struct Found {
     Checkpoint checkpoint;

@@ -23,7 +23,7 @@ constexpr Extension kExtensions[] = {{".safetensors", FileFormat::safetensors},
                                      {".pt", FileFormat::zip},
                                      {".pth", FileFormat::zip},
                                      {".bin", FileFormat::zip},
-                                     {".ckpt", FileFormat::zip},
+                                     {".safetensors", FileFormat::zip},
                                      {".index.json", FileFormat::json}};
 
 // An npz archive holds nothing but npy files.

@@ -148,14 +148,20 @@ namespace {
 // The fast path: one small linear run on the CPU, no broadcasting, no conversion.
 constexpr int64_t kSmall = kGrain;
 
-cpu::ChunkFn find_fast(const OpDef& def, DType t) {
+// Most calls are f32, which every op that computes in the type of its inputs takes.
+[[gnu::always_inline]] inline cpu::ChunkFn find_fast(const OpDef& def, DType t) {
   const auto& e = *def.elementwise;
-  if (e.result != ResultType::same && !(e.result == ResultType::floating && is_floating(t))) return nullptr;
-  if (!def.info.dtypes.contains(t) || t == DType::bf16 || t == DType::f16) return nullptr;
+  if (t != DType::f32) [[unlikely]] {
+    if (e.result == ResultType::floating && !is_floating(t)) return nullptr;
+    if (!def.info.dtypes.contains(t) || t == DType::bf16 || t == DType::f16) return nullptr;
+  } else if (!def.info.dtypes.contains(DType::f32)) {
+    return nullptr;
+  }
+  if (e.result == ResultType::boolean) return nullptr;
   return e.table()[e.row * kDTypeCount + static_cast<int>(t)];
 }
 
-bool fast_pair(const Meta& a, const Meta& b) {
+[[gnu::always_inline]] inline bool fast_pair(const Meta& a, const Meta& b) {
   return a.dtype == b.dtype && a.contiguous && b.contiguous && a.numel <= kSmall && a.sizes == b.sizes &&
          a.device.is_cpu() && b.device.is_cpu() && !a.wrapped_number;
 }
@@ -163,13 +169,13 @@ bool fast_pair(const Meta& a, const Meta& b) {
 constexpr uint32_t kNotFast = kSlowPath | kAnomaly;
 
 // A number, a 0-d tensor, or one of those expanded.
-bool is_one_value(const Meta& s) {
+[[gnu::always_inline]] inline bool is_one_value(const Meta& s) {
   for (int i = 0; i < s.rank(); ++i)
     if (s.strides[i] != 0 && s.sizes[i] != 1) return false;
   return true;
 }
 // True if x and the single value `s` give a result like x.
-bool fast_with_value(const Meta& x, const Meta& s) {
+[[gnu::always_inline]] inline bool fast_with_value(const Meta& x, const Meta& s) {
   if (!x.contiguous || x.numel > kSmall || !x.device.is_cpu() || !s.device.is_cpu() || x.wrapped_number) return false;
   if (s.dtype != x.dtype && !(s.wrapped_number && (x.dtype == DType::f32 || x.dtype == DType::f64))) return false;
   return s.rank() == 0 || s.sizes == x.sizes;
@@ -177,9 +183,10 @@ bool fast_with_value(const Meta& x, const Meta& s) {
 
 template <class T>
 void run_with_value(cpu::ChunkFn fn, const T* x, T value, bool value_first, T* out, int64_t n) {
-  constexpr int64_t kRun = 128;
+  constexpr int64_t kRun = 128, kFew = 16;
   T repeated[kRun];
-  for (int64_t i = 0; i < std::min(n, kRun); ++i) repeated[i] = value;
+  for (int64_t i = 0; i < kFew; ++i) repeated[i] = value;  // a few vector stores, no loop
+  for (int64_t i = kFew; i < std::min(n, kRun); ++i) repeated[i] = value;
   for (int64_t at = 0; at < n; at += kRun) {
     const void* in[] = {x + at, repeated};
     if (value_first) std::swap(in[0], in[1]);

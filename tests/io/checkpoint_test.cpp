@@ -46,8 +46,8 @@ void expect_same(const State& a, const State& b) {
 TEST(Checkpoint, ComesBackBitForBit) {
   Folder folder;
   State state = example();
-  save_checkpoint(folder / "a.ckpt", state, {42, "model=x"});
-  Checkpoint back = load_checkpoint(folder / "a.ckpt");
+  save_checkpoint(folder / "a.safetensors", state, {42, "model=x"});
+  Checkpoint back = load_checkpoint(folder / "a.safetensors");
   expect_same(state, back.state);
   EXPECT_EQ(back.info.step, 42);
   EXPECT_EQ(back.info.config, "model=x");
@@ -57,18 +57,18 @@ TEST(Checkpoint, NanComesBack) {
   Folder folder;
   State state;
   state.values["x"] = std::nan("");
-  save_checkpoint(folder / "a.ckpt", state);
-  EXPECT_TRUE(std::isnan(load_checkpoint(folder / "a.ckpt").state.get<double>("x")));
+  save_checkpoint(folder / "a.safetensors", state);
+  EXPECT_TRUE(std::isnan(load_checkpoint(folder / "a.safetensors").state.get<double>("x")));
 }
 
 // FI8
 TEST(Checkpoint, TruncatedAnywhere) {
   Folder folder;
-  save_checkpoint(folder / "a.ckpt", example());
-  std::string bytes = read_file(folder / "a.ckpt");
+  save_checkpoint(folder / "a.safetensors", example());
+  std::string bytes = read_file(folder / "a.safetensors");
   for (size_t size = 0; size < bytes.size(); ++size) {
-    write_file(folder / "b.ckpt", bytes.substr(0, size));
-    EXPECT_THROW(load_checkpoint(folder / "b.ckpt"), LoadError) << size;
+    write_file(folder / "b.safetensors", bytes.substr(0, size));
+    EXPECT_THROW(load_checkpoint(folder / "b.safetensors"), LoadError) << size;
   }
 }
 
@@ -76,17 +76,17 @@ TEST(Checkpoint, TruncatedAnywhere) {
 TEST(Checkpoint, OneFlippedBitIsDetectedOrHarmless) {
   Folder folder;
   State state = example();
-  save_checkpoint(folder / "a.ckpt", state, {3, "config"});
-  std::string bytes = read_file(folder / "a.ckpt");
+  save_checkpoint(folder / "a.safetensors", state, {3, "config"});
+  std::string bytes = read_file(folder / "a.safetensors");
   std::mt19937_64 random(1);
   int detected = 0, harmless = 0;
   for (int i = 0; i < 10'000; ++i) {
     std::string bad = bytes;
     size_t bit = random() % (8 * bad.size());
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
-    write_file(folder / "b.ckpt", bad);
+    write_file(folder / "b.safetensors", bad);
     try {
-      Checkpoint back = load_checkpoint(folder / "b.ckpt");
+      Checkpoint back = load_checkpoint(folder / "b.safetensors");
       expect_same(state, back.state);
       EXPECT_EQ(back.info.step, 3);
       EXPECT_EQ(back.info.config, "config");
@@ -102,9 +102,9 @@ TEST(Checkpoint, OneFlippedBitIsDetectedOrHarmless) {
 // FI14
 TEST(Checkpoint, FromTheFuture) {
   Folder folder;
-  save_safetensors(folder / "a.ckpt", {}, {{"deft.checkpoint", "2"}});
+  save_safetensors(folder / "a.safetensors", {}, {{"deft.checkpoint", "2"}});
   try {
-    load_checkpoint(folder / "a.ckpt");
+    load_checkpoint(folder / "a.safetensors");
     FAIL();
   } catch (const LoadError& e) {
     EXPECT_NE(std::string(e.what()).find("version"), std::string::npos) << e.what();
@@ -141,10 +141,10 @@ TEST(CheckpointFolder, DamagedOnesAreSkippedWithTheReason) {
   Folder folder;
   CheckpointFolder checkpoints(folder / "run", 3);
   for (int64_t step : {1, 2, 3}) checkpoints.save(example(step), {step, ""});
-  std::string newest = folder / "run/step-0000000003.ckpt", bytes = read_file(newest);
+  std::string newest = folder / "run/step-0000000003.safetensors", bytes = read_file(newest);
   write_file(newest, bytes.substr(0, bytes.size() / 2));
-  write_file(folder / "run/step-0000000004.ckpt", "");  // FI10: what a crash may have left
-  write_file(folder / "run/step-0000000009.ckpt.tmp-1-2", "rubbish");
+  write_file(folder / "run/step-0000000004.safetensors", "");  // FI10: what a crash may have left
+  write_file(folder / "run/step-0000000009.safetensors.tmp-1-2", "rubbish");
   auto found = checkpoints.newest();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->checkpoint.info.step, 2);

@@ -1,5 +1,7 @@
 #include "kernels/cpu/pool.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -199,6 +201,72 @@ TYPED_TEST(Pool, Adaptive) {
         check_avg<TypeParam>(c);
       }
     }
+  }
+}
+
+// Windows side by side, with what is left over at the ends; strips of channels and their last vectors.
+TYPED_TEST(Pool, SideBySide) {
+  const DType t = dtype_of<TypeParam>;
+  for (int64_t inner : {1, 3, 8, 70, 300}) {
+    for (int64_t kernel : {1, 2, 3}) {
+      for (int64_t pad : {0, 1}) {
+        for (bool ceil_mode : {false, true}) {
+          PoolCall c = make(t, {4, 9, 11}, 2, inner, kernel, kernel, std::min(pad, kernel / 2), 1, ceil_mode);
+          for (int d = 0; d < 3; ++d) {
+            c.kernel[d] = kernel;
+            c.out[d] = cpu::pool_output_size(c.in[d], kernel, kernel, c.pad[d], 1, ceil_mode);
+          }
+          check_max<TypeParam>(c, kernel == 2);
+          check_avg<TypeParam>(c);
+        }
+      }
+    }
+  }
+}
+
+// More elements in a window than are added in one run, and more windows over an input than are taken at a time.
+TYPED_TEST(Pool, LargeWindows) {
+  const DType t = dtype_of<TypeParam>;
+  for (int64_t inner : {1, 20}) {
+    for (const PoolCall& c :
+         {make(t, {40, 41}, 2, inner, 6, 1, 2, 1, false), make(t, {40, 41}, 2, inner, 5, 2, 2, 1, true),
+          make(t, {40, 41}, 2, inner, 20, 7, 4, 1, true), make(t, {30}, 2, inner, 17, 2, 3, 1, false),
+          make_adaptive(t, {40, 41}, {1, 1}, 2, inner), make_adaptive(t, {5, 6, 7}, {1, 1, 1}, 2, inner),
+          make_adaptive(t, {5, 6, 70}, {5, 1, 1}, 2, inner)}) {
+      check_max<TypeParam>(c, false);
+      check_avg<TypeParam>(c);
+    }
+  }
+}
+
+// Planes whose gradient is made in several bands.
+TEST(Pool, Bands) {
+  for (int64_t kernel : {2, 3}) {
+    const PoolCall c = make(DType::f32, {2, 301, 45}, 2, 1, kernel, 2, 1, 1, true);
+    check_max<float>(c, false);
+    check_avg<float>(c);
+    check_max<BFloat16>(make(DType::bf16, {301, 45}, 2, 1, kernel, 2, 1, 1, true), false);
+  }
+}
+
+// Of zeros with different signs the first wins, and keeps its sign.
+TEST(Pool, SignedZeros) {
+  for (int64_t inner : {1, 12}) {
+    const PoolCall c = make(DType::f32, {20, 21}, 2, inner, 2, 2, 1, 1, false);
+    auto x = filled<float>(c.outer * 420 * inner, 1);
+    for (int64_t i = 0; i < x.size(); ++i) x[i] = x[i] > 0 ? 0.0f : -0.0f;
+    const int64_t out = c.out[0] * c.out[1];
+    Guarded<int64_t> indices(c.outer * out * inner);
+    Guarded<float> y(indices.size()), without(indices.size());
+    cpu::max_pool_forward(c, x.data(), y.data(), indices.data());
+    cpu::max_pool_forward(c, x.data(), without.data(), nullptr);
+    for (int64_t i = 0; i < y.size(); ++i) {
+      int64_t padded;
+      const int64_t plane = i / inner / out, first = window(c, i / inner % out, &padded)[0];
+      ASSERT_EQ(indices[i], first) << "at " << i;
+      ASSERT_EQ(std::signbit(y[i]), std::signbit(x[(plane * 420 + first) * inner + i % inner])) << "at " << i;
+    }
+    EXPECT_TRUE(y.same_bits(without));
   }
 }
 

@@ -40,7 +40,7 @@ int64_t real_time(bool several_threads) {
 // ---- The file: a first line with version and checksum, then one line per result:
 //   <machine> TAB <shape> <kind> <choice> <tried>
 constexpr const char* kMagic = "deft autotune ";
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr size_t kMostBytes = 1 << 20;
 
 uint64_t checksum(std::string_view text) {
