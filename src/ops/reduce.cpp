@@ -166,8 +166,9 @@ namespace {
 
 template <class Op>
 void extreme_vjp(VjpContext& c) {
-  Tensor hit = c.saved_input(0).eq(output_with_dims<Op>(c));
-  Tensor count = sum_kept(hit, c.params<Op>().dims).to(c.input_dtype(0));
+  // As numbers of the input's type, which are summed with vectors.
+  Tensor hit = c.saved_input(0).eq(output_with_dims<Op>(c)).to(c.input_dtype(0));
+  Tensor count = sum_kept(hit, c.params<Op>().dims);
   c.grad_in(0) = (grad_with_dims<Op>(c) / count).mul(hit);
 }
 
