@@ -8,6 +8,18 @@ nn::ConvOptions conv_options(int64_t stride, int64_t padding) {
   return {.stride = stride, .padding = padding, .bias = false};  // the norm after it has one
 }
 
+// In place after the norm, and with no expression that keeps its parts alive: the largest tensors decide the peak of
+// memory.
+Tensor norm_relu(nn::BatchNorm2d& norm, Tensor x) {
+  x = norm(x);
+  return x.relu_();
+}
+Tensor add_relu(nn::BatchNorm2d& norm, Tensor x, const Tensor& other) {
+  x = norm(x);
+  x += other;
+  return x.relu_();
+}
+
 // What a block adds to its result: its input, brought to the new shape where that differs.
 class Shortcut {
  public:
@@ -33,8 +45,8 @@ class Block : public nn::Module {
     if (stride != 1 || in != width) shortcut_.build(add<nn::Sequential>("downsample"), in, width, stride);
   }
   Tensor forward(const Tensor& x) override {
-    Tensor y = relu(bn1_(conv1_(x)));
-    return relu(bn2_(conv2_(y)) + shortcut_(x));
+    Tensor other = shortcut_(x), y = norm_relu(bn1_, conv1_(x));
+    return add_relu(bn2_, conv2_(y), other);
   }
 
  private:
@@ -59,9 +71,9 @@ class Bottleneck : public nn::Module {
       shortcut_.build(add<nn::Sequential>("downsample"), in, width * kExpansion, stride);
   }
   Tensor forward(const Tensor& x) override {
-    Tensor y = relu(bn1_(conv1_(x)));
-    y = relu(bn2_(conv2_(y)));
-    return relu(bn3_(conv3_(y)) + shortcut_(x));
+    Tensor other = shortcut_(x), y = norm_relu(bn1_, conv1_(x));
+    y = norm_relu(bn2_, conv2_(y));
+    return add_relu(bn3_, conv3_(y), other);
   }
 
  private:
@@ -105,7 +117,7 @@ void ResNet::add_stage(const std::string& name, int64_t width, int64_t blocks, i
 }
 
 Tensor ResNet::forward(const Tensor& x) {
-  Tensor y = relu(bn1_(conv1_(x.contiguous(MemoryFormat::channels_last))));
+  Tensor y = norm_relu(bn1_, conv1_(x.contiguous(MemoryFormat::channels_last)));
   if (!options_.small_input) y = max_pool2d(y, {3}, {2}, {1});
   for (nn::Sequential* stage : stages_) y = (*stage)(y);
   return (*fc_)(y.mean({2, 3}));
