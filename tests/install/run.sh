@@ -14,7 +14,7 @@ for header in fmt/core.h fmt/format.h hwy/base.h hwy/highway.h; do
 done
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
-if grep -rn "#include \"\(base\|runtime\|core\|ops\|kernels\)/" "$work/prefix/include"; then
+if grep -rn "#include \"\(base\|runtime\|core\|ops\|kernels\|amp\|nn\|optim\|data\|io\|models\)/" "$work/prefix/include"; then
   echo "an installed header includes a path of the source tree" >&2
   exit 1
 fi
@@ -25,9 +25,6 @@ cmake -S "$work/user" -B "$work/user/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_P
   -DCMAKE_CXX_FLAGS="-I$work/trap -Wall -Wextra -Werror" >"$work/configure.log"
 cmake --build "$work/user/build"
 
-# Least squares has found the weights that made the data: 1, -2, 0.5.
 output=$("$work/user/build/fit")
-echo "$output"
-numbers=$(grep -oE -- '-?[0-9]+(\.[0-9]*)?(e[-+]?[0-9]+)?' <<<"$output" | head -3 | xargs printf '%.2f ')
-[[ $numbers == "1.00 -2.00 0.50 " ]] || { echo "expected 1, -2, 0.5" >&2; exit 1; }
+[[ $output == learned ]] || { echo "expected: learned; found: $output" >&2; exit 1; }
 if [[ -e $work/prefix/bin/deft ]]; then "$work/prefix/bin/deft" info >/dev/null; fi
