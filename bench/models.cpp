@@ -9,6 +9,7 @@
 
 #include "amp/autocast.h"
 #include "bench/interrupt.h"
+#include "bench/mode.h"
 #include "bench/peer.h"
 #include "bench/statistics.h"
 #include "deft/deft.h"
@@ -90,7 +91,9 @@ Workload make_workload(const std::string& name, int64_t batch) {
 // train: forward, backward and an SGD step; validate: forward with gradients on, as a forgotten no_grad leaves it, and
 // under no_grad; infer: inference mode.
 struct Row {
-  std::string pass, mode, type;
+  std::string pass;
+  Mode mode;
+  std::string type;
   std::vector<double> ms;
   int64_t peak = 0, saved = 0;
   std::array<int64_t, kMemoryCategoryCount> peaks{};
@@ -104,42 +107,30 @@ class RowRunner {
     workload.model->train(row.pass == "train");
   }
   void run() {
-    AutocastGuard autocast(row_.type == "amp" ? choose_autocast().dtype : DType::f32);
-    if (row_.pass == "train") {
-      workload_.loss().backward();
-      optimizer_.step();
-      optimizer_.zero_grad();
-    } else if (row_.mode == "grad") {
-      workload_.outputs();
-    } else if (row_.mode == "no_grad") {
-      no_grad(workload_.outputs);
-    } else {
-      inference_mode(workload_.outputs);
-    }
+    run([] {});
   }
   void measure_memory() {
     int64_t before = graph_stats().saved_bytes;
     MemoryScope scope;
-    if (row_.pass == "train") {
-      AutocastGuard autocast(row_.type == "amp" ? choose_autocast().dtype : DType::f32);
-      Tensor loss = workload_.loss();
-      row_.saved = graph_stats().saved_bytes - before;
-      loss.backward();
-      optimizer_.step();
-      optimizer_.zero_grad();
-    } else if (row_.mode == "grad") {
-      AutocastGuard autocast(row_.type == "amp" ? choose_autocast().dtype : DType::f32);
-      Tensor y = workload_.outputs();
-      row_.saved = graph_stats().saved_bytes - before;
-    } else {
-      run();
-    }
+    run([&] { row_.saved = graph_stats().saved_bytes - before; });
     row_.peak = scope.peak_bytes();
     for (int i = 0; i < kMemoryCategoryCount; ++i)
       row_.peaks[static_cast<size_t>(i)] = scope.peak_bytes(static_cast<MemoryCategory>(i));
   }
 
  private:
+  // `after_forward` is called while the results of the forward pass live.
+  void run(const std::function<void()>& after_forward) {
+    AutocastGuard autocast(row_.type == "amp" ? choose_autocast().dtype : DType::f32);
+    ModeScope mode(row_.mode);
+    Tensor result = row_.pass == "train" ? workload_.loss() : workload_.outputs();
+    after_forward();
+    if (row_.pass != "train") return;
+    result.backward();
+    optimizer_.step();
+    optimizer_.zero_grad();
+  }
+
   Workload& workload_;
   Row& row_;
   optim::SGD optimizer_;
@@ -152,12 +143,12 @@ std::vector<Row> rows_of(const ModelsOptions& o) {
   std::vector<Row> rows;
   for (const std::string type : {"f32", "amp", "bf16"}) {
     if (!wanted(o.types, type)) continue;
-    if (wanted(o.passes, "train") && type != "bf16") rows.push_back({"train", "grad", type, {}});
+    if (wanted(o.passes, "train") && type != "bf16") rows.push_back({"train", Mode::grad, type, {}});
     if (wanted(o.passes, "validate")) {
-      if (type == "f32") rows.push_back({"validate", "grad", type, {}});
-      rows.push_back({"validate", "no_grad", type, {}});
+      if (type == "f32") rows.push_back({"validate", Mode::grad, type, {}});
+      rows.push_back({"validate", Mode::no_grad, type, {}});
     }
-    if (wanted(o.passes, "infer")) rows.push_back({"infer", "inference", type, {}});
+    if (wanted(o.passes, "infer")) rows.push_back({"infer", Mode::inference, type, {}});
   }
   return rows;
 }
@@ -192,7 +183,7 @@ Json to_json(const std::string& name, int64_t batch, const Row& row, const Peer*
   return {{"case", name},
           {"batch", batch},
           {"pass", row.pass},
-          {"mode", row.mode},
+          {"mode", name_of(row.mode)},
           {"type", row.type},
           {"p50_ms", rounded(p50, 4)},
           {"p99_ms", rounded(percentile(row.ms, 99), 4)},
@@ -211,13 +202,14 @@ bool measure_model(const BenchModelInfo& info, const ModelsOptions& o, Peer* pee
   Workload workload = make_workload(info.name, batch);
   bool low = false;
   for (Row& row : rows_of(o)) {
-    o.progress(fmt::format("{}, {} {} {}", info.name, row.pass, row.mode, row.type));
+    o.progress(fmt::format("{}, {} {} {}", info.name, row.pass, name_of(row.mode), row.type));
     if (row.type == "bf16" && !low) {  // the rows of bf16 weights come last
       workload.model->to(DType::bf16);
       low = true;
     }
     std::string peer_case = fmt::format("model {} {} {} {}", info.name, batch, row.pass, row.type);
-    bool complete = sample(workload, row, peer_case, row.mode == "grad" && row.pass == "validate" ? nullptr : peer, o);
+    bool complete =
+        sample(workload, row, peer_case, row.mode == Mode::grad && row.pass == "validate" ? nullptr : peer, o);
     if (!row.ms.empty()) report.results.push_back(to_json(info.name, batch, row, peer));
     if (!complete) return false;
   }

@@ -27,7 +27,7 @@ int run(const Flags& f) {
   if (f.threads > 0) set_num_threads(f.threads);
   DEFT_CHECK(!f.prompt.empty(), ValueError, "--prompt must have at least one character");
   DType amp = amp_dtype(f.amp, f.quiet);
-  models::Gpt2 model(byte_gpt2_options(kTextPositions));
+  models::Gpt2 model(byte_gpt2_options());
   load_weights(model, "gpt2", f.weights);
   std::vector<int64_t> bytes;
   for (char c : f.prompt) bytes.push_back(static_cast<uint8_t>(c));
@@ -62,7 +62,7 @@ std::function<int()> add_generate(CLI::App& app) {
       ->check(whole_number(1, 100'000))
       ->type_name("N");
   app.add_option("--temperature", flags->generate.temperature, "0: always the likeliest; default 0.8")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0, true))
       ->type_name("X");
   app.add_option("--top-k", flags->generate.top_k, "Choose among this many; default: all")
       ->check(whole_number(1, 256))

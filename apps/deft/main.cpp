@@ -168,6 +168,10 @@ int guarded_main(int argc, char** argv) {
     return fail(kRegression, "deft", error.what());
   } catch (const ValueError& error) {
     return fail(kUsage, "deft", error.what());
+  } catch (const ShapeError& error) {  // of a given file, or of a length the model has no room for
+    return fail(kUsage, "deft", error.what());
+  } catch (const DTypeError& error) {
+    return fail(kUsage, "deft", error.what());
   } catch (const std::exception& error) {
     return fail(kInternal, "deft: internal error", error.what());
   } catch (...) {

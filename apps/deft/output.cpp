@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -52,6 +53,18 @@ CLI::Validator whole_number(int64_t low, int64_t high) {
     bool good = error == std::errc() && end == word.data() + word.size() && low <= value && value <= high;
     std::string range = low == high ? fmt::format("{}", low) : fmt::format("a whole number from {} to {}", low, high);
     return good ? std::string() : fmt::format("found '{}', expected {}", word, range);
+  };
+  return {check, ""};
+}
+
+CLI::Validator number_from(double low, bool may_be_low) {
+  auto check = [low, may_be_low](std::string& word) {
+    double value = 0;
+    auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    bool whole = error == std::errc() && end == word.data() + word.size() && std::isfinite(value);
+    bool good = whole && (value > low || (may_be_low && value == low));
+    return good ? std::string()
+                : fmt::format("found '{}', expected a number {} {}", word, may_be_low ? "of at least" : "above", low);
   };
   return {check, ""};
 }

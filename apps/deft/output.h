@@ -28,6 +28,8 @@ Device chosen_device(const std::string& device);
 // Accepts only the given words; the error names the nearest.
 CLI::Validator one_of(const std::string& kind, std::vector<std::string> words);
 CLI::Validator whole_number(int64_t low, int64_t high);
+// Above `low`, or also `low` itself.
+CLI::Validator number_from(double low, bool may_be_low);
 // A file, or a command whose first word is one.
 CLI::Validator a_command();
 

@@ -188,7 +188,7 @@ class TextTask : public Task {
 
 class Gpt2Task : public TextTask {
  public:
-  explicit Gpt2Task(const TaskOptions& o) : TextTask(o), model_(byte_gpt2_options(kTextPositions)) {}
+  explicit Gpt2Task(const TaskOptions& o) : TextTask(o), model_(byte_gpt2_options()) {}
   nn::Module& model() override { return model_; }
   Tensor loss(int64_t epoch, int64_t index) override {
     data::TextBatch b = random_batch(epoch, index);
@@ -281,9 +281,13 @@ bool is_text_model(const std::string& model) { return model == "gpt2" || model =
 
 }  // namespace
 
-models::Gpt2Options byte_gpt2_options(int64_t positions) {
-  return {
-      .vocabulary = data::kByteTokens, .positions = positions, .hidden = 192, .layers = 4, .heads = 6, .dropout = 0};
+models::Gpt2Options byte_gpt2_options() {
+  return {.vocabulary = data::kByteTokens,
+          .positions = kTextPositions,
+          .hidden = 192,
+          .layers = 4,
+          .heads = 6,
+          .dropout = 0};
 }
 
 Tensor Task::test_inputs(int64_t) const { DEFT_FAIL(UnsupportedError, "infer takes models of pictures"); }

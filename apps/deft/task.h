@@ -48,7 +48,7 @@ class Task {
 
 // The GPT-2 of `deft train -d text`: bytes as tokens, small enough to learn on a CPU.
 inline constexpr int64_t kTextPositions = 512;
-models::Gpt2Options byte_gpt2_options(int64_t positions);
+models::Gpt2Options byte_gpt2_options();
 
 std::vector<std::string> model_names();
 std::vector<std::string> data_names();

@@ -31,10 +31,10 @@ void add_flags(CLI::App& app, Flags& f) {
   app.add_option("--optimizer", f.train.optimizer, "adamw (default) or sgd, with momentum 0.9")
       ->check(one_of("optimizer", {"adamw", "sgd"}));
   app.add_option("--lr", f.train.lr, "Largest learning rate; default 0.003 for adamw, 0.1 for sgd")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(0, false))
       ->type_name("X");
   app.add_option("--weight-decay", f.train.weight_decay, "Of weights, not of biases and norms; default 0.01")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0, true))
       ->type_name("X");
   app.add_option("--schedule", f.train.schedule, "one-cycle (default), cosine or constant")
       ->check(one_of("schedule", {"one-cycle", "cosine", "constant"}));
@@ -43,11 +43,11 @@ void add_flags(CLI::App& app, Flags& f) {
       ->check(whole_number(1, 100'000))
       ->type_name("N");
   app.add_option("--clip", f.train.clip, "Largest norm of all gradients together; default: none")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(0, false))
       ->type_name("X");
   app.add_option("--freeze", f.train.freeze, "Modules whose name begins with this do not train")->type_name("NAME");
   app.add_option("--target", f.train.target, "Stop when the test accuracy reaches this, 0 to 1")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_from(0, false))
       ->type_name("X");
   app.add_option("--out", f.train.folder, "Folder for checkpoints; default: none are written")->type_name("DIR");
   app.add_option("--save-every", f.train.save_every, "Steps between checkpoints; default: after every epoch")

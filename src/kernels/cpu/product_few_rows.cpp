@@ -11,7 +11,6 @@
 extern "C" {
 #define DEFT_FAR_PANELS(name) \
   void name(int64_t steps, const void* a, const void* const* b, float* const* c, int64_t c_row, bool add)
-DEFT_FAR_PANELS(deft_far_panels_f32_12);
 DEFT_FAR_PANELS(deft_far_panels_f32_8);
 DEFT_FAR_PANELS(deft_far_panels_f16_12);
 DEFT_FAR_PANELS(deft_far_panels_bf16_12);
@@ -117,7 +116,7 @@ FarPanelsKernel kernel_for([[maybe_unused]] const GemmTile& t) {
     return !t.portable && t.a_group == group && t.b_group == group && t.k_step == step && (t.nr == 8 || t.nr == 12);
   };
   const bool wide = t.nr == 12;
-  if (t.panel == Panel::f32 && layout(1, 4)) return wide ? deft_far_panels_f32_12 : deft_far_panels_f32_8;
+  if (t.panel == Panel::f32 && layout(1, 4)) return wide ? nullptr : deft_far_panels_f32_8;
   if (t.panel == Panel::f16 && layout(1, 2)) return wide ? deft_far_panels_f16_12 : nullptr;
   if (t.panel == Panel::bf16 && layout(4, 8)) return wide ? deft_far_panels_bf16_12 : deft_far_panels_bf16_8;
   if (t.panel == Panel::s8 && layout(8, 16)) return wide ? deft_far_panels_s8_12 : deft_far_panels_s8_8;

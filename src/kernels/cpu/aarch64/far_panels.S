@@ -83,15 +83,6 @@
     .endr
   .endr
 .endm
-.macro f32_value_12 a
-  ldp q2, q3, [x2]
-  ldr q4, [x2, #32]
-  add x2, x2, #48
-  ldp q5, q6, [x6]
-  ldr q7, [x6, #32]
-  add x6, x6, #48
-  f32_products \a
-.endm
 .macro f32_value_8 a
   ldp q2, q3, [x2], #32
   ldp q4, q5, [x6], #32
@@ -104,9 +95,6 @@
     \value 0
     \value 1
   .endr
-.endm
-.macro f32_step_12
-  f32_step f32_value_12
 .endm
 .macro f32_step_8
   f32_step f32_value_8
@@ -208,7 +196,6 @@ function \name
 endfunction \name
 .endm
 
-far_panels deft_far_panels_f32_12, store_rows_12, fadd, f32_step_12
 far_panels deft_far_panels_f32_8, store_rows_8, fadd, f32_step_8
 far_panels deft_far_panels_f16_12, store_rows_12, fadd, f16_step_12
 far_panels deft_far_panels_bf16_12, store_blocks_12, fadd, mma_step_12, mma_bf16

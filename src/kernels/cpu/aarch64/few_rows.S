@@ -1,6 +1,7 @@
 // Tiles of four rows, for products of few rows: memory is the limit, and the large tiles would multiply zeros.
 #include "kernels/cpu/aarch64/tile.h"
 #if defined(__aarch64__)
+#include "kernels/cpu/aarch64/s8_products.h"
 .arch armv8.2-a+bf16+i8mm
 
 .macro clear_twelve
@@ -13,12 +14,6 @@
 .macro bf16 acc, a, b
   bfmmla v\acc\().4s, v\a\().8h, v\b\().8h
 .endm
-.macro signed acc, a, b
-  smmla v\acc\().4s, v\a\().16b, v\b\().16b
-.endm
-.macro mixed acc, a, b
-  usmmla v\acc\().4s, v\a\().16b, v\b\().16b
-.endm
 .macro group_4x12 product
   ldp q0, q1, [x1], #32
   ldp q2, q3, [x2]
@@ -28,16 +23,6 @@
   .irp j, 0,1,2,3,4,5
     \product %(8 + \j), 0, %(2 + \j)
     \product %(14 + \j), 1, %(2 + \j)
-  .endr
-.endm
-.macro group_4x8 product
-  ldp q0, q1, [x1], #32
-  ldp q2, q3, [x2]
-  ldp q4, q5, [x2, #32]
-  add x2, x2, #64
-  .irp j, 0,1,2,3
-    \product %(8 + \j), 0, %(2 + \j)
-    \product %(12 + \j), 1, %(2 + \j)
   .endr
 .endm
 .macro block_loop group, product

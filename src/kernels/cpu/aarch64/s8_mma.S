@@ -2,25 +2,14 @@
 // step.
 #include "kernels/cpu/aarch64/tile.h"
 #if defined(__aarch64__)
+#include "kernels/cpu/aarch64/s8_products.h"
 .arch armv8.2-a+i8mm
 
-.macro signed acc, a, b
-  smmla v\acc\().4s, v\a\().16b, v\b\().16b
-.endm
-.macro mixed acc, a, b
-  usmmla v\acc\().4s, v\a\().16b, v\b\().16b
-.endm
 .macro signed_wide i, j, b
   signed %(8 + 6 * \i + \j), \i, \b
 .endm
-.macro signed_tall i, j, a
-  signed %(8 + 4 * \j + \i), \a, \i
-.endm
 .macro mixed_wide i, j, b
   mixed %(8 + 6 * \i + \j), \i, \b
-.endm
-.macro mixed_tall i, j, a
-  mixed %(8 + 4 * \j + \i), \a, \i
 .endm
 
 .macro wide_tile name, product

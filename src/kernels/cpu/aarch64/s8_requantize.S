@@ -5,20 +5,9 @@
 // x5 c, x6 c_row in bytes, x7 count. Block (i, j) of 2 x 2 sums is in v(8 + 4 i + j).
 #include "kernels/cpu/aarch64/tile.h"
 #if defined(__aarch64__)
+#include "kernels/cpu/aarch64/s8_products.h"
 .arch armv8.2-a+i8mm
 
-.macro signed acc, a, b
-  smmla v\acc\().4s, v\a\().16b, v\b\().16b
-.endm
-.macro mixed acc, a, b
-  usmmla v\acc\().4s, v\a\().16b, v\b\().16b
-.endm
-.macro signed_tall i, j, a
-  signed %(8 + 4 * \j + \i), \a, \i
-.endm
-.macro mixed_tall i, j, a
-  mixed %(8 + 4 * \j + \i), \a, \i
-.endm
 
 // Sums start from the correction of their column.
 .macro start_pair r0, r1, r2, r3
@@ -154,16 +143,6 @@ function \name
   subs x7, x7, #1
   b.ne 3b
 endfunction \name
-.endm
-.macro group_4x8 product
-  ldp q0, q1, [x1], #32
-  ldp q2, q3, [x2]
-  ldp q4, q5, [x2, #32]
-  add x2, x2, #64
-  .irp j, 0,1,2,3
-    \product %(8 + \j), 0, %(2 + \j)
-    \product %(12 + \j), 1, %(2 + \j)
-  .endr
 .endm
 .macro low_tiles name, product
 function \name
