@@ -88,6 +88,17 @@ TEST(Autocast, GradientsArriveInTheParametersType) {
   EXPECT_LE(largest_difference(w.grad(), expected), 8 * 4.0 / 256);
 }
 
+TEST(Autocast, BackwardComputesInTheTypesOfForward) {
+  Tensor x = input({8, 16}, 1), w = input({4, 16}, 2).requires_grad_();
+  linear(x, w).square().sum().backward();
+  Tensor plain = w.grad().clone();
+  w.zero_grad();
+  Tensor loss = linear(x, w).square().sum();
+  AutocastGuard guard(DType::bf16);
+  loss.backward();
+  EXPECT_EQ(largest_difference(plain, w.grad()), 0);
+}
+
 // PyTorch's oldest open autocast bug: a cast made under no_grad is found again with gradients on.
 TEST(Autocast, NoGradBeforeGradKeepsGradients) {
   Tensor x = input({8, 16}, 1), w = input({64, 16}, 2).requires_grad_();

@@ -103,7 +103,13 @@ TEST(TakeImages, Normalizes) {
 }
 
 TEST(Glyphs, DependOnSeedAndIndexOnly) {
-  ImageSet all = make_glyphs(3, 200), few = make_glyphs(3, 70), other = make_glyphs(4, 70);
+  const int threads = num_threads();
+  set_num_threads(4);
+  ImageSet all = make_glyphs(3, 400);
+  set_num_threads(1);
+  ImageSet alone = make_glyphs(3, 400), few = make_glyphs(3, 70), other = make_glyphs(4, 70);
+  set_num_threads(threads);
+  EXPECT_TRUE(same(all.images, alone.images));
   EXPECT_TRUE(same(all.images.narrow(0, 0, 70), few.images));
   EXPECT_TRUE(same(all.labels.narrow(0, 0, 70), few.labels));
   EXPECT_FALSE(same(other.images, few.images));
