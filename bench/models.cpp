@@ -20,6 +20,7 @@
 #include "models/resnet.h"
 #include "models/transformer_xl.h"
 #include "optim/sgd.h"
+#include "runtime/stream.h"
 
 namespace deft::bench {
 
@@ -31,6 +32,8 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 constexpr double kRowSeconds = 4;  // with default repeats
 constexpr int kLeastSamples = 5;
 constexpr int kPeerBatches = 2;  // per round
+// Calls per sample on a device: it is kept busy while the host runs ahead, as in a training loop.
+constexpr int kDeviceCalls = 4;
 
 // A model with inputs and targets of a batch.
 struct Workload {
@@ -39,8 +42,10 @@ struct Workload {
   std::function<Tensor()> loss;
 };
 
-Workload image_workload(std::shared_ptr<nn::Module> model, Tensor x, int64_t classes) {
-  Tensor y = randint(0, classes, {x.size(0)});
+Workload image_workload(std::shared_ptr<nn::Module> model, Tensor x, int64_t classes, Device device) {
+  Tensor y = randint(0, classes, {x.size(0)}).to(device);
+  x = x.to(device);
+  model->to(device);
   auto* m = model.get();
   // bf16 models take bf16 inputs.
   auto outputs = [m, x] { return (*m)(x.to(m->parameters()[0].dtype())); };
@@ -49,22 +54,26 @@ Workload image_workload(std::shared_ptr<nn::Module> model, Tensor x, int64_t cla
 
 constexpr int64_t kLength = 128;  // tokens per row
 
-Workload make_workload(const std::string& name, int64_t batch) {
+// Everything is made on the CPU, so that it is the same on every device.
+Workload make_workload(const std::string& name, int64_t batch, Device device) {
   RngScope rng({2024, 0});
   if (name == "mlp")
     return image_workload(std::make_shared<models::Mlp>(std::vector<int64_t>{784, 1024, 1024, 10}), randn({batch, 784}),
-                          10);
-  if (name == "cnn") return image_workload(std::make_shared<models::Cnn>(), randn({batch, 1, 28, 28}), 10);
+                          10, device);
+  if (name == "cnn") return image_workload(std::make_shared<models::Cnn>(), randn({batch, 1, 28, 28}), 10, device);
   if (name == "resnet18" || name == "resnet50") {
     models::ResNetOptions o = name == "resnet18" ? models::resnet18_options() : models::resnet50_options();
     Tensor x = randn({batch, 3, 224, 224}).contiguous(MemoryFormat::channels_last);
-    return image_workload(std::make_shared<models::ResNet>(o), x, 1000);
+    auto model = std::make_shared<models::ResNet>(o);
+    if (!device.is_cpu()) model->to(MemoryFormat::channels_last);  // the CPU's engine packs weights anyway
+    return image_workload(model, x, 1000, device);
   }
   if (name == "bert-base" || name == "bert-large") {
     models::BertOptions o = name == "bert-base" ? models::bert_base_options() : models::bert_large_options();
     o.dropout = o.attention_dropout = 0;  // peers are measured without it too
     auto model = std::make_shared<models::BertForSequenceClassification>(2, o);
-    Tensor tokens = randint(1, o.vocabulary, {batch, kLength}), y = randint(0, 2, {batch});
+    Tensor tokens = randint(1, o.vocabulary, {batch, kLength}).to(device), y = randint(0, 2, {batch}).to(device);
+    model->to(device);
     auto outputs = [m = model.get(), tokens] { return m->logits(tokens); };
     return {model, outputs, [outputs, y] { return cross_entropy(outputs(), y); }};
   }
@@ -72,14 +81,18 @@ Workload make_workload(const std::string& name, int64_t batch) {
     models::Gpt2Options o;
     o.dropout = 0;
     auto model = std::make_shared<models::Gpt2>(o);
-    Tensor tokens = randint(0, o.vocabulary, {batch, kLength}), next = randint(0, o.vocabulary, {batch * kLength});
+    Tensor tokens = randint(0, o.vocabulary, {batch, kLength}).to(device);
+    Tensor next = randint(0, o.vocabulary, {batch * kLength}).to(device);
+    model->to(device);
     auto outputs = [m = model.get(), tokens] { return m->logits(tokens); };
     return {model, outputs, [=] { return cross_entropy(outputs().reshape({-1, o.vocabulary}), next); }};
   }
   models::TransformerXLOptions o;
   o.dropout = 0;
   auto model = std::make_shared<models::TransformerXL>(o);
-  Tensor tokens = randint(0, 20000, {batch, kLength}), next = randint(0, o.vocabulary, {batch, kLength});
+  Tensor tokens = randint(0, 20000, {batch, kLength}).to(device);
+  Tensor next = randint(0, o.vocabulary, {batch, kLength}).to(device);
+  model->to(device);
   auto outputs = [m = model.get(), tokens] { return (*m)(tokens); };
   auto loss = [m = model.get(), tokens, next] {
     models::TransformerXL::Memory memory;
@@ -102,15 +115,21 @@ struct Row {
 
 class RowRunner {
  public:
-  RowRunner(Workload& workload, Row& row)
-      : workload_(workload), row_(row), optimizer_(workload.model->parameters(), {}) {
+  RowRunner(Workload& workload, Row& row, Device device)
+      : workload_(workload), row_(row), device_(device), optimizer_(workload.model->parameters(), {}) {
     workload.model->train(row.pass == "train");
   }
-  void run() {
-    run([] {});
+  // Milliseconds of a call.
+  double run() {
+    int calls = device_.is_cpu() ? 1 : kDeviceCalls;
+    Clock::time_point start = Clock::now();
+    for (int i = 0; i < calls; ++i) run([] {});
+    wait();
+    return seconds_since(start) * 1e3 / calls;
   }
   void measure_memory() {
     int64_t before = graph_stats().saved_bytes;
+    wait();
     MemoryScope scope;
     run([&] { row_.saved = graph_stats().saved_bytes - before; });
     row_.peak = scope.peak_bytes();
@@ -121,7 +140,7 @@ class RowRunner {
  private:
   // `after_forward` is called while the results of the forward pass live.
   void run(const std::function<void()>& after_forward) {
-    AutocastGuard autocast(row_.type == "amp" ? choose_autocast().dtype : DType::f32);
+    AutocastGuard autocast(row_.type == "amp" ? choose_autocast(device_).dtype : DType::f32);
     ModeScope mode(row_.mode);
     Tensor result = row_.pass == "train" ? workload_.loss() : workload_.outputs();
     after_forward();
@@ -131,8 +150,13 @@ class RowRunner {
     optimizer_.zero_grad();
   }
 
+  void wait() {
+    if (!device_.is_cpu()) synchronize(device_);
+  }
+
   Workload& workload_;
   Row& row_;
+  Device device_;
   optim::SGD optimizer_;
 };
 
@@ -155,7 +179,7 @@ std::vector<Row> rows_of(const ModelsOptions& o) {
 
 // Deft and the peer take turns.
 bool sample(Workload& workload, Row& row, const std::string& peer_case, Peer* peer, const ModelsOptions& o) {
-  RowRunner runner(workload, row);
+  RowRunner runner(workload, row, o.device);
   runner.run();
   runner.run();  // packed weights are kept from here on
   runner.measure_memory();
@@ -163,11 +187,10 @@ bool sample(Workload& workload, Row& row, const std::string& peer_case, Peer* pe
   int wanted = o.repeats > 0 ? o.repeats : kLeastSamples;
   for (int i = 0; i < wanted || (o.repeats == 0 && seconds_since(start) < kRowSeconds); ++i) {
     if (interrupted()) return false;
-    Clock::time_point one = Clock::now();
-    runner.run();
-    row.ms.push_back(seconds_since(one) * 1e3);
+    row.ms.push_back(runner.run());
     if (peer && i < wanted) {
-      auto ns = peer->ns_per_op(peer_case, fmt::format("threads={}", num_threads()), kPeerBatches);
+      std::string where = o.device.is_cpu() ? fmt::format("threads={}", num_threads()) : to_string(o.device);
+      auto ns = peer->ns_per_op(peer_case, where, kPeerBatches);
       row.peer_ns = ns.value_or(0);
     }
   }
@@ -199,7 +222,7 @@ Json to_json(const std::string& name, int64_t batch, const Row& row, const Peer*
 
 bool measure_model(const BenchModelInfo& info, const ModelsOptions& o, Peer* peer, Report& report) {
   int64_t batch = o.batch > 0 ? o.batch : info.default_batch;
-  Workload workload = make_workload(info.name, batch);
+  Workload workload = make_workload(info.name, batch, o.device);
   bool low = false;
   for (Row& row : rows_of(o)) {
     o.progress(fmt::format("{}, {} {} {}", info.name, row.pass, name_of(row.mode), row.type));

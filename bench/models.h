@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "bench/report.h"
+#include "runtime/device.h"
 
 namespace deft::bench {
 
 struct ModelsOptions {
   std::vector<std::string> models;  // names of bench_models(); empty: those that take seconds, not minutes
   int64_t batch = 0;                // 0: each model's own
+  Device device = kCPU;
   std::vector<std::string> passes;  // train, validate, infer; empty: all
   std::vector<std::string> types;   // f32, amp, bf16; empty: all. bf16: weights too, inference only
   int repeats = 0;                  // samples per row; 0: within a few seconds

@@ -138,9 +138,10 @@ def workload(name, batch):
     raise KeyError(f"no model {name}")
 
 
-def torch_call(name, batch, train, kind):
+def torch_call(name, batch, train, kind, device):
     def make(last):
         model, x, y = workload(name, batch)
+        model, x, y = model.to(device), x.to(device), y.to(device)
         low = torch.bfloat16
         if kind == "bf16":
             model, x = model.to(low), x.to(low) if x.is_floating_point() else x
@@ -150,7 +151,7 @@ def torch_call(name, batch, train, kind):
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
         def step():
-            with torch.autocast("cpu", low, enabled=kind == "amp"):
+            with torch.autocast(device, low, enabled=kind == "amp"):
                 out = model(x)
                 loss = F.cross_entropy(out.reshape(-1, out.shape[-1]).float(), y)
             loss.backward()
@@ -158,20 +159,30 @@ def torch_call(name, batch, train, kind):
             optimizer.zero_grad(set_to_none=True)
 
         def infer():
-            with torch.inference_mode(), torch.autocast("cpu", low, enabled=kind == "amp"):
+            with torch.inference_mode(), torch.autocast(device, low, enabled=kind == "amp"):
                 model(x)
 
         return step if train else infer
 
     calls = [make(False)] + ([make(True)] if name.startswith("resnet") else [])
-    return min(calls, key=seconds)
+    return min((timed(call, device) for call in calls), key=lambda call: (call(), call())[1])
 
 
-def seconds(call):
-    call()
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+DEVICE_CALLS = 4  # in a row, as Deft is measured
+
+
+def timed(call, device):
+    """A function that gives the seconds of one call"""
+    def run():
+        calls = 1 if device == "cpu" else DEVICE_CALLS
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / calls
+
+    return run
 
 
 def onnxruntime_call(name, batch, train, kind, threads):
@@ -188,17 +199,22 @@ def onnxruntime_call(name, batch, train, kind, threads):
     if kind == "amp":
         options.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", "1")
     session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, {"x": x.numpy()})
+    return timed(lambda: session.run(None, {"x": x.numpy()}), "cpu")
 
 
-def call_of(backend, case, threads):
+def call_of(backend, case, where):
     word, name, batch, run, kind = case.split()
     if word != "model":
         raise KeyError(f"not a model: {case}")
-    torch.set_num_threads(threads)
+    device = "cuda" if where.startswith("cuda") else "cpu"
+    threads = int(where.partition("=")[2] or 1)
+    if device == "cpu":
+        torch.set_num_threads(threads)
+    else:
+        torch.backends.cudnn.benchmark = True
     if backend == "onnxruntime":
         return onnxruntime_call(name, int(batch), run == "train", kind, threads)
-    return torch_call(name, int(batch), run == "train", kind)
+    return torch_call(name, int(batch), run == "train", kind, device)
 
 
 def main():
@@ -216,13 +232,10 @@ def main():
             try:
                 if current != (name, mode):
                     call, samples, current = None, [], (name, mode)
-                    call = call_of(backend, name, int(mode.partition("=")[2] or 1))
+                    call = call_of(backend, name, mode)
                     call()
                 if call:
-                    for _ in range(int(count)):
-                        start = time.perf_counter()
-                        call()
-                        samples.append(time.perf_counter() - start)
+                    samples += [call() for _ in range(int(count))]
                     answer["ns_per_op"] = statistics.median(samples) * 1e9
             except Exception as error:  # an unknown case is no reason to end
                 answer["error"] = str(error)

@@ -4,6 +4,7 @@
 #include "bench/interrupt.h"
 #include "bench/models.h"
 #include "output.h"
+#include "runtime/backend.h"
 #include "runtime/parallel.h"
 #include "verbs.h"
 
@@ -12,14 +13,16 @@ namespace deft::cli {
 namespace {
 
 struct Flags : CommonFlags {
+  std::string device = "cpu";
   bench::ModelsOptions options;
 };
 
-Presentation presentation_of(const bench::Report& report) {
+Presentation presentation_of(const bench::Report& report, Device device) {
   int threads = report.machine["threads"];
   Presentation p;
-  p.title = fmt::format("Models on {}, {} thread{}", report.machine["cpu"].get<std::string>(), threads,
-                        threads == 1 ? "" : "s");
+  p.title = device.is_cpu() ? fmt::format("Models on {}, {} thread{}", report.machine["cpu"].get<std::string>(),
+                                          threads, threads == 1 ? "" : "s")
+                            : fmt::format("Models on {}", device_properties(device).name);
   p.columns = {{"case", "model"},         {"batch", "batch"},
                {"pass", "pass"},          {"mode", "mode"},
                {"type", "type"},          {"p50_ms", "p50 ms", 2},
@@ -31,6 +34,7 @@ Presentation presentation_of(const bench::Report& report) {
       "train: forward, backward, SGD step. validate: forward in eval mode, with gradients as a forgotten no_grad "
       "leaves it "
       "and under no_grad. amp: autocast in the type that is fast here. bf16: weights too."};
+  if (!device.is_cpu()) p.notes.push_back("A sample is the mean of four calls in a row.");
   return p;
 }
 
@@ -60,20 +64,22 @@ std::function<int()> add_bench_models(CLI::App& app) {
       ->delimiter(',')
       ->check(one_of("type", {"f32", "amp", "bf16"}))
       ->type_name("TYPE,...");
-  app.add_option("--peer", o.peer, "Program to compare with, such as bench/peer_torch.py")
+  add_device_flag(app, flags->device);
+  app.add_option("--peer", o.peer, "Program to compare with, such as bench/peer_models.py")
       ->check(a_command())
       ->type_name("PROGRAM");
   return [flags] {
     bench::watch_for_interrupt();
     if (flags->threads > 0) set_num_threads(flags->threads);
     flags->options.repeats = flags->repeats;
+    flags->options.device = chosen_device(flags->device);
     bench::Report report;
     {
       Progress progress("bench models", flags->quiet);
       flags->options.progress = [&](const std::string& what) { progress.show(what); };
       report = bench::measure_models(flags->options);
     }
-    return print_report(report, *flags, presentation_of(report));
+    return print_report(report, *flags, presentation_of(report, flags->options.device));
   };
 }
 

@@ -204,7 +204,7 @@ void GroupNorm::vjp(VjpContext& c) {
 std::array<Meta, 3> GroupNormBackward::infer(const Meta& g, const Meta& x, const Meta&, const Meta&, const Meta&,
                                              const Params& p) {
   check_groups(x, p.groups, info.name);
-  return backward_metas(g, x, layout_of(x), {x.sizes[1]}, p.wanted, info.name);
+  return backward_metas(g, x, layout_of(x), {x.sizes[1]}, x.dtype, p.wanted, info.name);
 }
 void GroupNormBackward::cpu(KernelCall& c) {
   const Params& p = c.params<GroupNormBackward>();
@@ -256,8 +256,11 @@ void update_running(const Tensor& running, double momentum, const Numbers& batch
 std::array<Meta, 3> BatchNorm::infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& running_mean,
                                      const Meta& running_var, const Params& p) {
   check_rank(x, info.name);
-  check_factor(weight, {x.sizes[1]}, x, "weight", info.name);
-  check_factor(bias, {x.sizes[1]}, x, "bias", info.name);
+  check_factor(weight, {x.sizes[1]}, x, "weight", info.name, true);
+  check_factor(bias, {x.sizes[1]}, x, "bias", info.name, true);
+  DEFT_CHECK(!weight.defined || !bias.defined || weight.dtype == bias.dtype, DTypeError,
+             "batch_norm: the weight is {} but the bias is {}; convert one with to()", name_of(weight.dtype),
+             name_of(bias.dtype));
   DEFT_CHECK(running_mean.defined == running_var.defined, ValueError,
              "batch_norm: only one of running_mean and running_var is given; give both or none");
   DEFT_CHECK(p.training || running_mean.defined, ValueError,
@@ -303,13 +306,14 @@ void BatchNorm::cpu(KernelCall& c) {
 
 void BatchNorm::vjp(VjpContext& c) {
   const Params& p = c.params<BatchNorm>();
-  call_backward<BatchNormBackward>(c, BatchNormBackward::Params{p.training, p.eps, 0});
+  DType factors = c.needs(1) ? c.input_dtype(1) : c.needs(2) ? c.input_dtype(2) : c.input_dtype(0);
+  call_backward<BatchNormBackward>(c, BatchNormBackward::Params{p.training, p.eps, 0, factors});
 }
 
 std::array<Meta, 3> BatchNormBackward::infer(const Meta& g, const Meta& x, const Meta&, const Meta&, const Meta&,
                                              const Params& p) {
   check_rank(x, info.name);
-  return backward_metas(g, x, layout_of(x), {x.sizes[1]}, p.wanted, info.name);
+  return backward_metas(g, x, layout_of(x), {x.sizes[1]}, p.factors, p.wanted, info.name);
 }
 void BatchNormBackward::cpu(KernelCall& c) {
   const Params& p = c.params<BatchNormBackward>();
@@ -324,14 +328,14 @@ void BatchNormBackward::vjp(VjpContext& c) {
     for (int i = 2; i < x.dim(); ++i) over.push_back(i);
     for (int i = 0; i < x.dim(); ++i)
       if (i != 1) along[i] = 1;
-    Tensor weight = in[2].defined() ? in[2].reshape(along) : Tensor();
+    Tensor weight = in[2].defined() ? in[2].to(x.dtype()).reshape(along) : Tensor();
     if (p.training) {
       auto out = composed_grads(g, x, weight, over, p.eps);
-      return {out[0], out[1].sum(over), out[2].sum(over)};
+      return {out[0], out[1].sum(over).to(p.factors), out[2].sum(over).to(p.factors)};
     }
     Tensor mean = in[3].to(x.dtype()).reshape(along), rstd = in[4].to(x.dtype()).reshape(along);
     Tensor dx = (weight.defined() ? g * weight : g) * rstd;
-    return {dx, (g * ((x - mean) * rstd)).sum(over), g.sum(over)};
+    return {dx, (g * ((x - mean) * rstd)).sum(over).to(p.factors), g.sum(over).to(p.factors)};
   });
 }
 

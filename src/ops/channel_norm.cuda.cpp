@@ -11,8 +11,12 @@ using reduction::laid_out_as;
 
 namespace {
 
+DType factors_of(const Tensor& weight, const Tensor& bias) {
+  return weight.defined() ? weight.dtype() : bias.defined() ? bias.dtype() : DType::f32;
+}
+
 // groups: of an image; 0: batch norm.
-void backward(KernelCall& c, int64_t groups, uint8_t wanted, bool moving) {
+void backward(KernelCall& c, int64_t groups, uint8_t wanted, bool moving, DType factors) {
   if (c.in(1).numel() == 0) {
     for (int i = 0; i < 3; ++i) clear(c.out(i));
     return;
@@ -28,6 +32,7 @@ void backward(KernelCall& c, int64_t groups, uint8_t wanted, bool moving) {
                                   .g = g.data_ptr(),
                                   .x = x.data_ptr(),
                                   .weight = data_or_null(weight),
+                                  .factors = weight.defined() ? weight.dtype() : factors,
                                   .mean = mean.data_ptr(),
                                   .rstd = rstd.data_ptr(),
                                   .dx = target(0, kGradX),
@@ -54,13 +59,14 @@ void GroupNorm::cuda(KernelCall& c) {
                          .x = x.data_ptr(),
                          .weight = data_or_null(weight),
                          .bias = data_or_null(bias),
+                         .factors = factors_of(weight, bias),
                          .y = c.out(0).data_ptr(),
                          .mean = c.out(1).data_ptr(),
                          .rstd = c.out(2).data_ptr()});
 }
 void GroupNormBackward::cuda(KernelCall& c) {
   const Params& p = c.params<GroupNormBackward>();
-  backward(c, p.groups, p.wanted, true);
+  backward(c, p.groups, p.wanted, true, c.in(1).dtype());
 }
 
 void BatchNorm::cuda(KernelCall& c) {
@@ -73,6 +79,7 @@ void BatchNorm::cuda(KernelCall& c) {
                          .x = x.data_ptr(),
                          .weight = data_or_null(weight),
                          .bias = data_or_null(bias),
+                         .factors = factors_of(weight, bias),
                          .y = c.out(0).data_ptr(),
                          .mean = c.out(1).data_ptr(),
                          .rstd = c.out(2).data_ptr(),
@@ -86,7 +93,7 @@ void BatchNorm::cuda(KernelCall& c) {
 }
 void BatchNormBackward::cuda(KernelCall& c) {
   const Params& p = c.params<BatchNormBackward>();
-  backward(c, 0, p.wanted, p.training);
+  backward(c, 0, p.wanted, p.training, p.factors);
 }
 
 }  // namespace deft

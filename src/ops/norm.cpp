@@ -13,20 +13,21 @@ namespace deft {
 
 namespace norms {
 
-void check_factor(const Meta& m, const Shape& wanted, const Meta& x, const char* what, const char* op) {
+void check_factor(const Meta& m, const Shape& wanted, const Meta& x, const char* what, const char* op, bool wide) {
   if (!m.defined) return;
   DEFT_CHECK(m.sizes == wanted, ShapeError, "{}: the {} has shape {}, expected {}", op, what, to_string(m.sizes),
              to_string(wanted));
+  if (wide && m.dtype == statistics_type(x.dtype)) return;
   DEFT_CHECK(m.dtype == x.dtype, DTypeError, "{}: the {} is {} but the input is {}; convert one with to()", op, what,
              name_of(m.dtype), name_of(x.dtype));
 }
 
 std::array<Meta, 3> backward_metas(const Meta& g, const Meta& x, const Meta& dx, const Shape& factor_sizes,
-                                   uint8_t wanted, const char* op) {
+                                   DType factors, uint8_t wanted, const char* op) {
   DEFT_CHECK(g.sizes == x.sizes && g.dtype == x.dtype, ShapeError, "{}: the gradient is {}, expected {} like the input",
              op, describe(g), describe(x));
   Meta none = Meta::dense({0}, x.dtype, x.device);
-  Meta factor = Meta::dense(factor_sizes, x.dtype, x.device);
+  Meta factor = Meta::dense(factor_sizes, factors, x.device);
   return {wanted & kGradX ? dx : none, wanted & kGradWeight ? factor : none, wanted & kGradBias ? factor : none};
 }
 
@@ -119,7 +120,8 @@ void LayerNorm::vjp(VjpContext& c) {
 std::array<Meta, 3> LayerNormBackward::infer(const Meta& g, const Meta& x, const Meta&, const Meta&, const Meta&,
                                              const Params& p) {
   rows_of(x, p.normalized_shape, info.name);
-  return backward_metas(g, x, Meta::dense(x.sizes, x.dtype, x.device), p.normalized_shape, p.wanted, info.name);
+  return backward_metas(g, x, Meta::dense(x.sizes, x.dtype, x.device), p.normalized_shape, x.dtype, p.wanted,
+                        info.name);
 }
 void LayerNormBackward::cpu(KernelCall& c) {
   run_backward<cpu::NormBackwardCall>(c, c.params<LayerNormBackward>(), true, cpu::layer_norm_backward);
@@ -160,7 +162,8 @@ void RmsNorm::vjp(VjpContext& c) {
 
 std::array<Meta, 2> RmsNormBackward::infer(const Meta& g, const Meta& x, const Meta&, const Meta&, const Params& p) {
   rows_of(x, p.normalized_shape, info.name);
-  auto m = backward_metas(g, x, Meta::dense(x.sizes, x.dtype, x.device), p.normalized_shape, p.wanted, info.name);
+  auto m =
+      backward_metas(g, x, Meta::dense(x.sizes, x.dtype, x.device), p.normalized_shape, x.dtype, p.wanted, info.name);
   return {m[0], m[1]};
 }
 void RmsNormBackward::cpu(KernelCall& c) {

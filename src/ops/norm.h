@@ -11,12 +11,12 @@ struct OpSamples;
 enum NormGrads : uint8_t { kGradX = 1, kGradWeight = 2, kGradBias = 4 };
 
 constexpr OpInfo norm_info(const char* name, int inputs, int outputs, std::array<uint16_t, kMaxUses> uses,
-                           OnnxName onnx = {}) {
+                           OnnxName onnx = {}, Autocast autocast = Autocast::fp32) {
   return {.name = name,
           .inputs = inputs,
           .outputs = outputs,
           .fusion = Fusion::row_reduce,
-          .autocast = Autocast::fp32,
+          .autocast = autocast,
           .uses = uses,
           .onnx = onnx};
 }
@@ -109,14 +109,15 @@ struct GroupNormBackward {
 
 // (x, weight, bias, running_mean, running_var) -> (y, mean, rstd): x is N,C or N,C,...; statistics per channel.
 // Training takes them from the batch and moves the running ones towards them, otherwise the running ones are used.
+// Weight and bias of a 16-bit x may be f32, and under autocast x stays in its type: the pass is bound by memory.
 struct BatchNorm {
   struct Params {
     bool training = false;
     double momentum = 0.1, eps = 1e-5;
     bool operator==(const Params&) const = default;
   };
-  static constexpr OpInfo info =
-      norm_info("batch_norm", 5, 3, {kNormSaved, input(0) | output(1) | output(2), 0}, {"BatchNormalization", 15});
+  static constexpr OpInfo info = norm_info("batch_norm", 5, 3, {kNormSaved, input(0) | output(1) | output(2), 0},
+                                           {"BatchNormalization", 15}, Autocast::none);
   static std::array<Meta, 3> infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& running_mean,
                                    const Meta& running_var, const Params& p);
   static void vjp(VjpContext& c);
@@ -130,6 +131,7 @@ struct BatchNormBackward {
     bool training = false;
     double eps = 1e-5;
     uint8_t wanted = 0;
+    DType factors = DType::f32;  // of weight and bias, and so of their gradients
     bool operator==(const Params&) const = default;
   };
   static constexpr OpInfo info = norm_info("batch_norm_backward", 5, 3, kNormBackwardUses);

@@ -6,13 +6,14 @@
 
 namespace deft::norms {
 
-// Weight or bias, if given: of the wanted shape and of x's type.
-void check_factor(const Meta& m, const Shape& wanted, const Meta& x, const char* what, const char* op);
+// Weight or bias, if given: of the wanted shape and of x's type; `wide`: or of its statistics' type.
+void check_factor(const Meta& m, const Shape& wanted, const Meta& x, const char* what, const char* op,
+                  bool wide = false);
 // f32, or f64 for f64.
 inline DType statistics_type(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 // Metas of (dx, dweight, dbias), empty where not wanted; checks that g is like x.
 std::array<Meta, 3> backward_metas(const Meta& g, const Meta& x, const Meta& dx, const Shape& factor_sizes,
-                                   uint8_t wanted, const char* op);
+                                   DType factors, uint8_t wanted, const char* op);
 // Which gradients a node needs; input 0 is x, 1 weight, 2 bias.
 uint8_t wanted_grads(const VjpContext& c);
 // An input that was given, and saved.

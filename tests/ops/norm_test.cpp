@@ -53,6 +53,29 @@ TEST(BatchNorm, EvalLeavesStatisticsAndStillTrainsWeights) {
   EXPECT_GT(g[0].abs().sum().item(), 0);
 }
 
+TEST(BatchNorm, F32FactorsOf16BitInputs) {
+  Tensor x = ramp({4, 3, 5}, bf16), g = ramp({4, 3, 5}, bf16).add(0.3);
+  auto run = [&](const Tensor& input, const Tensor& of_y) {
+    Tensor in = input.detach().requires_grad_(), weight = ramp({3}).add(1).requires_grad_(),
+           bias = ramp({3}).requires_grad_();
+    Tensor y = batch_norm(in, {}, {}, weight, bias, true);
+    std::vector<Tensor> all = grad({y}, {in, weight, bias}, {of_y});
+    all.push_back(y.detach());
+    return all;
+  };
+  auto low = run(x, g), wide = run(x.to(f32), g.to(f32));
+  for (size_t i : {0, 3}) {  // rounded once, to bf16
+    EXPECT_EQ(low[i].dtype(), bf16);
+    EXPECT_LE(largest_difference(low[i], wide[i]), wide[i].abs().amax().item() / 256);
+  }
+  for (size_t i : {1, 2}) {  // never in bf16
+    EXPECT_EQ(low[i].dtype(), f32);
+    EXPECT_LE(largest_difference(low[i], wide[i]), 1e-5);
+  }
+  EXPECT_THROW(batch_norm(x, {}, {}, ramp({3}), ramp({3}, bf16), true), DTypeError);
+  EXPECT_THROW(batch_norm(x.to(f32), {}, {}, ramp({3}, bf16), {}, true), DTypeError);
+}
+
 TEST(BatchNorm, RefusesStatisticsOfInferenceModeOutside) {
   Tensor mean, var;
   inference_mode([&] { mean = zeros({3}), var = ones({3}); });

@@ -178,7 +178,7 @@ struct Finish {
   bool training;
   RunningNumbers running_mean, running_var;
   const void *weight, *bias;
-  DType dtype;
+  DType factors;
   A *mean, *rstd;
   MapTable<A> map;
 };
@@ -225,9 +225,9 @@ __global__ void __launch_bounds__(kChannelThreads) finish_groups(const Finish<A>
   }
   for (int64_t k = lane; f.map.of_x && k < f.per_group; k += 32) {
     const int64_t entry = group * f.per_group + k, channel = entry % f.channels;
-    f.map.of_x[entry] = static_cast<A>(f.weight ? rstd * load_as<double>(f.weight, f.dtype, channel) : rstd);
+    f.map.of_x[entry] = static_cast<A>(f.weight ? rstd * load_as<double>(f.weight, f.factors, channel) : rstd);
     f.map.center[entry] = static_cast<A>(mean);
-    f.map.offset[entry] = static_cast<A>(f.bias ? load_as<double>(f.bias, f.dtype, channel) : 0.0);
+    f.map.offset[entry] = static_cast<A>(f.bias ? load_as<double>(f.bias, f.factors, channel) : 0.0);
   }
 }
 
@@ -253,7 +253,7 @@ void finish(Encoder& e, const ChannelNormCall& c, const Parts& parts, bool empty
                     c.running_var,
                     c.weight,
                     c.bias,
-                    v.dtype,
+                    c.factors,
                     static_cast<A*>(c.mean),
                     static_cast<A*>(c.rstd),
                     map};

@@ -1,5 +1,5 @@
 // Norms with statistics per channel (batch norm) or per group of channels of an image (group norm). Tensors are dense,
-// of one floating dtype; bf16 and f16 are computed in f32, statistics are merged in f64.
+// of one floating dtype, but for weights and biases; bf16 and f16 are computed in f32, statistics are merged in f64.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ struct ChannelNormCall {
   int64_t groups;  // of an image; 0: batch norm
   double eps;
   const void *x, *weight, *bias;  // weight and bias: c elements, or null
+  DType factors;                  // of weight and bias
   void* y;
   void *mean, *rstd;  // one per group, or per channel: f32 (f64 for f64); 0 where there is no element
   // Batch norm: the running statistics are used if `training` is false, otherwise moved, if given.
@@ -43,6 +44,7 @@ struct ChannelNormBackwardCall {
   int64_t groups;
   bool moving;  // the statistics depend on x
   const void *g, *x, *weight;
+  DType factors;  // of weight, dweight and dbias
   const void *mean, *rstd;
   void *dx, *dweight, *dbias;  // each may be null; dx may be g
 };

@@ -130,13 +130,13 @@ struct Finish {
   double count;                                 // elements of a group
   bool moving;
   const void* weight;
-  DType dtype;
+  DType factors;
   const A *mean, *rstd;
   void *dweight, *dbias;
   MapTable<A> map;
 
   __device__ __forceinline__ double weight_of(int64_t channel) const {
-    return weight ? load_as<double>(weight, dtype, channel) : 1.0;
+    return weight ? load_as<double>(weight, factors, channel) : 1.0;
   }
 };
 
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(kChannelThreads) finish_parameters(const Finis
   dweight = lanes_sum(dweight);
   dbias = lanes_sum(dbias);
   if (lane > 0) return;
-  if (f.dweight) store_as(f.dweight, f.dtype, channel, dweight);
-  if (f.dbias) store_as(f.dbias, f.dtype, channel, dbias);
+  if (f.dweight) store_as(f.dweight, f.factors, channel, dweight);
+  if (f.dbias) store_as(f.dbias, f.factors, channel, dbias);
 }
 
 // One warp for a group: its sums, then the coefficients of its planes.
@@ -201,7 +201,7 @@ void finish(Encoder& e, const ChannelNormBackwardCall& c, const GradSums* sums, 
               count,
               c.moving,
               c.weight,
-              v.dtype,
+              c.factors,
               static_cast<const A*>(c.mean),
               static_cast<const A*>(c.rstd),
               c.dweight,
