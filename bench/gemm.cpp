@@ -55,12 +55,12 @@ struct GemmType {
   DType a, b, c;
   Arithmetic arithmetic;
 };
-// bf16: activations come as f32 and are converted while they are packed, weights are stored in bf16.
-constexpr GemmType kTypes[] = {{"f32", f32, f32, f32, Arithmetic::f32},
-                               {"bf16", f32, bf16, f32, Arithmetic::bf16},
-                               {"f16", f16, f16, f32, Arithmetic::f16},
-                               {"u8s8", u8, i8, i8, Arithmetic::int8},
-                               {"s8s8", i8, i8, i8, Arithmetic::int8}};
+// bf16: activations come as f32 and are converted while they are packed, weights are stored in bf16. bf16bf16:
+// activations and results in bf16, as between the layers of a bf16 model.
+constexpr GemmType kTypes[] = {
+    {"f32", f32, f32, f32, Arithmetic::f32},          {"bf16", f32, bf16, f32, Arithmetic::bf16},
+    {"bf16bf16", bf16, bf16, bf16, Arithmetic::bf16}, {"f16", f16, f16, f32, Arithmetic::f16},
+    {"u8s8", u8, i8, i8, Arithmetic::int8},           {"s8s8", i8, i8, i8, Arithmetic::int8}};
 
 bool is_bytes(const GemmType& type) { return type.b == i8; }
 
@@ -149,6 +149,7 @@ Accuracy accuracy_of(const Operands& o) {
   for (int64_t j = 0; j < kColumns; ++j) columns.push_back(j * (o.s.n - 1) / (kColumns - 1));
   Accuracy accuracy;
   accuracy.bound = is_bytes(o.type) ? 0 : static_cast<double>(o.s.k) * (o.type.b == bf16 ? 0x1p-23 : 0x1p-24);
+  if (o.type.c == bf16) accuracy.bound += 0x1p-9;  // the result is rounded
   for (int64_t i : rows) {
     Values a(o.a.narrow(0, i, 1), seen), c(o.c.narrow(0, i, 1), o.type.c);
     for (int64_t j : columns) {
@@ -296,7 +297,7 @@ EngineBench gemm_bench() {
   return {"gemm",
           "Matrix products",
           {"bert", "resnet50", "small", "gemv"},
-          {"f32", "bf16", "f16", "u8s8", "s8s8"},
+          {"f32", "bf16", "bf16bf16", "f16", "u8s8", "s8s8"},
           measure_gemm,
           true};
 }

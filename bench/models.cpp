@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "amp/autocast.h"
+#include "base/check.h"
 #include "bench/interrupt.h"
 #include "bench/mode.h"
 #include "bench/peer.h"
@@ -258,6 +259,8 @@ const std::vector<BenchModelInfo>& bench_models() {
 Report measure_models(const ModelsOptions& o) {
   Report report;
   std::unique_ptr<Peer> peer = o.peer.empty() ? nullptr : Peer::start(o.peer);
+  DEFT_CHECK(peer || o.peer.empty(), UnsupportedError,
+             "the peer {} does not answer; run it by hand with --serve to see why, or leave --peer out", o.peer);
   for (const BenchModelInfo& info : bench_models()) {
     bool named = std::find(o.models.begin(), o.models.end(), info.name) != o.models.end();
     if (o.models.empty() ? !info.quick : !named) continue;

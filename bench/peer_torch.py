@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 ROUND_MS, ROTATE_BYTES = 4, 200_000_000
 SLOW_MS = 200  # no case is measured for longer than ten such calls, and one that takes longer only once
-TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "int8": torch.int8,
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "bf16bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "int8": torch.int8,
          "s8s8": torch.int8, "u8s8": torch.quint8}
 warnings.filterwarnings("ignore")  # quantised layers are called old
 torch.backends.cudnn.benchmark = True
@@ -73,7 +73,7 @@ def quantized(make, weight_shape, x):
     return faster(*calls)
 
 
-def gemm(dtype, m, n, k):
+def gemm(kind, dtype, m, n, k):
     if dtype == torch.quint8:
         return quantized(lambda: torch.ao.nn.quantized.Linear(k, n), (n, k), torch.randn(m, k))
     if dtype == torch.int8:
@@ -81,6 +81,9 @@ def gemm(dtype, m, n, k):
         return lambda i: torch._int_mm(a, b.t())
     a, b = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
     by_rows = b.t().contiguous()
+    if kind == "bf16":  # activations come as f32, as under autocast
+        wide = a.float()
+        return faster(lambda i: wide.to(dtype) @ b, lambda i: F.linear(wide.to(dtype), by_rows))
     return faster(lambda i: a @ b, lambda i: F.linear(a, by_rows))
 
 
@@ -125,7 +128,7 @@ def engine_work(name):
     """Cases of the CPU engine: one input each, as on our side."""
     op, dtype, sizes, words = operands(name)
     if op == "gemm":
-        return gemm(dtype, *sizes[0])
+        return gemm(name.split()[1], dtype, *sizes[0])
     if op.startswith("conv"):
         shape, kernel, (stride,), (padding,) = sizes
         return conv(op, dtype, shape, kernel, stride, padding)

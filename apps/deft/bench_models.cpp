@@ -5,6 +5,7 @@
 #include "bench/models.h"
 #include "output.h"
 #include "runtime/backend.h"
+#include "runtime/numerics.h"
 #include "runtime/parallel.h"
 #include "verbs.h"
 
@@ -73,6 +74,7 @@ std::function<int()> add_bench_models(CLI::App& app) {
     if (flags->threads > 0) set_num_threads(flags->threads);
     flags->options.repeats = flags->repeats;
     flags->options.device = chosen_device(flags->device);
+    set_conv_benchmark(true);  // as the peer's
     bench::Report report;
     {
       Progress progress("bench models", flags->quiet);

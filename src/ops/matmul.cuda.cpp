@@ -9,7 +9,7 @@ namespace deft {
 
 namespace {
 
-constexpr int64_t kMaxLaunches = 16;  // above, operands are copied so that one batch holds all
+constexpr int64_t kMaxLaunches = 2;  // above, operands are copied so that one batch holds all: that costs less
 
 bool is_regular(const cuda::GemmCall& g) {
   return !is_floating(g.dtype) ||

@@ -136,15 +136,19 @@ void* worker_main(void*) {
   return nullptr;
 }
 
+// Lets `count` workers see that there is work. Those that spin need no waking: with fewer lanes than workers some
+// always sleep, and waking them for nothing costs more than a small job.
 void wake_workers(int count) {
   pool.epoch.fetch_add(1);
-  if (pool.sleepers.load() > 0) futex_wake(pool.epoch, count);
+  int asleep = pool.sleepers.load(), awake = pool.workers.load(std::memory_order_relaxed) - asleep;
+  if (asleep > 0 && awake < count) futex_wake(pool.epoch, count - awake);
 }
 
 struct JoinAtExit {
   ~JoinAtExit() {
     pool.stop.store(true);
-    wake_workers(kMaxThreads);
+    pool.epoch.fetch_add(1);
+    futex_wake(pool.epoch, kMaxThreads);
     for (int i = pool.workers.exchange(0) - 1; i >= 0; --i) {
       if (!pthread_equal(pool.threads[i], pthread_self())) pthread_join(pool.threads[i], nullptr);
     }
@@ -184,15 +188,6 @@ void wait_for_lanes() {
   pool.caller_sleeps.store(0, std::memory_order_relaxed);
 }
 
-class LaneFlag {
- public:
-  LaneFlag() : outer_(in_lane) { in_lane = true; }
-  ~LaneFlag() { in_lane = outer_; }
-
- private:
-  bool outer_;
-};
-
 void run_in_pool(const Split& split, int count, const FunctionRef<void(int64_t, int64_t)>& body) {
   if (pool.workers.load(std::memory_order_relaxed) < count - 1) start_workers(count - 1);
   Job& j = job();
@@ -204,7 +199,7 @@ void run_in_pool(const Split& split, int count, const FunctionRef<void(int64_t, 
   pool.ticket.store(static_cast<uint32_t>(count), std::memory_order_release);
   wake_workers(count - 1);
   {
-    LaneFlag flag;
+    SerialScope serial;
     for (int i = claim(); i >= 0; i = claim()) run_range(j, i);
   }
   wait_for_lanes();
@@ -214,7 +209,7 @@ void run_in_pool(const Split& split, int count, const FunctionRef<void(int64_t, 
 }
 
 void run_in_turn(const Split& split, int count, const FunctionRef<void(int64_t, int64_t)>& body) {
-  LaneFlag flag;
+  SerialScope serial;
   for (int i = 0; i < count; ++i) {
     auto [first, last] = split.range(i);
     body(first, last);
@@ -256,6 +251,9 @@ void set_num_threads(int n) {
 }
 
 bool in_parallel_region() { return in_lane; }
+
+SerialScope::SerialScope() : outer_(in_lane) { in_lane = true; }
+SerialScope::~SerialScope() { in_lane = outer_; }
 
 ThreadChoice thread_choice() { return choose_threads(allowed_cpus(), std::getenv("DEFT_NUM_THREADS")); }
 

@@ -160,7 +160,7 @@ for line in sys.stdin:
 
 
 class BenchEngine(unittest.TestCase):
-    VERBS = {"gemm": ({"bert", "resnet50", "small", "gemv"}, {"f32", "bf16", "f16", "u8s8", "s8s8"}),
+    VERBS = {"gemm": ({"bert", "resnet50", "small", "gemv"}, {"f32", "bf16", "bf16bf16", "f16", "u8s8", "s8s8"}),
              "conv": ({"forward", "backward data", "backward weights", "total"}, {"f32", "bf16", "int8"}),
              "attention": ({"forward", "backward"}, {"f32", "bf16"}),
              "rows": ({"forward", "backward"}, {"f32", "bf16"})}

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace deft::cpu {
@@ -46,6 +47,45 @@ struct Block4<uint64_t> {
     }
   }
 };
+
+// Two rows of 16-bit values or four rows of bytes in turn, as the words that VNNI and AMX instructions multiply:
+// out[group * j + g] = rows[g][j], j < count.
+template <int group>
+inline void interleave_words(const void* const* rows, int64_t count, void* out) {
+  using T = std::conditional_t<group == 2, uint16_t, uint8_t>;
+  constexpr int kLanes = 16 / sizeof(T);
+  typedef T V __attribute__((vector_size(16)));
+  typedef uint16_t Pairs __attribute__((vector_size(16)));
+  const T* row[group];
+  for (int g = 0; g < group; ++g) row[g] = static_cast<const T*>(rows[g]);
+  T* to = static_cast<T*>(out);
+  const auto load = [&](int g, int64_t j) {
+    V v;
+    std::memcpy(&v, row[g] + j, sizeof v);
+    return v;
+  };
+  const auto store = [&](int64_t vector, auto v) { std::memcpy(to + vector * kLanes, &v, sizeof v); };
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes, to += group * kLanes) {
+    if constexpr (group == 2) {
+      constexpr V kLow{0, 8, 1, 9, 2, 10, 3, 11}, kHigh{4, 12, 5, 13, 6, 14, 7, 15};
+      const V a = load(0, j), b = load(1, j);
+      store(0, __builtin_shuffle(a, b, kLow)), store(1, __builtin_shuffle(a, b, kHigh));
+    } else {
+      constexpr V kLow{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+      constexpr V kHigh{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+      constexpr Pairs kLow2{0, 8, 1, 9, 2, 10, 3, 11}, kHigh2{4, 12, 5, 13, 6, 14, 7, 15};
+      const V a = load(0, j), b = load(1, j), c = load(2, j), d = load(3, j);
+      const Pairs ab0 = Pairs(__builtin_shuffle(a, b, kLow)), ab1 = Pairs(__builtin_shuffle(a, b, kHigh));
+      const Pairs cd0 = Pairs(__builtin_shuffle(c, d, kLow)), cd1 = Pairs(__builtin_shuffle(c, d, kHigh));
+      store(0, __builtin_shuffle(ab0, cd0, kLow2)), store(1, __builtin_shuffle(ab0, cd0, kHigh2));
+      store(2, __builtin_shuffle(ab1, cd1, kLow2)), store(3, __builtin_shuffle(ab1, cd1, kHigh2));
+    }
+  }
+  for (; j < count; ++j, to += group) {
+    for (int g = 0; g < group; ++g) to[g] = row[g][j];
+  }
+}
 
 // Four rows of 16-bit values in turn, as groups of four values of k are packed: out[4 * j + g] = rows[g][j], j < count.
 inline void interleave_four(const uint16_t* const rows[4], int64_t count, uint16_t* out) {

@@ -49,6 +49,15 @@ void pack_columns(int width, int64_t panels, int64_t panel_size, const From* in,
     for (int64_t panel = 0; panel < panels; ++panel) {
       const From* from = in + p * step + panel * width;
       To* to = out + panel * panel_size;
+      if constexpr (group * sizeof(To) == 4 && group > 1 && std::is_same_v<To, From>) {
+        const void* rows[group];
+        for (int g = 0; g < group; ++g) rows[g] = from + g * step;
+        if (panel == 0 && p + 2 * group <= k) {  // far apart, where no hardware looks ahead
+          for (int g = 0; g < group; ++g) __builtin_prefetch(from + (2 * group + g) * step);
+        }
+        interleave_words<group>(rows, width, to);
+        continue;
+      }
       if constexpr (group == 4 && sizeof(To) == 2 && std::is_same_v<To, From>) {
         const auto* row = reinterpret_cast<const uint16_t*>(from);
         const uint16_t* rows[4] = {row, row + step, row + 2 * step, row + 3 * step};

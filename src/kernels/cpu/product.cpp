@@ -86,7 +86,8 @@ class Region {
     b_columns_ = columns_;
     if (!p_.packed_b) b_columns_ = std::min(columns_, std::max<int64_t>(1, b_block / (depth * size) / t_.nr) * t_.nr);
     const int64_t chunk = own_sums_ ? std::min(m1 - m0, round_up(kSumRows, t_.mr)) : m1 - m0;
-    const int64_t a_bytes = p_.packed_a ? 0 : round_up(std::min(rows_, chunk), t_.mr) * depth * size;
+    const int64_t a_rows = rows_in_place_ ? t_.mr : round_up(std::min(rows_, chunk), t_.mr);
+    const int64_t a_bytes = p_.packed_a ? 0 : a_rows * depth * size;
     const int64_t b_bytes = p_.packed_b ? 0 : round_up(b_columns_, t_.nr) * depth * size;
     const int64_t sum_bytes = own_sums_ ? chunk * columns_ * sum_size(t_.panel) : 0;
     const bool sums_of_b = is_bytes(t_.panel) && !p_.packed_b && p_.epilogue.a_zero != 0;
@@ -144,12 +145,11 @@ class Region {
       }
     }
   }
-  // Panels of a block of rows of a.
+  // Panels of a block of rows of a; of those that are not read in place.
   const void* left(int64_t i, int64_t rows, int64_t k0, int64_t k) {
     if (p_.packed_a) return p_.packed_a->panels(i, k0);
     const int64_t read = rows_in_place_ ? rows / t_.mr * t_.mr : 0;
-    char* out = a_ + read * t_.padded_k(k) * size_of(t_.panel);
-    if (read < rows) p_.a->pack(t_, Side::a, i + read, rows - read, k0, k, out, nullptr);
+    if (read < rows) p_.a->pack(t_, Side::a, i + read, rows - read, k0, k, a_, nullptr);
     return a_;
   }
 
@@ -171,11 +171,14 @@ class Region {
       for (int64_t i = 0; i < rows; i += t_.mr) {
         const char* part_end = std::min(ahead_end, ahead + part);
         for (; ahead < part_end; ahead += 64) __builtin_prefetch(ahead, 0, 2);
-        Tile tile{static_cast<const char*>(a) + i * padded * size,      b_panel,     padded / t_.k_step, i0 + i, j0 + j,
-                  static_cast<int>(std::min<int64_t>(t_.mr, rows - i)), live_columns};
-        if (rows_in_place_ && tile.rows == t_.mr) {
+        Tile tile{a,           b_panel, padded / t_.k_step,
+                  i0 + i,      j0 + j,  static_cast<int>(std::min<int64_t>(t_.mr, rows - i)),
+                  live_columns};
+        tile.in_place = rows_in_place_ && tile.rows == t_.mr;
+        if (tile.in_place) {
           tile.a = static_cast<const char*>(rows_in_place_->in) + ((i0 + i) * rows_in_place_->line + k0) * size;
-          tile.in_place = true;
+        } else if (!rows_in_place_) {
+          tile.a = static_cast<const char*>(a) + i * padded * size;
         }
         if (direct_ || !last) {
           sum_tile(tile, k0 > 0 || (direct_ && p_.epilogue.accumulate), i0 + i - m0_, j0 + j - n0_);
