@@ -34,6 +34,18 @@ inline void parallel_for(int64_t begin, int64_t end, int64_t grain, FunctionRef<
 // True inside a lane of parallel_for (nested parallelism then runs inline).
 bool in_parallel_region();
 
+// While it lives, this thread runs all ranges itself: for threads that are one of many already.
+class SerialScope {
+ public:
+  SerialScope();
+  ~SerialScope();
+  SerialScope(const SerialScope&) = delete;
+  SerialScope& operator=(const SerialScope&) = delete;
+
+ private:
+  bool outer_;
+};
+
 // Why num_threads() is what it is; printed by `deft info`.
 struct ThreadChoice {
   int threads = 1;
