@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "amp/autocast.h"
 #include "base/check.h"
@@ -211,6 +212,7 @@ Json to_json(const std::string& name, int64_t batch, const Row& row, const Peer*
           {"type", row.type},
           {"p50_ms", rounded(p50, 4)},
           {"p99_ms", rounded(percentile(row.ms, 99), 4)},
+          {"total_ms", rounded(std::accumulate(row.ms.begin(), row.ms.end(), 0.0), 4)},
           {"samples_per_second", rounded(static_cast<double>(batch) * 1e3 / p50, 2)},
           {"peak_mb", static_cast<double>(row.peak) / 1e6},
           {"saved_for_backward_mb", static_cast<double>(row.saved) / 1e6},

@@ -52,7 +52,8 @@ function(deft_library name kind)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   set_target_properties(${name} PROPERTIES
     LINKER_LANGUAGE CXX OUTPUT_NAME deft VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
-  target_link_libraries(${name} PRIVATE fmt::fmt hwy::hwy Threads::Threads $<BUILD_INTERFACE:deft_cuda> $<BUILD_INTERFACE:deft_zlib>)
+  target_link_libraries(${name} PRIVATE fmt::fmt hwy::hwy Threads::Threads $<BUILD_INTERFACE:deft_cuda> $<BUILD_INTERFACE:deft_zlib>
+    $<BUILD_INTERFACE:deft_jpeg> $<BUILD_INTERFACE:deft_png>)
   if(kind STREQUAL SHARED)
     target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,-Bsymbolic-functions)
     deft_link_lto(${name})

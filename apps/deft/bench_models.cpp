@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "bench/interrupt.h"
+#include "bench/mission_tables.h"
 #include "bench/models.h"
 #include "output.h"
 #include "runtime/backend.h"
@@ -14,6 +15,7 @@ namespace deft::cli {
 namespace {
 
 struct Flags : CommonFlags {
+  bool tables = false;
   std::string device = "cpu";
   bench::ModelsOptions options;
 };
@@ -36,6 +38,39 @@ Presentation presentation_of(const bench::Report& report, Device device) {
       "leaves it "
       "and under no_grad. amp: autocast in the type that is fast here. bf16: weights too."};
   if (!device.is_cpu()) p.notes.push_back("A sample is the mean of four calls in a row.");
+  return p;
+}
+
+std::vector<bench::Json> rows_of(const bench::Report& report, const char* table) {
+  std::vector<bench::Json> rows;
+  for (const bench::Json& row : report.results)
+    if (row["table"] == table) rows.push_back(row);
+  return rows;
+}
+
+// The same title, two tables.
+Presentation tables_of(const bench::Report& report, Presentation p) {
+  p.columns.clear();
+  p.more_tables = {{rows_of(report, "modes"),
+                    {{"what", "what"},
+                     {"case", "model"},
+                     {"batch", "batch"},
+                     {"epoch_samples", "samples in an epoch"},
+                     {"epoch_seconds", "epoch s", 2},
+                     {"peak_mb", "peak MB", 1},
+                     {"times_training", "times as fast as training", 2}}},
+                   {rows_of(report, "families"),
+                    {{"case", "model"},
+                     {"batch", "batch"},
+                     {"pass", "pass"},
+                     {"mode", "mode"},
+                     {"type", "type"},
+                     {"peak_mb", "peak MB", 1},
+                     {"p50_ms", "ms per batch", 1},
+                     {"samples_per_second", "samples/s", 2}}}};
+  p.notes = {
+      "Every cell was measured in this run. An epoch is the samples given; --repeats says of how many batches. "
+      "bf16: weights too."};
   return p;
 }
 
@@ -66,8 +101,12 @@ std::function<int()> add_bench_models(CLI::App& app) {
       ->check(one_of("type", {"f32", "amp", "bf16"}))
       ->type_name("TYPE,...");
   add_device_flag(app, flags->device);
+  auto* tables = app.add_flag("--tables", flags->tables,
+                              "Two tables instead: one model by grad mode, models by batch; default: ResNet-50, and "
+                              "Transformer-XL, BERT-base, ResNet-50 with batches of 64, 32, 128");
   app.add_option("--peer", o.peer, "Program to compare with, such as bench/peer_models.py")
       ->check(a_command())
+      ->excludes(tables)
       ->type_name("PROGRAM");
   return [flags] {
     bench::watch_for_interrupt();
@@ -79,9 +118,10 @@ std::function<int()> add_bench_models(CLI::App& app) {
     {
       Progress progress("bench models", flags->quiet);
       flags->options.progress = [&](const std::string& what) { progress.show(what); };
-      report = bench::measure_models(flags->options);
+      report = flags->tables ? bench::measure_mission_tables(flags->options) : bench::measure_models(flags->options);
     }
-    return print_report(report, *flags, presentation_of(report, flags->options.device));
+    Presentation p = presentation_of(report, flags->options.device);
+    return print_report(report, *flags, flags->tables ? tables_of(report, p) : p);
   };
 }
 

@@ -16,12 +16,13 @@ namespace {
 
 struct Flags : CommonFlags {
   TaskOptions task;
-  std::string weights, amp = "off";
+  std::string weights, amp = "off", device = "cpu";
 };
 
-int run(const Flags& f) {
+int run(Flags& f) {
   if (f.threads > 0) set_num_threads(f.threads);
-  DType amp = amp_dtype(f.amp, f.quiet);
+  f.task.device = chosen_device(f.device);
+  DType amp = amp_dtype(f.amp, f.quiet, f.task.device);
   std::unique_ptr<Task> task = make_task(f.task);
   load_weights(task->model(), f.task.model, f.weights);
   bench::Report report;
@@ -61,6 +62,7 @@ std::function<int()> add_eval(CLI::App& app) {
   add_threads_flag(app, *flags);
   add_task_flags(app, flags->task);
   add_amp_flag(app, flags->amp);
+  add_device_flag(app, flags->device, "--device");
   app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
       ->required()
       ->type_name("FILE");

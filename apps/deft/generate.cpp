@@ -1,6 +1,8 @@
 // deft generate: text from a GPT-2 that learned bytes (deft train -m gpt2 -d text).
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "amp/autocast.h"
 #include "base/check.h"
 #include "exit_code.h"
@@ -67,7 +69,9 @@ std::function<int()> add_generate(CLI::App& app) {
   app.add_option("--top-k", flags->generate.top_k, "Choose among this many; default: all")
       ->check(whole_number(1, 256))
       ->type_name("N");
-  app.add_option("--seed", flags->generate.seed, "Of the choices; default 0")->type_name("N");
+  app.add_option("--seed", flags->generate.seed, "Of the choices; default 0")
+      ->check(whole_number(0, std::numeric_limits<int64_t>::max()))
+      ->type_name("N");
   return [flags] { return run(*flags); };
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 struct Flags : CommonFlags {
   TaskOptions task;
-  std::string weights, input, amp = "off";
+  std::string weights, input, amp = "off", device = "cpu";
   int64_t top = 1;
   bool half = false;
 };
@@ -32,12 +32,13 @@ Tensor read_input(const Flags& f, const Task& task) {
   if (x.dtype() == DType::u8) return task.normalize(x);
   DEFT_CHECK(is_floating(x.dtype()), DTypeError, "{} holds {}; infer takes floats, or u8 for pictures", f.input,
              name_of(x.dtype()));
-  return x.to(DType::f32);
+  return x.to(f.task.device).to(DType::f32);
 }
 
-int run(const Flags& f) {
+int run(Flags& f) {
   if (f.threads > 0) set_num_threads(f.threads);
-  DType amp = amp_dtype(f.amp, f.quiet);
+  f.task.device = chosen_device(f.device);
+  DType amp = amp_dtype(f.amp, f.quiet, f.task.device);
   std::unique_ptr<Task> task = make_task(f.task);
   load_weights(task->model(), f.task.model, f.weights);
   if (f.half) task->model().to(DType::bf16);
@@ -48,7 +49,7 @@ int run(const Flags& f) {
   bench::Report report;
   for (int64_t at = 0; at < x.size(0); at += f.task.batch) {
     Tensor part = x.narrow(0, at, std::min(f.task.batch, x.size(0) - at));
-    Tensor logits = task->model()(f.half ? part.to(DType::bf16) : part).to(DType::f32);
+    Tensor logits = task->model()(f.half ? part.to(DType::bf16) : part).to(DType::f32).to(kCPU);
     auto [values, classes] = topk(softmax(logits, -1), std::min(f.top, logits.size(-1)));
     for (int64_t i = 0; i < part.size(0); ++i)
       for (int64_t k = 0; k < classes.size(1); ++k)
@@ -71,6 +72,7 @@ std::function<int()> add_infer(CLI::App& app) {
   add_threads_flag(app, *flags);
   add_task_flags(app, flags->task);
   add_amp_flag(app, flags->amp);
+  add_device_flag(app, flags->device, "--device");
   app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
       ->required()
       ->type_name("FILE");

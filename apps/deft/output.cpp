@@ -69,13 +69,13 @@ CLI::Validator number_from(double low, bool may_be_low) {
   return {check, ""};
 }
 
-void add_device_flag(CLI::App& app, std::string& device) {
+void add_device_flag(CLI::App& app, std::string& device, const char* names) {
   auto check = [](std::string& word) {
     bool number = word.starts_with("cuda:") && word.size() > 5 && word.find_first_not_of("0123456789", 5) == word.npos;
     bool good = word == "cpu" || word == "cuda" || number;
     return good ? std::string() : fmt::format("found '{}', expected cpu, cuda or cuda:N", word);
   };
-  app.add_option("-d,--device", device, "Where to run; default: cpu")
+  app.add_option(names, device, "Where to run; default: cpu")
       ->check(CLI::Validator(check, ""))
       ->type_name("cpu|cuda|cuda:N");
 }
@@ -128,7 +128,7 @@ int print_report(const bench::Report& report, const CommonFlags& flags, const Pr
     write_out(bench::to_csv(report.results));
   } else {
     std::string out = fmt::format("{}\n\n", presentation.title);
-    if (!report.results.empty())
+    if (!report.results.empty() && !presentation.columns.empty())
       out += with_bold_header(bench::to_markdown(report.results, presentation.columns)) + "\n";
     for (const Presentation::Table& table : presentation.more_tables)
       if (!table.rows.empty()) out += with_bold_header(bench::to_markdown(table.rows, table.columns)) + "\n";

@@ -22,7 +22,7 @@ void add_common_flags(CLI::App& app, CommonFlags& flags);
 void add_measure_flags(CLI::App& app, CommonFlags& flags, const std::string& repeats_help);
 
 // --device cpu|cuda|cuda:N, and the device it names; UnsupportedError where there is none.
-void add_device_flag(CLI::App& app, std::string& device);
+void add_device_flag(CLI::App& app, std::string& device, const char* names = "-d,--device");
 Device chosen_device(const std::string& device);
 
 // Accepts only the given words; the error names the nearest.
@@ -57,7 +57,7 @@ struct Presentation {
     std::vector<bench::Column> columns;
   };
   std::string title;
-  std::vector<bench::Column> columns;
+  std::vector<bench::Column> columns;   // of the results; empty: they are in more_tables
   std::vector<Table> more_tables = {};  // after the results; empty ones are left out
   std::vector<std::string> notes;
 };

@@ -6,8 +6,11 @@
 #include "base/check.h"
 #include "core/grad_mode.h"
 #include "data/glyphs.h"
+#include "data/image_folder.h"
 #include "data/image_set.h"
-#include "data/order.h"
+#include "data/loader.h"
+#include "data/normalize_images.h"
+#include "data/tensor_dataset.h"
 #include "data/text.h"
 #include "models/bert.h"
 #include "models/cnn.h"
@@ -20,9 +23,13 @@ namespace deft::cli {
 
 namespace {
 
+// Pictures as bytes, with what a model needs to know of them.
 struct ImageData {
-  data::ImageSet train, test;
-  data::Normalization normalization;
+  std::shared_ptr<const data::Dataset> train, test;
+  int64_t channels = 3, height = 0, width = 0, classes = 0;
+  bool channels_last = false;  // a picture is [height, width, channels]
+  bool in_memory = true;
+  std::vector<double> mean, std;
 };
 
 constexpr int64_t kGlyphTrain = 40'000, kGlyphTest = 8'000;
@@ -32,36 +39,95 @@ data::ImageSet first(data::ImageSet set, int64_t most) {
   return {set.images.narrow(0, 0, most), set.labels.narrow(0, 0, most), set.classes};
 }
 
-ImageData read_images(const TaskOptions& o) {
+ImageData in_memory(const data::ImageSet& train, const data::ImageSet& test, double mean, double std) {
+  DEFT_CHECK(train.size() >= 1 && test.size() >= 1, ValueError, "the data set is empty");
   ImageData d;
-  if (o.data == "glyphs") {
-    // Training and test pictures come from different streams.
-    d.train = data::make_glyphs(2 * o.seed, o.train_size ? o.train_size : kGlyphTrain);
-    d.test = data::make_glyphs(2 * o.seed + 1, o.test_size ? o.test_size : kGlyphTest);
-    d.normalization = {0.5f, 0.25f};
-    return d;
-  }
-  DEFT_CHECK(o.data == "fashion" || !o.path.empty(), ValueError, "data set {} needs --path, the folder of its files",
-             o.data);
-  bool cifar = o.data == "cifar";
-  std::string folder = o.path.empty() ? data::fashion_folder() : o.path;
-  d.train = first(cifar ? data::read_cifar(folder, true) : data::read_mnist(folder, true), o.train_size);
-  d.test = first(cifar ? data::read_cifar(folder, false) : data::read_mnist(folder, false), o.test_size);
-  d.normalization = cifar ? data::Normalization{0.473f, 0.251f} : data::Normalization{0.286f, 0.353f};
+  d.channels = train.images.size(1), d.height = train.images.size(2), d.width = train.images.size(3);
+  d.classes = train.classes;
+  d.mean.assign(static_cast<size_t>(d.channels), mean);
+  d.std.assign(static_cast<size_t>(d.channels), std);
+  d.train = std::make_shared<data::TensorDataset>(data::image_dataset(train));
+  d.test = std::make_shared<data::TensorDataset>(data::image_dataset(test));
   return d;
 }
 
-std::unique_ptr<nn::Module> make_image_model(const std::string& name, const data::ImageSet& set) {
-  int64_t channels = set.images.size(1), pixels = channels * set.images.size(2) * set.images.size(3);
-  if (name == "mlp") return std::make_unique<models::Mlp>(std::vector<int64_t>{pixels, 256, 256, set.classes});
+// root/train/class/... and root/val/class/..., as ImageNet is usually unpacked.
+ImageData image_folders(const TaskOptions& o) {
+  data::ImageOptions train = data::training_images(o.image_size);
+  data::ImageOptions test = data::evaluation_images(o.image_size, o.image_size * 256 / 224);
+  train.dtype = test.dtype = DType::u8;  // normalised on the device
+  auto seen = std::make_shared<data::ImageFolder>(o.path + "/train", train);
+  auto unseen = std::make_shared<data::ImageFolder>(o.path + "/val", test);
+  DEFT_CHECK(seen->classes() == unseen->classes(), ValueError,
+             "{}: train has {} classes and val {}, expected the same folders in both", o.path, seen->classes().size(),
+             unseen->classes().size());
+  ImageData d;
+  d.height = d.width = o.image_size;
+  d.classes = static_cast<int64_t>(seen->classes().size());
+  d.channels_last = true;
+  d.in_memory = false;
+  d.mean.assign(train.mean.begin(), train.mean.end());
+  d.std.assign(train.std.begin(), train.std.end());
+  d.train = std::move(seen);
+  d.test = std::move(unseen);
+  return d;
+}
+
+ImageData read_images(const TaskOptions& o) {
+  if (o.data == "glyphs") {
+    // Training and test pictures come from different streams.
+    return in_memory(data::make_glyphs(2 * o.seed, o.train_size ? o.train_size : kGlyphTrain),
+                     data::make_glyphs(2 * o.seed + 1, o.test_size ? o.test_size : kGlyphTest), 0.5, 0.25);
+  }
+  DEFT_CHECK(o.data == "fashion" || !o.path.empty(), ValueError, "data set {} needs --path, the folder of its files",
+             o.data);
+  if (o.data == "images") return image_folders(o);
+  bool cifar = o.data == "cifar";
+  std::string folder = o.path.empty() ? data::fashion_folder() : o.path;
+  auto train = first(cifar ? data::read_cifar(folder, true) : data::read_mnist(folder, true), o.train_size);
+  auto test = first(cifar ? data::read_cifar(folder, false) : data::read_mnist(folder, false), o.test_size);
+  return cifar ? in_memory(train, test, 0.473, 0.251) : in_memory(train, test, 0.286, 0.353);
+}
+
+std::unique_ptr<nn::Module> make_image_model(const std::string& name, const ImageData& d) {
+  if (name == "mlp")
+    return std::make_unique<models::Mlp>(std::vector<int64_t>{d.channels * d.height * d.width, 256, 256, d.classes});
   if (name == "cnn")
-    return std::make_unique<models::Cnn>(models::CnnOptions{.channels = channels, .classes = set.classes});
+    return std::make_unique<models::Cnn>(models::CnnOptions{.channels = d.channels, .classes = d.classes});
   models::ResNetOptions o = name == "resnet18" ? models::resnet18_options() : models::resnet50_options();
-  o.channels = channels;
-  o.classes = set.classes;
-  o.small_input = set.images.size(2) <= 64;
+  o.channels = d.channels;
+  o.classes = d.classes;
+  o.small_input = d.height <= 64;
   return std::make_unique<models::ResNet>(o);
 }
+
+// Batches of a loader by number: in order without delay, others by going there.
+class BatchesByNumber {
+ public:
+  explicit BatchesByNumber(data::DataLoader loader) : loader_(std::move(loader)) {}
+  const data::Batch& at(int64_t epoch, int64_t index) {
+    bool next = epoch == epoch_ && index == index_ + 1;
+    bool next_epoch = epoch == epoch_ + 1 && index == 0 && index_ + 1 == loader_.batches();
+    if (next_epoch) loader_.next(batch_);  // the end of the last one
+    if (!next && !next_epoch) go_to(epoch, index);
+    DEFT_CHECK(loader_.next(batch_), IndexError, "batch {} of epoch {}: there are only {}", index, epoch,
+               loader_.batches());
+    epoch_ = epoch, index_ = index;
+    return batch_;
+  }
+
+ private:
+  void go_to(int64_t epoch, int64_t index) {
+    State s = loader_.state();
+    s.values["epoch"] = epoch;
+    s.values["batch"] = index;
+    s.values["ahead"] = std::vector<int64_t>();
+    loader_.load_state(s);
+  }
+  data::DataLoader loader_;
+  data::Batch batch_;
+  int64_t epoch_ = -1, index_ = -1;
+};
 
 int64_t count_right(const Tensor& logits, const Tensor& targets) {
   return (logits.argmax(-1) == targets).to(DType::i64).sum().item<int64_t>();
@@ -69,42 +135,35 @@ int64_t count_right(const Tensor& logits, const Tensor& targets) {
 
 class ImageTask : public Task {
  public:
-  explicit ImageTask(const TaskOptions& o) : options_(o), data_(read_images(o)) {
-    DEFT_CHECK(data_.train.size() >= 1 && data_.test.size() >= 1, ValueError, "data set {} is empty", o.data);
-    model_ = make_image_model(o.model, data_.train);
+  explicit ImageTask(const TaskOptions& o) : options_(o), data_(read_images(o)), train_(train_loader()) {
+    model_ = make_image_model(o.model, data_);
+    model_->to(o.device);
   }
   nn::Module& model() override { return *model_; }
   // The last batch of an epoch is left out where it is short: batch norm needs its usual number of pictures.
-  int64_t batches_per_epoch() const override { return std::max<int64_t>(1, data_.train.size() / options_.batch); }
+  int64_t batches_per_epoch() const override { return std::max<int64_t>(1, data_.train->size() / options_.batch); }
   int64_t samples_per_epoch() const override {
-    return std::min(data_.train.size(), batches_per_epoch() * options_.batch);
+    return std::min(data_.train->size(), batches_per_epoch() * options_.batch);
   }
 
   Tensor loss(int64_t epoch, int64_t index) override {
-    if (epoch != epoch_) {
-      order_ = data::epoch_order(data_.train.size(), options_.seed, epoch);
-      epoch_ = epoch;
-    }
-    std::vector<int64_t> rows = rows_of(order_, index);
-    Tensor x = (*model_)(data::take_images(data_.train, rows, data_.normalization));
-    return cross_entropy(x, data::take_labels(data_.train, rows));
+    const data::Batch& batch = train_.at(epoch, index);
+    return cross_entropy((*model_)(images_of(batch)), batch["label"]);
   }
 
   Score evaluate(const std::function<void(double)>& progress) override {
     nn::EvalGuard eval(*model_);
     NoGradGuard no_grad;
-    std::vector<int64_t> order(static_cast<size_t>(data_.test.size()));
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+    data::DataLoader loader(data_.test, loader_options(options_.batch));
     Score score;
     int64_t right = 0;
-    for (int64_t i = 0; i * options_.batch < data_.test.size(); ++i) {
-      std::vector<int64_t> rows = rows_of(order, i);
-      Tensor labels = data::take_labels(data_.test, rows);
-      Tensor logits = (*model_)(data::take_images(data_.test, rows, data_.normalization)).to(DType::f32);
-      score.loss += cross_entropy(logits, labels).item() * static_cast<double>(rows.size());
+    for (const data::Batch& batch : loader) {
+      Tensor logits = (*model_)(images_of(batch)).to(DType::f32);
+      const Tensor& labels = batch["label"];
+      score.loss += cross_entropy(logits, labels).item() * static_cast<double>(batch.rows());
       right += count_right(logits, labels);
-      score.samples += static_cast<int64_t>(rows.size());
-      progress(static_cast<double>(score.samples) / static_cast<double>(data_.test.size()));
+      score.samples += batch.rows();
+      progress(static_cast<double>(score.samples) / static_cast<double>(data_.test->size()));
     }
     score.loss /= static_cast<double>(score.samples);
     score.accuracy = static_cast<double>(right) / static_cast<double>(score.samples);
@@ -112,26 +171,39 @@ class ImageTask : public Task {
   }
 
   Tensor test_inputs(int64_t count) const override {
-    std::vector<int64_t> rows(static_cast<size_t>(std::min(count, data_.test.size())));
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i);
-    return data::take_images(data_.test, rows, data_.normalization);
+    data::LoaderOptions o = loader_options(std::min(count, data_.test->size()));
+    o.workers = 0;
+    data::DataLoader loader(data_.test, o);
+    data::Batch batch;
+    loader.next(batch);
+    return images_of(batch);
   }
   Tensor normalize(const Tensor& bytes) const override {
-    const data::Normalization& n = data_.normalization;
-    return (bytes.to(DType::f32) / 255 - n.mean) / n.std;
+    return data::normalize_images(bytes.to(options_.device), data_.mean, data_.std);
   }
 
  private:
-  std::vector<int64_t> rows_of(const std::vector<int64_t>& order, int64_t index) const {
-    auto begin = std::min(order.size(), static_cast<size_t>(index * options_.batch));
-    auto end = std::min(order.size(), begin + static_cast<size_t>(options_.batch));
-    return {order.begin() + static_cast<std::ptrdiff_t>(begin), order.begin() + static_cast<std::ptrdiff_t>(end)};
+  data::LoaderOptions loader_options(int64_t batch) const {
+    data::LoaderOptions o{.batch_size = batch, .seed = options_.seed, .workers = options_.workers};
+    // A copy of a small picture takes less than handing it over.
+    if (data_.in_memory && o.workers == data::kAuto) o.workers = 0;
+    o.device = options_.device;
+    return o;
+  }
+  data::DataLoader train_loader() const {
+    data::LoaderOptions o = loader_options(std::min(options_.batch, data_.train->size()));
+    o.shuffle = true;
+    o.drop_last = true;
+    return data::DataLoader(data_.train, o);
+  }
+  Tensor images_of(const data::Batch& batch) const {
+    Tensor bytes = batch["image"];
+    return data::normalize_images(data_.channels_last ? bytes.permute({0, 3, 1, 2}) : bytes, data_.mean, data_.std);
   }
   TaskOptions options_;
   ImageData data_;
   std::unique_ptr<nn::Module> model_;
-  std::vector<int64_t> order_;
-  int64_t epoch_ = -1;
+  BatchesByNumber train_;
 };
 
 // Language models of a size that learns on a CPU in minutes. Tokens are bytes; BERT has one more, for what is hidden.
@@ -158,7 +230,7 @@ class TextTask : public Task {
     Score sum;
     start_evaluation();
     for (int64_t i = 0; i < batches; ++i) {
-      Score s = score(data::stream_text(text_.test, test_rows_, options_.length, i), i);
+      Score s = score(on_device(data::stream_text(text_.test, test_rows_, options_.length, i)), i);
       sum.loss += s.loss;
       sum.accuracy += s.accuracy;
       sum.samples += test_rows_;
@@ -174,7 +246,10 @@ class TextTask : public Task {
   virtual Score score(const data::TextBatch& batch, int64_t index) = 0;
   data::TextBatch random_batch(int64_t epoch, int64_t index) const {
     uint64_t draw = static_cast<uint64_t>(epoch * batches_per_epoch() + index);
-    return data::take_text(text_.train, options_.batch, options_.length, options_.seed, draw);
+    return on_device(data::take_text(text_.train, options_.batch, options_.length, options_.seed, draw));
+  }
+  data::TextBatch on_device(const data::TextBatch& b) const {
+    return {b.inputs.to(options_.device), b.targets.to(options_.device)};
   }
   static Score score_of(const Tensor& logits, const Tensor& targets) {
     Tensor flat = logits.reshape({-1, logits.size(-1)}).to(DType::f32), wanted = targets.reshape({-1});
@@ -188,7 +263,7 @@ class TextTask : public Task {
 
 class Gpt2Task : public TextTask {
  public:
-  explicit Gpt2Task(const TaskOptions& o) : TextTask(o), model_(byte_gpt2_options()) {}
+  explicit Gpt2Task(const TaskOptions& o) : TextTask(o), model_(byte_gpt2_options()) { model_.to(o.device); }
   nn::Module& model() override { return model_; }
   Tensor loss(int64_t epoch, int64_t index) override {
     data::TextBatch b = random_batch(epoch, index);
@@ -211,26 +286,32 @@ class BertTask : public TextTask {
                 .intermediate = 768,
                 .positions = std::max<int64_t>(o.length, 256),
                 .dropout = 0,
-                .attention_dropout = 0}) {}
+                .attention_dropout = 0}) {
+    model_.to(o.device);
+  }
   nn::Module& model() override { return model_; }
   Tensor loss(int64_t epoch, int64_t index) override {
-    return masked_loss(random_batch(epoch, index).inputs, static_cast<uint64_t>(epoch * batches_per_epoch() + index))
-        .first;
+    Masked m =
+        hide_tokens(random_batch(epoch, index).inputs, static_cast<uint64_t>(epoch * batches_per_epoch() + index));
+    return cross_entropy(m.logits, m.targets);
   }
 
  private:
   Score score(const data::TextBatch& b, int64_t index) override {
-    auto [value, right] = masked_loss(b.inputs, ~static_cast<uint64_t>(index));
-    return {value.item(), right, 0};
+    Masked m = hide_tokens(b.inputs, ~static_cast<uint64_t>(index));
+    double hidden = std::max(1.0, (m.targets >= 0).to(DType::f32).sum().item());
+    return {cross_entropy(m.logits, m.targets).item(), static_cast<double>(count_right(m.logits, m.targets)) / hidden,
+            0};
   }
-  // The loss and the part of right answers where one token in seven is hidden.
-  std::pair<Tensor, double> masked_loss(const Tensor& tokens, uint64_t draw) {
+  // What the model says where one token in seven is hidden; -100 is no target.
+  struct Masked {
+    Tensor logits, targets;
+  };
+  Masked hide_tokens(const Tensor& tokens, uint64_t draw) {
     RngScope rng({options_.seed, draw});
-    Tensor hide = rand(tokens.sizes()) < 0.15;
+    Tensor hide = rand(tokens.sizes(), {DType::f32, tokens.device()}) < 0.15;
     Tensor logits = model_.logits(tokens.masked_fill(hide, kMaskToken)).reshape({-1, kMaskToken + 1});
-    Tensor targets = tokens.masked_fill(!hide, -100).reshape({-1});
-    double count = std::max(1.0, hide.to(DType::f32).sum().item());
-    return {cross_entropy(logits, targets), static_cast<double>(count_right(logits, targets)) / count};
+    return {logits, tokens.masked_fill(!hide, -100).reshape({-1})};
   }
   models::BertForMaskedLM model_;
 };
@@ -247,14 +328,16 @@ class TransformerXLTask : public TextTask {
                 .head_size = 32,
                 .intermediate = 768,
                 .memory = o.length,
-                .dropout = 0}) {}
+                .dropout = 0}) {
+    model_.to(o.device);
+  }
   nn::Module& model() override { return model_; }
   int64_t batches_per_epoch() const override {
     return data::stream_batches(text_.train, options_.batch, options_.length);
   }
   Tensor loss(int64_t, int64_t index) override {
     if (index == 0) memory_.clear();
-    data::TextBatch b = data::stream_text(text_.train, options_.batch, options_.length, index);
+    data::TextBatch b = on_device(data::stream_text(text_.train, options_.batch, options_.length, index));
     return model_.loss(b.inputs, b.targets, memory_).mean();
   }
   State state() const override {
@@ -264,7 +347,7 @@ class TransformerXLTask : public TextTask {
   }
   void load_state(const State& s) override {
     memory_.clear();
-    for (const NamedTensor& t : s.tensors) memory_.push_back(t.tensor);
+    for (const NamedTensor& t : s.tensors) memory_.push_back(t.tensor.to(options_.device));
   }
 
  private:
@@ -296,7 +379,7 @@ Tensor Task::normalize(const Tensor&) const { DEFT_FAIL(UnsupportedError, "infer
 std::vector<std::string> model_names() {
   return {"cnn", "mlp", "resnet18", "resnet50", "gpt2", "bert", "transformer-xl"};
 }
-std::vector<std::string> data_names() { return {"glyphs", "fashion", "mnist", "cifar", "text"}; }
+std::vector<std::string> data_names() { return {"glyphs", "fashion", "mnist", "cifar", "images", "text"}; }
 
 std::unique_ptr<Task> make_task(const TaskOptions& o) {
   bool text = o.data == "text";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/state.h"
+#include "data/loader_options.h"
 #include "models/gpt2.h"
 #include "nn/module.h"
 
@@ -20,6 +21,9 @@ struct TaskOptions {
   int64_t length = 128;                   // tokens per row of text
   int64_t train_size = 0, test_size = 0;  // at most this many samples; 0: all
   uint64_t seed = 1;
+  int64_t image_size = 224;   // pictures of a folder are brought to this size
+  int workers = data::kAuto;  // threads that load data
+  Device device = kCPU;       // of the model; batches are put together on the CPU
 };
 
 struct Score {

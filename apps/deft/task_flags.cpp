@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "amp/autocast.h"
 
 namespace deft::cli {
@@ -25,7 +27,15 @@ void add_task_flags(CLI::App& app, TaskOptions& o) {
   app.add_option("--test-size", o.test_size, "At most this many test samples; default: all")
       ->check(whole_number(1, 1'000'000'000))
       ->type_name("N");
-  app.add_option("--seed", o.seed, "Of weights, order and dropout; default 1")->type_name("N");
+  app.add_option("--image-size", o.image_size, "Side of the pictures of --data images; default 224")
+      ->check(whole_number(16, 4096))
+      ->type_name("N");
+  app.add_option("--workers", o.workers, "Threads that load data; default: as many as it takes")
+      ->check(whole_number(0, data::kMaxWorkers))
+      ->type_name("N");
+  app.add_option("--seed", o.seed, "Of weights, order and dropout; default 1")
+      ->check(whole_number(0, std::numeric_limits<int64_t>::max()))
+      ->type_name("N");
 }
 
 void add_amp_flag(CLI::App& app, std::string& amp) {
@@ -34,11 +44,11 @@ void add_amp_flag(CLI::App& app, std::string& amp) {
       ->type_name("off|auto|bf16|f16");
 }
 
-DType amp_dtype(const std::string& amp, bool quiet) {
+DType amp_dtype(const std::string& amp, bool quiet, Device device) {
   if (amp == "bf16") return DType::bf16;
   if (amp == "f16") return DType::f16;
   if (amp == "off") return DType::f32;
-  AutocastChoice choice = choose_autocast();
+  AutocastChoice choice = choose_autocast(device);
   if (!quiet) fmt::print(stderr, "amp: {}: {}\n", name_of(choice.dtype), choice.reason);
   return choice.dtype;
 }

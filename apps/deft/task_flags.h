@@ -13,7 +13,7 @@ namespace deft::cli {
 void add_task_flags(CLI::App& app, TaskOptions& options);
 // --amp off|auto|bf16|f16, and the type it means; auto says on stderr what it chose and why.
 void add_amp_flag(CLI::App& app, std::string& amp);
-DType amp_dtype(const std::string& amp, bool quiet);
+DType amp_dtype(const std::string& amp, bool quiet, Device device = kCPU);
 void add_threads_flag(CLI::App& app, CommonFlags& flags);
 
 }  // namespace deft::cli

@@ -18,7 +18,7 @@ namespace {
 
 struct Flags : CommonFlags {
   TrainOptions train;
-  std::string amp = "off", log;
+  std::string amp = "off", device = "cpu", log;
 };
 
 void add_flags(CLI::App& app, Flags& f) {
@@ -39,6 +39,7 @@ void add_flags(CLI::App& app, Flags& f) {
   app.add_option("--schedule", f.train.schedule, "one-cycle (default), cosine or constant")
       ->check(one_of("schedule", {"one-cycle", "cosine", "constant"}));
   add_amp_flag(app, f.amp);
+  add_device_flag(app, f.device, "--device");
   app.add_option("--accumulate", f.train.accumulate, "Batches per step; default 1")
       ->check(whole_number(1, 100'000))
       ->type_name("N");
@@ -78,7 +79,8 @@ bench::Json to_json(const TrainOptions& o, const TrainResult& r, int64_t paramet
 int run(Flags& f) {
   watch_for_stop();
   if (f.threads > 0) set_num_threads(f.threads);
-  f.train.amp = amp_dtype(f.amp, f.quiet);
+  f.train.task.device = chosen_device(f.device);
+  f.train.amp = amp_dtype(f.amp, f.quiet, f.train.task.device);
   std::ofstream log;
   if (!f.log.empty()) {
     log.open(f.log, std::ios::app);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "amp/autocast.h"
 #include "base/check.h"
@@ -156,7 +157,7 @@ TrainResult Trainer::run() {
     result_.reached = options_.target > 0 && result_.score.accuracy >= options_.target;
     save();
   }
-  if (result_.stopped) save();
+  finish_save();
   result_.steps = step_;
   result_.epochs = epoch_;
   result_.seconds = now() - start_;
@@ -170,11 +171,10 @@ void Trainer::train_epoch() {
   while (batch_ < steps * options_.accumulate) {
     step();
     ++step_;
-    if (options_.save_every > 0 && step_ % options_.save_every == 0) save();
-    if (stop_signal()) {
-      result_.stopped = true;
-      return;
-    }
+    if (folder_ && !folder_->saving()) finish_save();  // a full disk is noticed now, not at the next save
+    result_.stopped = stop_signal() != 0;
+    if (result_.stopped || (options_.save_every > 0 && step_ % options_.save_every == 0)) save();
+    if (result_.stopped) return;
     show_step();
   }
 }
@@ -270,8 +270,17 @@ void Trainer::evaluate() {
 
 void Trainer::save() {
   if (!folder_) return;
-  result_.checkpoint = folder_->save(state(), {step_, config()});
-  log_(Json{{"event", "saved"}, {"step", step_}, {"path", result_.checkpoint}}.dump());
+  finish_save();
+  folder_->save_async(state(), {step_, config()});
+  saving_ = step_;
+}
+
+// Waits for the checkpoint that is being written; logged as saved only when it is.
+void Trainer::finish_save() {
+  if (saving_ < 0) return;
+  int64_t step = std::exchange(saving_, -1);
+  result_.checkpoint = folder_->wait();
+  log_(Json{{"event", "saved"}, {"step", step}, {"path", result_.checkpoint}}.dump());
 }
 
 void Trainer::show_step() {

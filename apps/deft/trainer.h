@@ -70,6 +70,7 @@ class Trainer {
   void check_gradients();
   void evaluate();
   void save();
+  void finish_save();
   State state() const;
   std::string config() const;
   void show_step();
@@ -83,6 +84,7 @@ class Trainer {
   optim::GradScaler scaler_;
   std::unique_ptr<io::CheckpointFolder> folder_;
   Generator generator_;  // dropout
+  int64_t saving_ = -1;  // the step that is being written, if any
 
   int64_t epoch_ = 0, batch_ = 0;  // the next batch
   int64_t step_ = 0;

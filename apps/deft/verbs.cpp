@@ -18,6 +18,11 @@ const std::vector<Verb>& verbs() {
       {"bench", "conv", "Convolutions of ResNet-50 on the CPU: % of peak, peers, errors", add_bench_conv},
       {"bench", "attention", "Attention on the CPU: % of peak, peers, errors", add_bench_attention},
       {"bench", "rows", "Softmax, norms, sums, transposes on the CPU: % of bandwidth, peers, errors", add_bench_rows},
+      {"bench", "data",
+       "Loading: the loader's own cost, pictures against libjpeg-turbo, sentences in batches of like length",
+       add_bench_data},
+      {"data", "inspect", "What a folder or file of samples holds, and what of it is broken", add_data_inspect},
+      {"data", "bench", "How fast a folder or file of samples becomes batches", add_data_bench},
   };
   return table;
 }

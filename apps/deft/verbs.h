@@ -33,5 +33,8 @@ std::function<int()> add_bench_gemm(CLI::App& app);
 std::function<int()> add_bench_conv(CLI::App& app);
 std::function<int()> add_bench_attention(CLI::App& app);
 std::function<int()> add_bench_rows(CLI::App& app);
+std::function<int()> add_bench_data(CLI::App& app);
+std::function<int()> add_data_inspect(CLI::App& app);
+std::function<int()> add_data_bench(CLI::App& app);
 
 }  // namespace deft::cli

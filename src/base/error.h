@@ -48,6 +48,10 @@ struct InferenceError : GradError {
 struct SyncError : Error {
   using Error::Error;
 };
+// A function that cannot be captured into a graph, with the op and the line.
+struct CaptureError : Error {
+  using Error::Error;
+};
 struct OutOfMemoryError : Error {
   using Error::Error;
 };

@@ -51,6 +51,7 @@ struct Run {
   Task& task_for(Node* n) {
     auto at = queue.end();
     if (!queue.empty() && queue.back().seq >= n->seq) {
+      if (queue.back().seq == n->seq) return tasks[queue.back().task];
       at = std::lower_bound(queue.begin(), queue.end(), Waiting{n->seq, 0});
       if (at->seq == n->seq) return tasks[at->task];
     }
@@ -63,6 +64,10 @@ struct Run {
     free_tasks.pop_back();
     tasks[index].node = n;
     return tasks[index];
+  }
+  Task* find(const Node* n) {
+    auto at = std::lower_bound(queue.begin(), queue.end(), Waiting{n->seq, 0});
+    return at != queue.end() && at->seq == n->seq ? &tasks[at->task] : nullptr;
   }
   // The latest task's contents; its place is free again.
   Task take_last() {
@@ -308,8 +313,18 @@ struct Engine {
     if (!n.device.is_cpu()) [[unlikely]]
       use_stream(n.device, n.stream);
     SiteScope scope(n.site);
-    VjpContext c{n, grad_outputs, grad_inputs, create_graph};
+    VjpContext c{n, grad_outputs, grad_inputs, create_graph, this};
     n.type->vjp(c);
+  }
+
+  // Hooks around a node and the search for NaN want to see what it gives.
+  Tensor* sum_so_far(const Node& n, const Edge& edge, DType dtype) {
+    if (create_graph || anomaly || (n.hooks && !n.hooks->around.empty()) || !leads_on(edge.node)) return nullptr;
+    Task* task = run.find(edge.node);
+    if (!task) return nullptr;
+    Tensor& sum = task->grad(edge.output_nr);
+    bool fits = sum.defined() && sum.dtype() == dtype && sum.sizes() == edge.sizes && exclusively_ours(sum);
+    return fits ? &sum : nullptr;
   }
 
   void run_with_hooks(Node& n, Tensor* grad_inputs, Tensor* grad_outputs) {
@@ -331,6 +346,15 @@ struct Engine {
     while (!run.queue.empty()) step();
   }
 };
+
+}  // namespace
+
+Tensor* VjpContext::sum_so_far(int i) const {
+  const Edge& edge = node.edges()[i];
+  return pass && edge.node ? static_cast<Engine*>(pass)->sum_so_far(node, edge, grad_outputs[0].dtype()) : nullptr;
+}
+
+namespace {
 
 // Where the root's gradient goes in, or an error that says why there is no such place.
 GradSource root_source(const Tensor& root, const char* who, const Site& site) {

@@ -23,7 +23,12 @@ struct GradSource {
 };
 GradSource grad_source(TensorImpl& t);
 
-LeafState& leaf_state(TensorImpl& t);  // made on first use
+LeafState& make_leaf_state(TensorImpl& t);
+// Made on first use.
+inline LeafState& leaf_state(TensorImpl& t) {
+  LeafState* state = t.leaf.load(std::memory_order_acquire);
+  return state ? *state : make_leaf_state(t);
+}
 void delete_leaf_state(LeafState* state) noexcept;
 extern const NodeType kAccumulateGrad;
 

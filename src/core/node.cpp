@@ -268,8 +268,7 @@ void check_inplace(TensorImpl& t, bool recorded, const char* op, const Site& sit
 
 // --- Leaves ----------------------------------------------------------------------------------------------------
 
-LeafState& leaf_state(TensorImpl& t) {
-  if (LeafState* state = t.leaf.load(std::memory_order_acquire)) return *state;
+LeafState& make_leaf_state(TensorImpl& t) {
   static std::mutex making;
   std::lock_guard lock(making);
   LeafState* state = t.leaf.load(std::memory_order_relaxed);

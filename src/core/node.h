@@ -142,7 +142,7 @@ NodePtr make_node(const NodeType* type, int inputs, int outputs, int saved, size
 void set_edge(Edge& edge, TensorImpl& t);
 // Brings a view's grad_fn up to date after its base was written in place.
 void refresh_view(TensorImpl& t);
-inline bool needs_grad(TensorImpl& t) {
+[[gnu::always_inline]] inline bool needs_grad(TensorImpl& t) {
   if (t.base && t.view_version.load(std::memory_order_acquire) != t.storage->current_version()) [[unlikely]]
     refresh_view(t);
   return t.has(kRequiresGrad);

@@ -1,6 +1,7 @@
 #include "core/op.h"
 
 #include "base/check.h"
+#include "core/capture_hook.h"
 #include "core/core_ops.h"
 #include "core/describe.h"
 #include "core/engine.h"
@@ -106,10 +107,25 @@ void check_finite_results(const OpDef& def, const Tensor* const* inputs, int cou
 
 }  // namespace
 
+namespace {
+
+// Autocast first: what a capture sees are the conversions and the op that got their results.
+[[gnu::cold, gnu::noinline]] void dispatch_slowly(const OpDef& def, const Tensor* const* inputs, int count,
+                                                  Tensor* outputs, void* params, const Site& site) {
+  if (context().bits & kAutocast) return dispatch_autocast(def, inputs, count, outputs, params, site);
+  {
+    detail::CapturePause pause;
+    dispatch(def, inputs, count, outputs, params, site);
+  }
+  active_capture()->op(def, inputs, count, outputs, params, effective_site(site));
+}
+
+}  // namespace
+
 void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
               const Site& site) {
-  if (context().bits & kAutocast) [[unlikely]]
-    return dispatch_autocast(def, inputs, count, outputs, params, site);
+  if (context().bits & (kAutocast | kCapture)) [[unlikely]]
+    return dispatch_slowly(def, inputs, count, outputs, params, site);
   Zone zone(def.info.name, site);
   check_inputs(def, inputs, count);
   Device device = count ? inputs[0]->device() : kCPU;
@@ -152,7 +168,24 @@ Tensor copy_with_history(const Tensor& x, const Site& site) {
 
 }  // namespace
 
+namespace {
+
+[[gnu::cold, gnu::noinline]] void capture_inplace(const OpDef& def, const Tensor* const* inputs, int count,
+                                                  void* params, const Site& site) {
+  CaptureHook& hook = *active_capture();
+  hook.before_write(def, inputs, count, effective_site(site));
+  {
+    detail::CapturePause pause;
+    dispatch_inplace(def, inputs, count, params, site);
+  }
+  hook.write(def, inputs, count, params, effective_site(site));
+}
+
+}  // namespace
+
 void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, const Site& site) {
+  if (context().bits & kCapture) [[unlikely]]
+    return capture_inplace(def, inputs, count, params, site);
   Zone zone(def.info.name, site);
   check_inputs(def, inputs, count);
   const Tensor& x = *inputs[0];
@@ -207,8 +240,23 @@ void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, 
   if (will_record) record(def, record_inputs, count, &out, params, site, true);
 }
 
+namespace {
+
+[[gnu::cold, gnu::noinline]] Tensor capture_view(const OpDef& def, const Tensor& x, const ViewSpec& spec,
+                                                 const void* params, const Site& site, ViewOrigin origin) {
+  CaptureHook& hook = *active_capture();
+  detail::CapturePause pause;
+  Tensor out = dispatch_view(def, x, spec, params, site, origin);
+  hook.view(def, x, out, params, effective_site(site));
+  return out;
+}
+
+}  // namespace
+
 Tensor dispatch_view(const OpDef& def, const Tensor& x, const ViewSpec& spec, const void* params, const Site& site,
                      ViewOrigin origin) {
+  if (context().bits & kCapture) [[unlikely]]
+    return capture_view(def, x, spec, params, site, origin);
   TensorImpl& source = *x.impl();
   ImplPtr v = make_alias(source, spec.meta, spec.offset);
   v->meta.wrapped_number = false;

@@ -9,6 +9,7 @@
 
 #include "core/node.h"
 #include "core/tensor.h"
+#include "runtime/random.h"
 
 namespace deft {
 
@@ -75,6 +76,7 @@ struct VjpContext {
   const Tensor* grad_outputs;  // undefined entries mean zero
   Tensor* grad_inputs;         // to be filled where needs(i)
   bool create_graph;
+  void* pass = nullptr;  // the engine's
 
   // The gradient of an output; undefined means zero (only possible for ops with several outputs).
   const Tensor& grad(int i = 0) const { return grad_outputs[i]; }
@@ -83,6 +85,10 @@ struct VjpContext {
   // Saved inputs and outputs; throws InplaceError naming both sites if one was written since.
   Tensor saved_input(int i) const;
   Tensor saved_output(int i = 0) const;
+  // What other formulas of this pass gave for an input, if it may be written and has the type of grad(0): a formula
+  // that adds its part there leaves grad_in(i) undefined. Null if there is nothing yet. For views, so that a tensor in
+  // many slices is not made zeros for each.
+  Tensor* sum_so_far(int i) const;
   // Shape and type of an input, whether saved or not.
   const Shape& input_sizes(int i) const { return node.edges()[i].sizes; }
   DType input_dtype(int i) const { return node.edges()[i].dtype; }
@@ -107,6 +113,8 @@ struct OpDef {
   void (*infer)(const Meta* const* inputs, int count, void* params, Meta* outputs);
   KernelFn kernels[kDeviceTypeCount];
   const ElementwiseDef* elementwise = nullptr;  // elementwise ops only; see ops/elementwise.h
+  // Ops whose Params have a `draw`: takes the next one of the current generator, if there was one.
+  void (*redraw)(void* params) = nullptr;
 };
 
 namespace detail {
@@ -162,6 +170,11 @@ constexpr OpDef make_op_def() {
             .params_bytes = std::is_empty_v<Params> ? 0 : static_cast<uint32_t>(sizeof(Params)),
             .infer = nullptr,
             .kernels = {}};
+  if constexpr (requires(Params p) { p.draw = PhiloxState(); })
+    def.redraw = [](void* params) {
+      auto& p = *static_cast<Params*>(params);
+      if (!(p.draw == PhiloxState())) p.draw = generator().next_draw();
+    };
   if constexpr (requires { &Op::infer; }) def.infer = &infer_adapter<Op>;
   if constexpr (requires { &Op::cpu; }) def.kernels[0] = &Op::cpu;
   if constexpr (kHasCuda && requires { &Op::cuda; }) def.kernels[1] = &Op::cuda;

@@ -1,4 +1,5 @@
 #include "core/tensor.h"
+#include "core/capture_hook.h"
 
 #include "base/check.h"
 #include "core/core_ops.h"
@@ -43,6 +44,7 @@ void Tensor::check_dtype(DType wanted) const {
   DEFT_CHECK(defined(), ValueError, "data: the tensor is undefined");
   DEFT_CHECK(dtype() == wanted, DTypeError, "data: the tensor holds {}, not {}; convert it with to()", name_of(dtype()),
              name_of(wanted));
+  note_host_read("data", *this, Site());
   // The pointer may be written through.
   if (impl_->storage->place.load(std::memory_order_relaxed) == StoragePlace::known_buffer) [[unlikely]]
     forget_derived(*impl_->storage);
@@ -52,6 +54,7 @@ Scalar Tensor::item_scalar(Site site) const {
   DEFT_CHECK(defined(), ValueError, "item: the tensor is undefined");
   DEFT_CHECK(numel() == 1, ShapeError, "item: needs a tensor of one element, found {} (at {})", describe(meta()),
              deft::to_string(site));
+  note_host_read("item", *this, site);
   if (!device().is_cpu()) {
     return detail::to_host(*this, "item", site).item_scalar(site);
   }
@@ -66,6 +69,7 @@ Scalar Tensor::item_scalar(Site site) const {
 
 template <class T>
 std::vector<T> Tensor::to_vector(Site site) const {
+  note_host_read("to_vector", *this, site);
   Tensor c = detach();
   if (!device().is_cpu()) c = detail::to_host(c, "to_vector", site);
   c = c.to(dtype_of<T>).contiguous();

@@ -1,6 +1,7 @@
 #include "io/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ FileCalls& file_calls() {
   static FileCalls calls{
       [](const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); },
       [](int fd, const void* data, size_t bytes) { return ::write(fd, data, bytes); },
+      [](int fd) { return ::flock(fd, LOCK_EX); },
       [](int fd, uint64_t bytes) { return ::fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)); },
       [](int fd) { return ::fsync(fd); },
       [](int fd) { return ::close(fd); },
@@ -36,20 +38,28 @@ namespace {
 
 using detail::file_calls;
 
+constexpr std::string_view kTemporary = ".tmp-";
 constexpr uint64_t kMaxWrite = uint64_t{1} << 30;  // Linux writes at most 2 GiB at once
 
 // Unlike those of other savers, in this process and elsewhere.
 std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> count{0};
   auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  return fmt::format("{}.tmp-{}-{}-{:x}", path, getpid(), count.fetch_add(1), now);
+  return fmt::format("{}{}{}-{}-{:x}", path, kTemporary, getpid(), count.fetch_add(1), now);
 }
 
-// close() has failed and freed the number either way: it must not be tried again.
+template <class F>
+auto unless_interrupted(F call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+// Failed or not, close() has freed the number: it must not be tried again. Interrupted after a sync is no failure.
 int close_once(int& fd) {
   int result = file_calls().close(fd);
   fd = -1;
-  return result;
+  return result != 0 && errno == EINTR ? 0 : result;
 }
 
 }  // namespace
@@ -67,26 +77,39 @@ AtomicFile::AtomicFile(const std::string& path, uint64_t bytes) : path_(path), e
   bool replaces = ::stat(path_.c_str(), &old) == 0;
   DEFT_CHECK(!replaces || S_ISREG(old.st_mode), SaveError,
              "save: {} exists and is not a regular file; choose another path", path_);
-  temporary_ = temporary_name(path_);
-  fd_ = file_calls().open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
-    int error = errno;
-    temporary_.clear();  // not ours
-    fail("cannot create a file beside it", error);
-  }
-  if (replaces) (void)::fchmod(fd_, old.st_mode & 07777);  // not being allowed to is no reason not to save
   try {
+    create();
+    if (replaces) (void)::fchmod(fd_, old.st_mode & 07777);  // not being allowed to is no reason not to save
     reserve();
   } catch (...) {
-    close_once(fd_);
-    ::unlink(temporary_.c_str());
+    discard();
     throw;
   }
 }
 
-AtomicFile::~AtomicFile() {
+AtomicFile::~AtomicFile() { discard(); }
+
+// A file that is not locked yet looks abandoned, and another saver may remove it: then a new one is made.
+void AtomicFile::create() {
+  struct stat made = {};
+  do {
+    discard();
+    std::string name = temporary_name(path_);
+    fd_ = unless_interrupted(
+        [&] { return file_calls().open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+    if (fd_ < 0) fail("cannot create a file beside it", errno);
+    temporary_ = name;
+    if (unless_interrupted([&] { return file_calls().lock(fd_); }) != 0) return;
+    lock_ = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  } while (::fstat(fd_, &made) == 0 && made.st_nlink == 0);
+}
+
+void AtomicFile::discard() {
   if (fd_ >= 0) close_once(fd_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  temporary_.clear();
+  if (lock_ >= 0) ::close(lock_);
+  lock_ = -1;
 }
 
 // A full disk is noticed before anything is written. File systems that cannot reserve notice later.
@@ -109,8 +132,7 @@ void AtomicFile::fail(const char* what, int error) const {
 void AtomicFile::write(const void* data, uint64_t bytes) {
   const auto* p = static_cast<const char*>(data);
   while (bytes) {
-    ssize_t n = file_calls().write(fd_, p, std::min(bytes, kMaxWrite));
-    if (n < 0 && errno == EINTR) continue;
+    ssize_t n = unless_interrupted([&] { return file_calls().write(fd_, p, std::min(bytes, kMaxWrite)); });
     if (n <= 0) {
       int error = n < 0 ? errno : EIO;
       written_ += bytes;  // what would have been needed
@@ -124,15 +146,29 @@ void AtomicFile::write(const void* data, uint64_t bytes) {
 
 void AtomicFile::commit() {
   DEFT_CHECK(fd_ >= 0, SaveError, "save: {} was committed before", path_);
-  if (file_calls().sync(fd_) != 0) fail("cannot sync the file", errno);
+  if (unless_interrupted([&] { return file_calls().sync(fd_); }) != 0) fail("cannot sync the file", errno);
   if (close_once(fd_) != 0) fail("cannot close the file", errno);
   if (file_calls().rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot rename the new file", errno);
   temporary_.clear();
+  discard();
   // The new name is in place; only a loss of power could still bring the old one back.
   int folder = file_calls().open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (folder < 0) return;
   (void)file_calls().sync(folder);  // some file systems cannot, and sync the rename by themselves
   close_once(folder);
+}
+
+void remove_abandoned(const std::string& folder, const std::string& prefix) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end; at.increment(ignored)) {
+    std::string name = at->path().filename();
+    if (!name.starts_with(prefix) || name.find(kTemporary) == name.npos) continue;
+    int fd = ::open(at->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) continue;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(at->path().c_str());
+    ::close(fd);
+  }
 }
 
 }  // namespace deft::io

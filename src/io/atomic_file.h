@@ -24,12 +24,19 @@ class AtomicFile {
 
  private:
   [[noreturn]] void fail(const char* what, int error) const;
+  void create();
+  void discard();
   void reserve() const;
 
   std::string path_, folder_, temporary_;
   uint64_t expected_, written_ = 0;
   int fd_ = -1;
+  int lock_ = -1;  // a second number of the same file, which keeps it locked until it has its name
 };
+
+// Removes what savers that were killed left in `folder` of files whose names begin with `prefix`. Files that are being
+// written are locked and stay, whoever writes them; where the file system has no locks, everything stays.
+void remove_abandoned(const std::string& folder, const std::string& prefix);
 
 namespace detail {
 
@@ -37,6 +44,7 @@ namespace detail {
 struct FileCalls {
   int (*open)(const char*, int, mode_t);
   ssize_t (*write)(int, const void*, size_t);
+  int (*lock)(int);
   int (*allocate)(int, uint64_t);
   int (*sync)(int);
   int (*close)(int);

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <system_error>
 
 #include "base/check.h"
+#include "core/grad_mode.h"
+#include "io/atomic_file.h"
 #include "io/crc32.h"
 #include "io/safetensors.h"
 
@@ -16,10 +19,11 @@ namespace {
 
 constexpr const char* kFormat = "checkpoint";
 constexpr int64_t kVersion = 1;
+constexpr const char* kVersionField = "version";
 constexpr const char *kVersionKey = "deft.checkpoint", *kStepKey = "deft.step", *kConfigKey = "deft.config",
                      *kCheckKey = "deft.crc32";
 constexpr std::string_view kValuePrefix = "value.";
-constexpr const char* kSuffix = ".safetensors";
+constexpr const char *kPrefix = "step-", *kSuffix = ".safetensors";
 
 using Metadata = std::map<std::string, std::string>;
 
@@ -185,15 +189,16 @@ void save_checkpoint(const std::string& path, const State& state, const Checkpoi
 Checkpoint load_checkpoint(const std::string& path, const LoadOptions& options) {
   SafetensorsFile file = load_safetensors(path, options);
   int64_t version = number_entry(file.metadata, kVersionKey, path);
-  if (version != kVersion)
-    throw LoadError(kFormat, path, "version", 8,
-                    fmt::format("is {}, this Deft reads version {}; use the Deft that wrote it, or a newer one",
-                                version, kVersion));
+  // First, and by one rule for all versions: a damaged version number is damage, not another version.
   std::string found = checksum(file.metadata, file.tensors), expected = entry(file.metadata, kCheckKey, path);
   if (found != expected)
     throw LoadError(
         kFormat, path, "checksum", 8,
         fmt::format("is {} where the file says {}: the file was damaged after it was written", found, expected));
+  if (version != kVersion)
+    throw LoadError(kFormat, path, kVersionField, 8,
+                    fmt::format("is {}, this Deft reads version {}; use the Deft that wrote it, or a newer one",
+                                version, kVersion));
   Checkpoint out;
   out.info = {number_entry(file.metadata, kStepKey, path), entry(file.metadata, kConfigKey, path)};
   for (auto& [key, value] : file.metadata) {
@@ -205,6 +210,45 @@ Checkpoint load_checkpoint(const std::string& path, const LoadOptions& options) 
   return out;
 }
 
+namespace {
+
+// Steps and paths of the files in a folder, newest first.
+std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string& folder, std::error_code& error) {
+  std::vector<std::pair<int64_t, std::string>> out;
+  for (fs::directory_iterator at(folder, error), last; !error && at != last; at.increment(error)) {
+    std::string name = at->path().filename();
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
+    int64_t step = 0;
+    const char* begin = name.data() + std::char_traits<char>::length(kPrefix);
+    const char* end = name.data() + name.size() - std::char_traits<char>::length(kSuffix);
+    if (auto [stop, wrong] = std::from_chars(begin, end, step); wrong == std::errc() && stop == end)
+      out.emplace_back(step, at->path());
+  }
+  std::sort(out.rbegin(), out.rend());
+  return out;
+}
+
+std::string save_and_prune(const std::string& folder, size_t keep, const State& state, const CheckpointInfo& info) {
+  remove_abandoned(folder, kPrefix);  // first: they may be what fills the disk
+  std::string path = fmt::format("{}/{}{:010}{}", folder, kPrefix, info.step, kSuffix);
+  save_checkpoint(path, state, info);
+  std::error_code ignored;  // a file that cannot be removed does no harm
+  auto all = list_checkpoints(folder, ignored);
+  for (size_t i = keep; i < all.size(); ++i)
+    if (all[i].second != path) fs::remove(all[i].second, ignored);
+  return path;
+}
+
+State copy_of(const State& state) {
+  NoGradGuard no_grad;
+  State copy{{}, state.values};
+  for (const NamedTensor& t : state.tensors)
+    copy.tensors.push_back({t.name, t.tensor.device().is_cpu() ? t.tensor.clone() : t.tensor.cpu()});
+  return copy;
+}
+
+}  // namespace
+
 CheckpointFolder::CheckpointFolder(std::string folder, int keep) : folder_(std::move(folder)), keep_(keep) {
   DEFT_CHECK(keep >= 1, ValueError, "CheckpointFolder: keep must be at least 1, found {}", keep);
   std::error_code error;
@@ -212,50 +256,54 @@ CheckpointFolder::CheckpointFolder(std::string folder, int keep) : folder_(std::
   DEFT_CHECK(fs::is_directory(folder_), SaveError, "checkpoints: the folder {} cannot be made: {}", folder_,
              error.message());
 }
-
-namespace {
-
-// Steps and paths of the files in a folder, newest first.
-std::vector<std::pair<int64_t, std::string>> list_checkpoints(const std::string& folder) {
-  std::vector<std::pair<int64_t, std::string>> out;
-  std::error_code error;
-  for (const auto& file : fs::directory_iterator(folder, error)) {
-    std::string name = file.path().filename();
-    if (!name.starts_with("step-") || !name.ends_with(kSuffix)) continue;
-    int64_t step = 0;
-    const char *begin = name.data() + 5, *end = name.data() + name.size() - std::char_traits<char>::length(kSuffix);
-    if (auto [at, wrong] = std::from_chars(begin, end, step); wrong == std::errc() && at == end)
-      out.emplace_back(step, file.path());
-  }
-  std::sort(out.rbegin(), out.rend());
-  return out;
-}
-
-}  // namespace
+CheckpointFolder::~CheckpointFolder() = default;  // the future's destructor waits
 
 std::string CheckpointFolder::save(const State& state, const CheckpointInfo& info) {
-  std::string path = fmt::format("{}/step-{:010}{}", folder_, info.step, kSuffix);
-  save_checkpoint(path, state, info);
-  auto all = list_checkpoints(folder_);
-  for (size_t i = static_cast<size_t>(keep_); i < all.size(); ++i) {
-    std::error_code ignored;  // a file that cannot be removed does no harm
-    if (all[i].second != path) fs::remove(all[i].second, ignored);
-  }
-  return path;
+  wait();
+  return save_and_prune(folder_, static_cast<size_t>(keep_), state, info);
 }
 
+void CheckpointFolder::save_async(const State& state, const CheckpointInfo& info) {
+  wait();
+  auto write = [folder = folder_, keep = static_cast<size_t>(keep_), copy = copy_of(state), info]() mutable {
+    State own = std::move(copy);  // goes when it is written, not with the future
+    return save_and_prune(folder, keep, own, info);
+  };
+  try {
+    pending_ = std::async(std::launch::async, std::move(write));
+  } catch (const std::system_error&) {  // no thread is to be had: written now
+    pending_ = std::async(std::launch::deferred, [path = save(state, info)] { return path; });
+  }
+}
+
+bool CheckpointFolder::saving() const {
+  return pending_.valid() && pending_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+}
+
+std::string CheckpointFolder::wait() { return pending_.valid() ? pending_.get() : std::string(); }
+
 std::optional<CheckpointFolder::Found> CheckpointFolder::newest(const std::string& config) const {
+  std::error_code unreadable;
+  auto files = list_checkpoints(folder_, unreadable);
+  if (unreadable)
+    throw LoadError(kFormat, folder_, "folder", 0, fmt::format("cannot be listed ({})", unreadable.message()));
   std::vector<std::string> skipped;
-  for (auto& [step, path] : list_checkpoints(folder_)) {
+  std::optional<LoadError> first;
+  for (auto& [step, path] : files) {
     try {
       Found found{load_checkpoint(path), path, skipped};
       DEFT_CHECK(config.empty() || found.checkpoint.info.config == config, ValueError,
                  "{} belongs to another run: it has '{}', this run '{}'", path, found.checkpoint.info.config, config);
       return found;
     } catch (const LoadError& error) {
+      // Removed by a saver since it was listed: there are newer ones now.
+      if (fs::symlink_status(path).type() == fs::file_type::not_found) return newest(config);
+      if (error.field == kVersionField) throw;
       skipped.push_back(error.what());
+      if (!first) first = error;
     }
   }
+  if (first) throw *first;
   return {};
 }
 

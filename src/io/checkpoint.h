@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,20 +33,33 @@ class CheckpointFolder {
  public:
   // Keeps the newest `keep` files; made if it is not there.
   explicit CheckpointFolder(std::string folder, int keep = 2);
-  // Writes step-<step>.safetensors, then removes what is too old. Returns the path.
+  ~CheckpointFolder();  // waits; a failure of the last save_async is lost
+  CheckpointFolder(CheckpointFolder&&) = default;
+  // Writes step-<step>.safetensors, then removes what is too old and what killed savers left. Returns the path. Several
+  // savers may use one folder.
   std::string save(const State& state, const CheckpointInfo& info);
+  // Copies the tensors and writes them on a thread of its own: the state may change as soon as this returns. Takes
+  // memory for one copy of the state until it is written. One at a time: waits for the one before, whose failure it
+  // throws.
+  void save_async(const State& state, const CheckpointInfo& info);
+  bool saving() const;  // whether a save_async is under way; when it is over, wait() takes no time
+  // The path of the last save_async, when it is written, or "" if there was none since the last wait(). SaveError if it
+  // failed.
+  std::string wait();
   struct Found {
     Checkpoint checkpoint;
     std::string path;
     std::vector<std::string> skipped;  // newer files that are damaged, each with the reason
   };
-  // The newest whole one. ValueError if its config is another than the one given (and one is given).
+  // The newest whole one; empty if there are no files. LoadError if none of the files loads, or the newest whole one
+  // was made by a later version; ValueError if its config is another than the one given (and one is given).
   std::optional<Found> newest(const std::string& config = "") const;
   const std::string& folder() const { return folder_; }
 
  private:
   std::string folder_;
   int keep_;
+  std::future<std::string> pending_;
 };
 
 }  // namespace deft::io

@@ -12,8 +12,8 @@ class BertEmbeddings : public nn::Module {
         types_(add<nn::Embedding>("token_type_embeddings", o.types, o.hidden)),
         norm_(add<nn::LayerNorm>("LayerNorm", o.hidden, o.norm_eps)),
         dropout_(add<nn::Dropout>("dropout", o.dropout)) {}
-  Tensor embed(const Tensor& tokens, const Tensor& types) {
-    Tensor place = positions_.weight.narrow(0, 0, tokens.size(1));
+  Tensor embed(const Tensor& tokens, const Tensor& types, const Tensor& positions) {
+    Tensor place = positions.defined() ? positions_(positions) : positions_.weight.narrow(0, 0, tokens.size(1));
     Tensor kind = types.defined() ? types_(types) : types_.weight[0];
     return dropout_(norm_(words(tokens) + kind + place));
   }
@@ -87,11 +87,11 @@ void initialize(nn::Module& model) {
   });
 }
 
-// True where a key may be looked at, for all heads and queries; undefined if everywhere.
+// True where a key may be looked at, for all heads; undefined if everywhere.
 Tensor attention_mask(const Tensor& mask) {
   if (!mask.defined()) return {};
   Tensor keep = mask.dtype() == DType::boolean ? mask : mask.ne(0);
-  return keep.unsqueeze(1).unsqueeze(1);
+  return (mask.dim() == 3 ? keep : keep.unsqueeze(1)).unsqueeze(1);
 }
 
 }  // namespace
@@ -106,11 +106,12 @@ Bert::Bert(const BertOptions& options, bool pooler)
   initialize(*this);
 }
 
-Bert::Output Bert::encode(const Tensor& tokens, const Tensor& types, const Tensor& mask) {
-  DEFT_CHECK(tokens.dim() == 2 && tokens.size(1) <= options_.positions, ShapeError,
+Bert::Output Bert::encode(const Tensor& tokens, const Tensor& types, const Tensor& mask, const Tensor& positions) {
+  // Where positions are given, the table of their embeddings checks them.
+  DEFT_CHECK(tokens.dim() == 2 && (positions.defined() || tokens.size(1) <= options_.positions), ShapeError,
              "Bert: takes tokens [n, length] of at most {} tokens, found {}", options_.positions,
              deft::to_string(tokens.sizes()));
-  Tensor keep = attention_mask(mask), x = embeddings_.embed(tokens, types);
+  Tensor keep = attention_mask(mask), x = embeddings_.embed(tokens, types, positions);
   for (BertLayer* layer : layers_) x = layer->run(x, keep);
   return {x, pooler_ ? tanh((*pooler_)(x.select(1, 0))) : Tensor()};
 }
@@ -127,8 +128,8 @@ BertForMaskedLM::BertForMaskedLM(const BertOptions& o) : bert(add<Bert>("bert", 
   weight_ = &predictions.add<nn::Group>("decoder").parameter("weight", bert.word_embeddings());
 }
 
-Tensor BertForMaskedLM::logits(const Tensor& tokens, const Tensor& types, const Tensor& mask) {
-  Tensor x = (*norm_)(gelu((*transform_)(bert.encode(tokens, types, mask).hidden)));
+Tensor BertForMaskedLM::logits(const Tensor& tokens, const Tensor& types, const Tensor& mask, const Tensor& positions) {
+  Tensor x = (*norm_)(gelu((*transform_)(bert.encode(tokens, types, mask, positions).hidden)));
   return linear(x, *weight_, *bias_);
 }
 

@@ -25,9 +25,10 @@ class Bert : public nn::Module {
     Tensor pooled;  // [n, hidden]: the first token through a layer and tanh; undefined without that layer
   };
   explicit Bert(const BertOptions& options = {}, bool pooler = true);
-  // tokens, types i64 [n, length]; mask bool or 0/1 [n, length], true where there is a token. Undefined types are 0, an
-  // undefined mask is all true.
-  Output encode(const Tensor& tokens, const Tensor& types = {}, const Tensor& mask = {});
+  // tokens, types, positions i64 [n, length]; mask bool or 0/1 [n, length], true where there is a token, or
+  // [n, length, length], true where a token looks at another: data::PackPlan. Undefined types are 0, an undefined mask
+  // is all true, undefined positions count from 0.
+  Output encode(const Tensor& tokens, const Tensor& types = {}, const Tensor& mask = {}, const Tensor& positions = {});
   Tensor forward(const Tensor& tokens) override { return encode(tokens).hidden; }
   const BertOptions& options() const { return options_; }
   Tensor& word_embeddings();  // the table, for heads that share it
@@ -44,7 +45,7 @@ class BertForMaskedLM : public nn::Module {
  public:
   explicit BertForMaskedLM(const BertOptions& options = {});
   Tensor forward(const Tensor& tokens) override { return logits(tokens); }
-  Tensor logits(const Tensor& tokens, const Tensor& types = {}, const Tensor& mask = {});
+  Tensor logits(const Tensor& tokens, const Tensor& types = {}, const Tensor& mask = {}, const Tensor& positions = {});
   Bert& bert;
 
  private:

@@ -43,8 +43,9 @@ class Gpt2Block : public nn::Module {
         down_(mlp_.add<Projection>("c_proj", 4 * o.hidden, o.hidden, residual_std(o))),
         dropout_(add<nn::Dropout>("dropout", o.dropout)) {}
 
-  Tensor run(const Tensor& x, KvCache* cache) {
-    Tensor y = x + dropout_(mix_(attend(norm1_(x), cache)));
+  // `mask` [n, 1, length, length], true where a token looks at another; undefined: at all before it.
+  Tensor run(const Tensor& x, const Tensor& mask, KvCache* cache) {
+    Tensor y = x + dropout_(mix_(attend(norm1_(x), mask, cache)));
     return y + dropout_(down_(gelu(up_(norm2_(y)), GeluApproximation::tanh)));
   }
 
@@ -52,7 +53,7 @@ class Gpt2Block : public nn::Module {
   // Sums of 2 x layers residual parts keep their variance.
   static double residual_std(const Gpt2Options& o) { return kStd / std::sqrt(2.0 * static_cast<double>(o.layers)); }
 
-  Tensor attend(const Tensor& x, KvCache* cache) {
+  Tensor attend(const Tensor& x, Tensor mask, KvCache* cache) {
     int64_t n = x.size(0), length = x.size(1);
     Tensor parts = qkv_(x).view({n, length, 3, heads_, -1}).permute({2, 0, 3, 1, 4});
     Tensor q = parts[0], k = parts[1], v = parts[2];
@@ -63,9 +64,8 @@ class Gpt2Block : public nn::Module {
       v = append(cache->values_[index_], v, before);
     }
     double p = is_training() ? attention_dropout_ : 0;
-    bool plain = before == 0;
-    Tensor mask = plain || length == 1 ? Tensor() : later_mask(length, before + length);
-    Tensor y = scaled_dot_product_attention(q, k, v, mask, p, plain);
+    if (before > 0 && length > 1) mask = later_mask(length, before + length, q.device());
+    Tensor y = scaled_dot_product_attention(q, k, v, mask, p, before == 0 && !mask.defined());
     return y.transpose(1, 2).reshape({n, length, -1});
   }
 
@@ -75,8 +75,8 @@ class Gpt2Block : public nn::Module {
     return all.narrow(2, 0, at + part.size(2));
   }
   // Query i, which is token `keys` - `queries` + i, sees the keys up to itself.
-  static Tensor later_mask(int64_t queries, int64_t keys) {
-    return tril(ones({queries, keys}, DType::f32), keys - queries).ne(0);
+  static Tensor later_mask(int64_t queries, int64_t keys, Device device) {
+    return tril(ones({queries, keys}, {DType::f32, device}), keys - queries).ne(0);
   }
 
   size_t index_;
@@ -119,8 +119,26 @@ Tensor Gpt2::logits(const Tensor& tokens, KvCache* cache) {
   DEFT_CHECK(!cache || !is_grad_enabled(), GradError,
              "Gpt2: a cache holds no graph; call it under no_grad or inference_mode, or without the cache");
   Tensor x = dropout_(tokens_(tokens) + positions_.weight.narrow(0, before, tokens.size(1)));
-  for (Gpt2Block* block : blocks_) x = block->run(x, cache);
+  x = run(x, {}, cache);
   if (cache) cache->length_ += tokens.size(1);
+  return x;
+}
+
+Tensor Gpt2::logits(const Tensor& tokens, const Tensor& mask, const Tensor& positions) {
+  DEFT_CHECK(tokens.dim() == 2 && (positions.defined() || tokens.size(1) <= options_.positions), ShapeError,
+             "Gpt2: takes tokens [n, length] of at most {} tokens, found {}", options_.positions,
+             deft::to_string(tokens.sizes()));
+  Tensor place = positions.defined() ? positions_(positions) : positions_.weight.narrow(0, 0, tokens.size(1));
+  Tensor x = dropout_(tokens_(tokens) + place);
+  if (!mask.defined()) return run(x, {}, nullptr);
+  Tensor keep = mask.dtype() == DType::boolean ? mask : mask.ne(0);
+  // What fills a row up comes after its tokens, which do not look there.
+  if (keep.dim() == 2) return run(nn::mask_padding(x, keep), {}, nullptr);
+  return run(x, tril(keep).unsqueeze(1), nullptr);
+}
+
+Tensor Gpt2::run(Tensor x, const Tensor& mask, KvCache* cache) {
+  for (Gpt2Block* block : blocks_) x = block->run(x, mask, cache);
   return linear((*norm_)(x), tokens_.weight);
 }
 

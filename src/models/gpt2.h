@@ -42,11 +42,15 @@ class Gpt2 : public nn::Module {
   Tensor forward(const Tensor& tokens) override { return logits(tokens); }
   // tokens i64 [n, length] -> [n, length, vocabulary]. With a cache the tokens follow those in it, and are added to it.
   Tensor logits(const Tensor& tokens, KvCache* cache = nullptr);
+  // Several texts in a row, or rows that are filled up: mask and positions as Bert::encode() takes them; no token looks
+  // at later ones.
+  Tensor logits(const Tensor& tokens, const Tensor& mask, const Tensor& positions = {});
   // tokens followed by what the model adds, [n, length + options.tokens]. Runs in eval mode, without gradients.
   Tensor generate(const Tensor& tokens, const GenerateOptions& options = {});
   const Gpt2Options& options() const { return options_; }
 
  private:
+  Tensor run(Tensor x, const Tensor& mask, KvCache* cache);
   Gpt2Options options_;
   nn::Embedding &tokens_, &positions_;
   nn::Dropout& dropout_;

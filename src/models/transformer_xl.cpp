@@ -9,14 +9,19 @@ namespace deft::models {
 
 namespace {
 
-constexpr double kStd = 0.02;
+constexpr double kStd = 0.02, kProjectionStd = 0.01;
 
-// Sines and cosines of the distances length - 1 ... 0: [length, hidden].
+AdaptiveOptions adaptive_options(const TransformerXLOptions& o) {
+  return {o.vocabulary, o.cutoffs, o.hidden, o.embedding > 0 ? o.embedding : o.hidden, o.div_val};
+}
+
+// Sines and cosines of the distances length - 1 ... 0: [length, hidden]. Frequencies are numbers of f32, as in the
+// weights' first home, whatever the model computes in.
 Tensor distance_codes(int64_t length, int64_t hidden, const Tensor& like) {
-  Tensor distance = arange(static_cast<double>(length) - 1, -1.0, -1.0);
-  Tensor frequency =
-      exp(arange(0.0, static_cast<double>(hidden), 2.0) * (-std::log(10000.0) / static_cast<double>(hidden)));
-  Tensor angle = outer(distance, frequency);
+  TensorOptions type(like.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  Tensor distance = arange(length - 1, -1, -1, type);
+  Tensor exponent = arange(0, hidden, 2, DType::f64) * (-std::log(10000.0) / static_cast<double>(hidden));
+  Tensor angle = outer(distance, exp(exponent).to(DType::f32).to(type.dtype));
   return cat({sin(angle), cos(angle)}, -1).to(like.dtype()).to(like.device());
 }
 
@@ -40,6 +45,8 @@ class TransformerXLLayer : public nn::Module {
         attention_norm_(attention_.add<nn::LayerNorm>("layer_norm", o.hidden, o.norm_eps)),
         distance_(attention_.add<nn::Linear>("r_net", o.hidden, o.heads * o.head_size, false)),
         weights_dropout_(attention_.add<nn::Dropout>("dropatt", o.attention_dropout)),
+        content_bias_(o.untie_r ? &attention_.parameter("r_w_bias", empty({o.heads, o.head_size})) : nullptr),
+        position_bias_(o.untie_r ? &attention_.parameter("r_r_bias", empty({o.heads, o.head_size})) : nullptr),
         forward_(add<nn::Group>("pos_ff")),
         net_(forward_.add<nn::Sequential>("CoreNet")),
         forward_norm_(forward_.add<nn::LayerNorm>("layer_norm", o.hidden, o.norm_eps)),
@@ -51,16 +58,18 @@ class TransformerXLLayer : public nn::Module {
     net_.add<nn::Dropout>(o.dropout);
   }
 
-  // x [n, length, hidden] after `memory` (undefined: none), codes [keys, hidden], hidden_keys bool [length, keys].
+  // x [n, length, hidden] after `memory` (undefined: none), codes [keys, hidden], hidden_keys bool [length, keys]. The
+  // biases of all layers, null where each has its own.
   Tensor run(const Tensor& x, const Tensor& memory, const Tensor& codes, const Tensor& hidden_keys,
-             const Tensor& content_bias, const Tensor& position_bias) {
+             const Tensor* content_bias, const Tensor* position_bias) {
+    if (content_bias_) content_bias = content_bias_, position_bias = position_bias_;
     Tensor all = memory.defined() ? cat({memory, x}, 1) : x;
     int64_t n = x.size(0), length = x.size(1), keys = all.size(1);
     Tensor parts = qkv_(all).view({n, keys, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
     Tensor q = parts[0].narrow(2, keys - length, length), k = parts[1], v = parts[2];
     Tensor r = distance_(codes).view({keys, heads_, head_size_}).permute({1, 2, 0});
-    Tensor by_content = matmul(q + content_bias.unsqueeze(1), k.transpose(-1, -2));
-    Tensor by_distance = shift_to_distance(matmul(q + position_bias.unsqueeze(1), r));
+    Tensor by_content = matmul(q + content_bias->unsqueeze(1), k.transpose(-1, -2));
+    Tensor by_distance = shift_to_distance(matmul(q + position_bias->unsqueeze(1), r));
     Tensor scores = (by_content + by_distance) * (1 / std::sqrt(static_cast<double>(head_size_)));
     Tensor weights = weights_dropout_(softmax(scores.masked_fill(hidden_keys, -INFINITY), -1));
     Tensor y = matmul(weights, v).transpose(1, 2).reshape({n, length, heads_ * head_size_});
@@ -75,81 +84,20 @@ class TransformerXLLayer : public nn::Module {
   nn::LayerNorm& attention_norm_;
   nn::Linear& distance_;
   nn::Dropout& weights_dropout_;
+  Tensor *content_bias_, *position_bias_;
   nn::Group& forward_;
   nn::Sequential& net_;
   nn::LayerNorm& forward_norm_;
   nn::Dropout& dropout_;
 };
 
-AdaptiveLogSoftmax::AdaptiveLogSoftmax(const Tensor& weight, const std::vector<int64_t>& cutoffs) : edges_{0} {
-  int64_t classes = weight.size(0), clusters = static_cast<int64_t>(cutoffs.size());
-  for (int64_t cutoff : cutoffs) {
-    DEFT_CHECK(cutoff > edges_.back() && cutoff < classes, ValueError,
-               "AdaptiveLogSoftmax: cutoffs must rise between 0 and the {} classes, found {} after {}", classes, cutoff,
-               edges_.back());
-    edges_.push_back(cutoff);
-  }
-  edges_.push_back(classes);
-  auto& all = add<nn::Group>("out_layers").add<nn::Group>("0");
-  weight_ = &all.parameter("weight", weight);
-  bias_ = &all.parameter("bias", zeros({classes}));
-  if (cutoffs.empty()) return;
-  cluster_weight_ = &parameter("cluster_weight", zeros({clusters, weight.size(1)}));
-  cluster_bias_ = &parameter("cluster_bias", zeros({clusters}));
-}
-
-// Log probabilities of the frequent classes, then of the clusters.
-Tensor AdaptiveLogSoftmax::head(const Tensor& hidden) const {
-  Tensor weight = weight_->narrow(0, 0, edges_[1]), bias = bias_->narrow(0, 0, edges_[1]);
-  if (cluster_weight_) {
-    weight = cat({weight, *cluster_weight_}, 0);
-    bias = cat({bias, *cluster_bias_}, 0);
-  }
-  return log_softmax(linear(hidden, weight, bias), -1);
-}
-
-// Log probabilities of the classes of cluster 1, 2, ... given the cluster.
-Tensor AdaptiveLogSoftmax::tail(const Tensor& hidden, size_t cluster) const {
-  int64_t begin = edges_[cluster], size = edges_[cluster + 1] - begin;
-  return log_softmax(linear(hidden, weight_->narrow(0, begin, size), bias_->narrow(0, begin, size)), -1);
-}
-
-// Where the head keeps the probability of a cluster.
-int64_t AdaptiveLogSoftmax::head_column(size_t cluster) const { return edges_[1] + static_cast<int64_t>(cluster) - 1; }
-
-Tensor AdaptiveLogSoftmax::loss(const Tensor& hidden, const Tensor& targets) {
-  DEFT_CHECK(hidden.dim() == 2 && targets.dim() == 1 && hidden.size(0) == targets.size(0), ShapeError,
-             "AdaptiveLogSoftmax: takes hidden [m, size] and targets [m], found {} and {}",
-             deft::to_string(hidden.sizes()), deft::to_string(targets.sizes()));
-  Tensor first = head(hidden);
-  Tensor column = targets;
-  for (size_t c = 1; c + 1 < edges_.size(); ++c)
-    column = where((targets >= edges_[c]) & (targets < edges_[c + 1]), full_like(targets, head_column(c)), column);
-  Tensor result = first.gather(1, column.unsqueeze(1)).squeeze(1);
-  for (size_t c = 1; c + 1 < edges_.size(); ++c) {
-    Tensor rows = nonzero((targets >= edges_[c]) & (targets < edges_[c + 1])).squeeze(1);
-    if (rows.numel() == 0) continue;
-    Tensor inside = (targets.index_select(0, rows) - edges_[c]).unsqueeze(1);
-    Tensor part = tail(hidden.index_select(0, rows), c).gather(1, inside).squeeze(1);
-    result = index_add(result, 0, rows, part);
-  }
-  return -result;
-}
-
-Tensor AdaptiveLogSoftmax::forward(const Tensor& hidden) {
-  Tensor first = head(hidden);
-  std::vector<Tensor> parts{first.narrow(1, 0, edges_[1])};
-  for (size_t c = 1; c + 1 < edges_.size(); ++c) parts.push_back(tail(hidden, c) + first.narrow(1, head_column(c), 1));
-  return cat(parts, 1);
-}
-
 TransformerXL::TransformerXL(const TransformerXLOptions& o)
     : options_(o),
-      words_(add<nn::Group>("word_emb").add<nn::ModuleList>("emb_layers").add<nn::Embedding>(o.vocabulary, o.hidden)),
+      words_(add<AdaptiveEmbedding>("word_emb", adaptive_options(o))),
       dropout_(add<nn::Dropout>("drop", o.dropout)),
-      content_bias_(&parameter("r_w_bias", empty({o.heads, o.head_size}))),
-      position_bias_(&parameter("r_r_bias", empty({o.heads, o.head_size}))),
-      crit_(add<AdaptiveLogSoftmax>("crit", words_.weight, o.cutoffs)) {
+      content_bias_(o.untie_r ? nullptr : &parameter("r_w_bias", empty({o.heads, o.head_size}))),
+      position_bias_(o.untie_r ? nullptr : &parameter("r_r_bias", empty({o.heads, o.head_size}))),
+      crit_(add<AdaptiveLogSoftmax>("crit", words_, adaptive_options(o), o.share_projections)) {
   auto& list = add<nn::ModuleList>("layers");
   for (int64_t i = 0; i < o.layers; ++i) layers_.push_back(&list.add<TransformerXLLayer>(o));
   apply([](nn::Module& m) {
@@ -157,10 +105,13 @@ TransformerXL::TransformerXL(const TransformerXLOptions& o)
       nn::init::normal_(layer->weight, 0, kStd);
       if (layer->bias.defined()) nn::init::zeros_(layer->bias);
     }
+    if (auto* table = dynamic_cast<nn::Embedding*>(&m)) nn::init::normal_(table->weight, 0, kStd);
   });
-  nn::init::normal_(words_.weight, 0, kStd);
-  nn::init::normal_(*content_bias_, 0, kStd);
-  nn::init::normal_(*position_bias_, 0, kStd);
+  for (NamedTensor& p : named_parameters()) {
+    bool distance_bias = p.name.ends_with("r_w_bias") || p.name.ends_with("r_r_bias");
+    bool projection = p.name.find("_projs.") != std::string::npos;
+    if (distance_bias || projection) nn::init::normal_(p.tensor, 0, projection ? kProjectionStd : kStd);
+  }
 }
 
 Tensor TransformerXL::encode(const Tensor& tokens, Memory& memory) {
@@ -169,7 +120,7 @@ Tensor TransformerXL::encode(const Tensor& tokens, Memory& memory) {
   DEFT_CHECK(memory.empty() || memory.size() == layers_.size(), ValueError,
              "TransformerXL: the memory has {} layers, the model {}", memory.size(), layers_.size());
   int64_t length = tokens.size(1), remembered = memory.empty() ? 0 : memory[0].size(1), keys = remembered + length;
-  Tensor x = dropout_(words_(tokens) * std::sqrt(static_cast<double>(options_.hidden)));
+  Tensor x = dropout_(words_(tokens));
   Tensor codes = dropout_(distance_codes(keys, options_.hidden, x));
   Tensor hidden_keys = triu(ones({length, keys}, {DType::f32, x.device()}), remembered + 1).ne(0);
   Memory next;
@@ -181,7 +132,7 @@ Tensor TransformerXL::encode(const Tensor& tokens, Memory& memory) {
       int64_t keep = std::min(options_.memory, all.size(1));
       next.push_back(all.narrow(1, all.size(1) - keep, keep).clone());
     }
-    x = layers_[i]->run(x, before, codes, hidden_keys, *content_bias_, *position_bias_);
+    x = layers_[i]->run(x, before, codes, hidden_keys, content_bias_, position_bias_);
   }
   memory = std::move(next);
   return dropout_(x);

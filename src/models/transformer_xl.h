@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "models/adaptive_softmax.h"
 #include "nn/nn.h"
 
 namespace deft::models {
@@ -12,30 +13,14 @@ struct TransformerXLOptions {
   int64_t vocabulary = 267735;
   std::vector<int64_t> cutoffs{20000, 40000, 200000};  // where the clusters of rarer words begin
   int64_t hidden = 410, layers = 16, heads = 10, head_size = 41, intermediate = 2100;
-  int64_t memory = 150;  // tokens remembered
+  int64_t memory = 150;           // tokens remembered
+  int64_t embedding = 0;          // values of a frequent word's vector; 0: hidden
+  int64_t div_val = 1;            // how much shorter the vectors of the next cluster of words are
+  bool share_projections = true;  // of such vectors, between embedding and softmax; cluster 0 has two of its own
+  bool untie_r = false;           // each layer has biases of its own for content and distance
   double dropout = 0.1, attention_dropout = 0, norm_eps = 1e-5;
 };
 inline TransformerXLOptions transformer_xl_base_options() { return {}; }
-
-// log p(class) over a vocabulary in clusters: the frequent classes and the clusters compete in one softmax, the classes
-// of a cluster in one of their own that is computed only where it is needed.
-class AdaptiveLogSoftmax : public nn::Module {
- public:
-  // `weight` [classes, hidden] is shared with the word embeddings.
-  AdaptiveLogSoftmax(const Tensor& weight, const std::vector<int64_t>& cutoffs);
-  // Minus the log probability of each target: hidden [m, hidden], targets [m] -> [m].
-  Tensor loss(const Tensor& hidden, const Tensor& targets);
-  // Of all classes: [m, hidden] -> [m, classes].
-  Tensor forward(const Tensor& hidden) override;
-
- private:
-  Tensor head(const Tensor& hidden) const;
-  Tensor tail(const Tensor& hidden, size_t cluster) const;
-  int64_t head_column(size_t cluster) const;
-  std::vector<int64_t> edges_;  // 0, cutoffs..., classes
-  Tensor *weight_, *bias_;      // of all classes, cluster after cluster
-  Tensor *cluster_weight_ = nullptr, *cluster_bias_ = nullptr;
-};
 
 class TransformerXLLayer;
 
@@ -54,10 +39,10 @@ class TransformerXL : public nn::Module {
 
  private:
   TransformerXLOptions options_;
-  nn::Embedding& words_;
+  AdaptiveEmbedding& words_;
   nn::Dropout& dropout_;
   std::vector<TransformerXLLayer*> layers_;
-  Tensor *content_bias_, *position_bias_;  // shared by all layers: [heads, head_size]
+  Tensor *content_bias_, *position_bias_;  // shared by all layers: [heads, head_size]; null with untie_r
   AdaptiveLogSoftmax& crit_;
 };
 

@@ -56,6 +56,8 @@ class Module {
   std::vector<std::pair<std::string, Module*>> named_modules();  // itself first, as ""
   int64_t parameter_count() const;
   void apply(const std::function<void(Module&)>& fn);  // children first, then itself
+  // Changes with the mode of a module in the tree and with the tensors it holds, not with their values. Cheap.
+  uint64_t fingerprint() const;
 
   // --- State. Parameters and persistent buffers, without history, sharing the module's memory. As in PyTorch, what is
   // reached twice is here under each of its names.

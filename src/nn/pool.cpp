@@ -17,6 +17,12 @@ std::string describe_window(const char* name, int spatial, const Sizes& kernel, 
 
 }  // namespace
 
+Tensor MaxPool::forward(const Tensor& x) {
+  const MaxPoolOptions& o = options_;
+  Sizes stride = o.stride.value_or(kernel_);
+  auto run = [&](auto&& pool) { return pool(x, kernel_, stride, o.padding, o.dilation, o.ceil_mode, Site::current()); };
+  return spatial_ == 1 ? run(max_pool1d) : spatial_ == 2 ? run(max_pool2d) : run(max_pool3d);
+}
 std::array<Tensor, 2> MaxPool::forward_with_indices(const Tensor& x, Site site) {
   SiteScope scope(site);
   const MaxPoolOptions& o = options_;
@@ -25,7 +31,6 @@ std::array<Tensor, 2> MaxPool::forward_with_indices(const Tensor& x, Site site) 
   if (spatial_ == 2) return max_pool2d_with_indices(x, kernel_, stride, o.padding, o.dilation, o.ceil_mode);
   return max_pool3d_with_indices(x, kernel_, stride, o.padding, o.dilation, o.ceil_mode);
 }
-Tensor MaxPool::forward(const Tensor& x) { return forward_with_indices(x)[0]; }
 std::string MaxPool::describe() const {
   std::string text = describe_window("MaxPool", spatial_, kernel_, options_.stride, options_.padding);
   if (options_.dilation.size() != 1 || options_.dilation[0] != 1) text += ", dilation=" + options_.dilation.to_string();
@@ -63,7 +68,11 @@ std::array<Tensor, 2> AdaptiveMaxPool::forward_with_indices(const Tensor& x, Sit
          : spatial_ == 2 ? adaptive_max_pool2d_with_indices(x, output_)
                          : adaptive_max_pool3d_with_indices(x, output_);
 }
-Tensor AdaptiveMaxPool::forward(const Tensor& x) { return forward_with_indices(x)[0]; }
+Tensor AdaptiveMaxPool::forward(const Tensor& x) {
+  return spatial_ == 1   ? adaptive_max_pool1d(x, output_)
+         : spatial_ == 2 ? adaptive_max_pool2d(x, output_)
+                         : adaptive_max_pool3d(x, output_);
+}
 std::string AdaptiveMaxPool::describe() const {
   return fmt::format("AdaptiveMaxPool{}d(output={})", spatial_, output_.to_string());
 }

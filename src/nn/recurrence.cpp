@@ -7,6 +7,7 @@
 #include "core/grad_mode.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
+#include "ops/index.h"
 #include "ops/matmul.h"
 #include "ops/packed_linear.h"
 #include "ops/reduce.h"
@@ -19,19 +20,49 @@ namespace deft::nn {
 
 namespace {
 
-// Steps in the order they are taken.
-struct Steps {
+// Steps in the order they are taken. Where sequences differ in length, a step has the first rows of the batch only:
+// states of the others wait to begin (in reverse) or stay what they are at the end.
+class Steps {
+ public:
+  explicit Steps(const Recurrence& kind) : count(static_cast<int64_t>(kind.rows.size())), rows_(kind.rows) {
+    for (int64_t n : kind.rows) begin_.push_back(begin_.back() + n);
+    even = rows_.front() == rows_.back();
+    reverse_ = kind.reverse;
+  }
   int64_t count;
-  bool reverse;
-  int64_t operator[](int64_t i) const { return reverse ? count - 1 - i : i; }
-  int64_t last() const { return (*this)[count - 1]; }
+  bool even = true;  // all rows take part in every step
+
+  int64_t batch() const { return rows_.front(); }
+  int64_t rows(int64_t i) const { return rows_[time(i)]; }
+  // What belongs to the i-th step taken.
+  Tensor of(const Tensor& all, int64_t i) const { return all.narrow(0, begin_[time(i)], rows(i)); }
+  // For each row of each step the state before it: `first`, then one of `states`.
+  Tensor states_before(const Tensor& first, const Tensor& states) const {
+    int64_t rest = states.size(0) - batch();
+    if (even && reverse_) return cat({states.narrow(0, batch(), rest), first});
+    if (even) return cat({first, states.narrow(0, 0, rest)});
+    std::vector<int64_t> from;  // in first and states, one after the other
+    for (size_t t = 0; t < rows_.size(); ++t) {
+      size_t before = reverse_ ? t + 1 : t - 1;  // past the end where there is none
+      for (int64_t row = 0; row < rows_[t]; ++row)
+        from.push_back(before < rows_.size() && row < rows_[before] ? batch() + begin_[before] + row : row);
+    }
+    return index_select(cat({first, states}), 0, tensor(from).to(states.device()));
+  }
+
+ private:
+  size_t time(int64_t i) const { return static_cast<size_t>(reverse_ ? count - 1 - i : i); }
+  std::vector<int64_t> rows_, begin_{0};
+  bool reverse_ = false;
 };
 
-// For each step the state before it: `first`, then those of `states` [steps, ...] but the last.
-Tensor states_before(const Steps& steps, const Tensor& first, const Tensor& states) {
-  Tensor one = first.unsqueeze(0);
-  if (steps.reverse) return cat({states.narrow(0, 1, steps.count - 1), one});
-  return cat({one, states.narrow(0, 0, steps.count - 1)});
+// The rows of a state that take part in a step, and the state after they changed. A state that is written must be ours.
+Tensor top(const Tensor& state, int64_t rows) { return state.size(0) == rows ? state : state.narrow(0, 0, rows); }
+void put(Tensor& state, const Tensor& changed) {
+  if (changed.size(0) == state.size(0))
+    state = changed;
+  else
+    state.narrow(0, 0, changed.size(0)).copy_(changed);
 }
 
 // The k-th of the gates that lie side by side.
@@ -41,13 +72,17 @@ Tensor gate(const Tensor& gates, int64_t k, int64_t hidden) { return gates.narro
 
 Tensors composed(const Recurrence& kind, const Tensors& in) {
   const Tensor &gates = in[0], &weight = in[3], &bias = in[4];
-  Tensor h = in[1], c = in[2];
-  Steps steps{gates.size(0), kind.reverse};
-  int64_t n = h.size(-1);
+  Tensor all_h = in[1], all_c = in[2];
+  Steps steps(kind);
+  int64_t n = all_h.size(-1);
   Tensors outputs(static_cast<size_t>(steps.count));
+  auto changed = [](const Tensor& state, const Tensor& part) {
+    int64_t rows = part.size(0), rest = state.size(0) - rows;
+    return rest ? cat({part, state.narrow(0, rows, rest)}) : part;
+  };
   for (int64_t i = 0; i < steps.count; ++i) {
-    int64_t t = steps[i];
-    Tensor x = gates[t], side = linear(h, weight, bias);
+    Tensor h = top(all_h, steps.rows(i)), c = all_c.defined() ? top(all_c, steps.rows(i)) : all_c;
+    Tensor x = steps.of(gates, i), side = linear(h, weight, bias);
     if (kind.cell == Cell::gru) {
       Tensor r = sigmoid(gate(x, 0, n) + gate(side, 0, n)), z = sigmoid(gate(x, 1, n) + gate(side, 1, n));
       Tensor fresh = tanh(gate(x, 2, n) + r * gate(side, 2, n));
@@ -59,10 +94,11 @@ Tensors composed(const Recurrence& kind, const Tensors& in) {
     } else {
       h = kind.cell == Cell::relu ? relu(x + side) : tanh(x + side);
     }
-    outputs[static_cast<size_t>(t)] = h;
+    outputs[static_cast<size_t>(kind.reverse ? steps.count - 1 - i : i)] = h;
+    all_h = changed(all_h, h);
+    if (c.defined()) all_c = changed(all_c, c);
   }
-  Tensor all = stack(outputs);
-  return kind.cell == Cell::lstm ? Tensors{all, c} : Tensors{all};
+  return kind.cell == Cell::lstm ? Tensors{cat(outputs), all_h, all_c} : Tensors{cat(outputs), all_h};
 }
 
 Tensors composed_backward(const Recurrence& kind, const Tensors& saved, const Tensors& grads,
@@ -132,43 +168,44 @@ Tensor gru_step(const Tensor& z, const Tensor& side, const Tensor& h) {
 }
 
 struct ForwardResult {
-  Tensor output, cell;
+  Tensor output, hidden, cell;
   Kept kept;  // only if `keep`
 };
 
 ForwardResult run_forward(const Recurrence& kind, const Tensors& in, bool keep) {
-  const Tensor &gates = in[0], &first = in[1];
-  Steps steps{gates.size(0), kind.reverse};
-  int64_t batch = first.size(0), n = first.size(1);
+  const Tensor& gates = in[0];
+  Steps steps(kind);
+  int64_t n = in[1].size(1);
   TensorOptions like(gates.dtype(), gates.device());
   bool lstm = kind.cell == Cell::lstm, gru = kind.cell == Cell::gru;
-  ForwardResult r{.output = empty({steps.count, batch, n}, like), .cell = in[2], .kept = {}};
+  auto own = [&](const Tensor& state) { return steps.even || !state.defined() ? state : state.clone(); };
+  ForwardResult r{.output = empty({gates.size(0), n}, like), .hidden = own(in[1]), .cell = own(in[2]), .kept = {}};
   if (keep && (lstm || gru)) {
     r.kept.gates = empty(gates.sizes(), like);
-    r.kept.extra = empty({steps.count, batch, n}, like);
+    r.kept.extra = empty(r.output.sizes(), like);
   }
-  StepProduct product(in[3], in[4], steps.count, batch);
+  StepProduct product(in[3], in[4], steps.count, steps.batch());
   FusedActivation end = kind.cell == Cell::relu ? FusedActivation::relu : FusedActivation::tanh;
-  Tensor h = first;
   for (int64_t i = 0; i < steps.count; ++i) {
-    int64_t t = steps[i];
-    Tensor z, extra;
+    Tensor x = steps.of(gates, i), h = top(r.hidden, steps.rows(i)), z, extra;
     if (lstm) {
-      z = product(h, gates[t]);
-      h = lstm_step(z, r.cell);
-      extra = r.cell;
+      z = product(h, x);
+      extra = top(r.cell, steps.rows(i));
+      h = lstm_step(z, extra);
+      put(r.cell, extra);
     } else if (gru) {
-      z = gates[t].clone();
+      z = x.clone();
       Tensor side = product(h);
       h = gru_step(z, side, h);
       extra = gate(side, 2, n);
     } else {
-      h = product(h, gates[t], end);
+      h = product(h, x, end);
     }
-    r.output[t].copy_(h);
+    put(r.hidden, h);
+    steps.of(r.output, i).copy_(h);
     if (!r.kept.gates.defined()) continue;
-    r.kept.gates[t].copy_(z);
-    r.kept.extra[t].copy_(extra);
+    steps.of(r.kept.gates, i).copy_(z);
+    steps.of(r.kept.extra, i).copy_(extra);
   }
   return r;
 }
@@ -179,33 +216,56 @@ struct StepGrads {
   Tensor h, c;   // of the first states
 };
 
+// The gradient of the state on its way from the last step to the first. `outputs` and `last` are what came from
+// outside.
+class StateGrad {
+ public:
+  StateGrad(const Steps& steps, const Tensor& outputs, const Tensor& last) : steps_(steps), outputs_(outputs) {
+    state_ = steps.even ? last + steps.of(outputs, steps.count - 1) : last.clone();
+  }
+  // After the i-th step.
+  Tensor after(int64_t i) const { return steps_.even ? state_ : top(state_, steps_.rows(i)) + steps_.of(outputs_, i); }
+  // Before it, dz times the weight. If all rows take part, what came from outside is added on the way.
+  Tensor before(int64_t i, const StepProduct& product, const Tensor& dz) const {
+    return product(dz, steps_.even && i > 0 ? steps_.of(outputs_, i - 1) : Tensor());
+  }
+  void set(const Tensor& before) { put(state_, before); }
+  const Tensor& first() const { return state_; }
+
+ private:
+  const Steps& steps_;
+  const Tensor& outputs_;
+  Tensor state_;
+};
+
 // The slope of sigmoid and tanh from their results.
 Tensor sigmoid_slope(const Tensor& s) { return s * (1 - s); }
 Tensor tanh_slope(const Tensor& t) { return 1 - t.square(); }
 
 StepGrads lstm_backward(const Steps& steps, const Tensors& in, const Kept& kept, const Tensors& grads) {
   const Tensor &weight = in[3], &z = kept.gates;
-  int64_t n = in[1].size(1), batch = in[1].size(0);
+  int64_t n = in[1].size(1);
   Tensor input = gate(z, 0, n), forget = gate(z, 1, n), fresh = gate(z, 2, n), out = gate(z, 3, n);
-  Tensor before = states_before(steps, in[2], kept.extra), bounded = tanh(kept.extra);
+  Tensor before = steps.states_before(in[2], kept.extra), bounded = tanh(kept.extra);
   // Gradient of the gates: these factors times that of the cell (three of them) or of h (the last).
   Tensor factors = stack({fresh * sigmoid_slope(input), before * sigmoid_slope(forget), input * tanh_slope(fresh),
                           bounded * sigmoid_slope(out)},
-                         2);
+                         1);
   Tensor to_cell = out * tanh_slope(bounded);
-  StepGrads d{.gates = empty_like(z), .side = {}, .h = grads[0][steps.last()], .c = grads[1]};
-  StepProduct product(weight.t(), {}, steps.count, in[1].size(0));
+  StepGrads d{.gates = empty_like(z), .side = {}, .h = {}, .c = steps.even ? grads[2] : grads[2].clone()};
+  StateGrad state(steps, grads[0], grads[1]);
+  StepProduct product(weight.t(), {}, steps.count, steps.batch());
   for (int64_t i = steps.count - 1; i >= 0; --i) {
-    int64_t t = steps[i];
-    Tensor dh = d.h;
-    Tensor dc = addcmul(d.c, dh, to_cell[t]), f = factors[t];
-    Tensor dz = d.gates[t], split = dz.view({batch, 4, n});
+    Tensor dh = state.after(i);
+    Tensor dc = addcmul(top(d.c, steps.rows(i)), dh, steps.of(to_cell, i)), f = steps.of(factors, i);
+    Tensor dz = steps.of(d.gates, i), split = dz.view({steps.rows(i), 4, n});
     split.narrow(1, 0, 3).copy_(f.narrow(1, 0, 3) * dc.unsqueeze(1));
     split.select(1, 3).copy_(f.select(1, 3) * dh);
-    d.c = dc * forget[t];
-    d.h = product(dz, i > 0 ? grads[0][steps[i - 1]] : Tensor());
+    put(d.c, dc * steps.of(forget, i));
+    state.set(state.before(i, product, dz));
   }
   d.side = d.gates;
+  d.h = state.first();
   return d;
 }
 
@@ -217,34 +277,35 @@ StepGrads gru_backward(const Steps& steps, const Tensors& in, const Kept& kept, 
   // Gradients of the three gates are these factors times that of h; the hidden side differs in the last.
   Tensor to_fresh = (1 - update) * tanh_slope(fresh);
   Tensor to_reset = to_fresh * kept.extra * sigmoid_slope(reset), to_update = (before - fresh) * sigmoid_slope(update);
-  Tensor factors = stack({to_reset, to_update, to_fresh * reset}, 2);
-  StepGrads d{.gates = empty_like(z), .side = empty_like(z), .h = grads[0][steps.last()], .c = {}};
-  StepProduct product(weight.t(), {}, steps.count, in[1].size(0));
+  Tensor factors = stack({to_reset, to_update, to_fresh * reset}, 1);
+  StepGrads d{.gates = empty_like(z), .side = empty_like(z), .h = {}, .c = {}};
+  StateGrad state(steps, grads[0], grads[1]);
+  StepProduct product(weight.t(), {}, steps.count, steps.batch());
   Tensor dh_all = empty_like(grads[0]);
   for (int64_t i = steps.count - 1; i >= 0; --i) {
-    int64_t t = steps[i];
-    Tensor dh = d.h;
-    Tensor ds = d.side[t];
-    ds.view({dh.size(0), 3, n}).copy_(factors[t] * dh.unsqueeze(1));
-    dh_all[t].copy_(dh);
-    d.h = product(ds, i > 0 ? grads[0][steps[i - 1]] : Tensor()).addcmul_(dh, update[t]);
+    Tensor dh = state.after(i), ds = steps.of(d.side, i);
+    ds.view({steps.rows(i), 3, n}).copy_(steps.of(factors, i) * dh.unsqueeze(1));
+    steps.of(dh_all, i).copy_(dh);
+    state.set(state.before(i, product, ds).addcmul_(dh, steps.of(update, i)));
   }
   d.gates.narrow(-1, 0, 2 * n).copy_(d.side.narrow(-1, 0, 2 * n));
   gate(d.gates, 2, n).copy_(to_fresh * dh_all);
+  d.h = state.first();
   return d;
 }
 
 StepGrads plain_backward(const Recurrence& kind, const Steps& steps, const Tensors& in, const Tensor& y,
                          const Tensors& grads) {
   Tensor slope = kind.cell == Cell::relu ? (y > 0).to(y.dtype()) : tanh_slope(y);
-  StepGrads d{.gates = empty_like(y), .side = {}, .h = grads[0][steps.last()], .c = {}};
-  StepProduct product(in[3].t(), {}, steps.count, in[1].size(0));
+  StepGrads d{.gates = empty_like(y), .side = {}, .h = {}, .c = {}};
+  StateGrad state(steps, grads[0], grads[1]);
+  StepProduct product(in[3].t(), {}, steps.count, steps.batch());
   for (int64_t i = steps.count - 1; i >= 0; --i) {
-    int64_t t = steps[i];
-    Tensor dz = d.gates[t].copy_(d.h * slope[t]);
-    d.h = product(dz, i > 0 ? grads[0][steps[i - 1]] : Tensor());
+    Tensor dz = steps.of(d.gates, i).copy_(state.after(i) * steps.of(slope, i));
+    state.set(state.before(i, product, dz));
   }
   d.side = d.gates;
+  d.h = state.first();
   return d;
 }
 
@@ -254,7 +315,8 @@ struct RecurrentSteps : Function<RecurrentSteps> {
     bool keep = false;
     for (size_t i = 0; i < 5; ++i) keep |= ctx.needs_input_grad(i);
     ForwardResult r = run_forward(kind, {gates, h, c, weight, bias}, keep);
-    Tensors result = kind.cell == Cell::lstm ? Tensors{r.output, r.cell} : Tensors{r.output};
+    Tensors result{r.output, r.hidden};
+    if (kind.cell == Cell::lstm) result.push_back(r.cell);
     if (!keep) return result;
     ctx.set("kind", kind);
     Tensors to_save, all{gates, h, c, weight, bias, r.output, r.kept.gates, r.kept.extra};
@@ -281,16 +343,14 @@ struct RecurrentSteps : Function<RecurrentSteps> {
 
     Tensors grads = given;
     grads[0] = grads[0].contiguous();
-    Steps steps{y.size(0), kind.reverse};
-    Tensor before = states_before(steps, in[1], y);
+    Steps steps(kind);
+    Tensor before = steps.states_before(in[1], y);
     StepGrads d = kind.cell == Cell::lstm  ? lstm_backward(steps, in, kept, grads)
                   : kind.cell == Cell::gru ? gru_backward(steps, in, kept, grads, before)
                                            : plain_backward(kind, steps, in, y, grads);
-    int64_t rows = y.size(0) * y.size(1);
-    Tensor side = d.side.reshape({rows, -1});
     Tensors result{d.gates, d.h, d.c, {}, {}};
-    if (ctx.needs_input_grad(3)) result[3] = matmul(side.t(), before.reshape({rows, -1}));
-    if (ctx.needs_input_grad(4)) result[4] = side.sum({0});
+    if (ctx.needs_input_grad(3)) result[3] = matmul(d.side.t(), before);
+    if (ctx.needs_input_grad(4)) result[4] = d.side.sum({0});
     return result;
   }
 };
@@ -300,7 +360,7 @@ struct RecurrentSteps : Function<RecurrentSteps> {
 RecurrenceResult run_recurrence(const Recurrence& kind, const Tensor& gates, const Tensor& h, const Tensor& c,
                                 const Tensor& weight, const Tensor& bias) {
   Tensors out = RecurrentSteps::apply(gates, h, c, weight, bias, kind);
-  return {out[0], kind.cell == Cell::lstm ? out[1] : Tensor()};
+  return {out[0], out[1], kind.cell == Cell::lstm ? out[2] : Tensor()};
 }
 
 }  // namespace deft::nn

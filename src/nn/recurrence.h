@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/tensor.h"
 
@@ -12,14 +13,15 @@ constexpr int gates_of(Cell cell) { return cell == Cell::lstm ? 4 : cell == Cell
 
 struct Recurrence {
   Cell cell;
-  bool reverse = false;  // from the last step to the first
+  std::vector<int64_t> rows;  // that take part in each step, never rising: sequences that end leave at the end
+  bool reverse = false;       // from the last step to the first
 };
 struct RecurrenceResult {
-  Tensor output;  // [steps, n, hidden]
-  Tensor cell;    // lstm: [n, hidden] after the last step
+  Tensor output;        // [all rows of all steps, hidden]
+  Tensor hidden, cell;  // [n, hidden] after each row's last step; a cell only with lstm
 };
-// gates [steps, n, gates * hidden] is the input's side of all steps; h, c [n, hidden] are the first states; weight
-// [gates * hidden, hidden] and bias (gru only, or undefined) are the hidden side.
+// gates [all rows of all steps, gates * hidden] is the input's side, step after step; h, c [n, hidden] are the first
+// states; weight [gates * hidden, hidden] and bias (gru only, or undefined) are the hidden side.
 RecurrenceResult run_recurrence(const Recurrence& kind, const Tensor& gates, const Tensor& h, const Tensor& c,
                                 const Tensor& weight, const Tensor& bias);
 

@@ -7,6 +7,7 @@
 #include "nn/init.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
+#include "ops/index.h"
 #include "ops/matmul.h"
 #include "ops/random.h"
 #include "ops/shape_ops.h"
@@ -48,9 +49,10 @@ RecurrentLayer::RecurrentLayer(Cell cell, int64_t input_size, int64_t hidden_siz
   }
 }
 
-// [layers * directions, batch, hidden]; zeros if not given. `like` is [steps, batch, features].
-Tensor RecurrentLayer::first_state(const Tensor& given, const Tensor& like, bool batched, const char* what) const {
-  Shape sizes{static_cast<int64_t>(weights_.size()), like.size(1), hidden_size_};
+// [layers * directions, batch, hidden]; zeros like `like` if not given.
+Tensor RecurrentLayer::first_state(const Tensor& given, int64_t batch, const Tensor& like, bool batched,
+                                   const char* what) const {
+  Shape sizes{static_cast<int64_t>(weights_.size()), batch, hidden_size_};
   if (!given.defined()) return zeros(sizes, {like.dtype(), like.device()});
   Tensor state = batched ? given : given.unsqueeze(1);
   DEFT_CHECK(state.sizes() == sizes, ShapeError, "{}: the {} state has shape {}, expected {}{}", describe(), what,
@@ -58,45 +60,74 @@ Tensor RecurrentLayer::first_state(const Tensor& given, const Tensor& like, bool
   return state;
 }
 
-RecurrentLayer::Result RecurrentLayer::run(const Tensor& input, const Tensor& hidden, const Tensor& cell,
-                                           const Site& site) {
-  SiteScope scope(site);
-  DEFT_CHECK(input.defined(), ValueError, "{}: the input is an undefined tensor", describe());
-  bool batched = input.dim() == 3;
-  DEFT_CHECK((batched || input.dim() == 2) && input.size(-1) == input_size_, ShapeError,
-             "{}: takes inputs of {} features in 3 dimensions, or in 2 without a batch, found {}", describe(),
-             input_size_, deft::describe(input.meta()));
-  Tensor x = !batched ? input.unsqueeze(1) : options_.batch_first ? input.transpose(0, 1) : input;
-  DEFT_CHECK(x.size(0) > 0, ShapeError, "{}: a sequence needs at least one step, found {}", describe(),
-             deft::describe(input.meta()));
+RecurrentLayer::Result RecurrentLayer::run_rows(const Tensor& input, const std::vector<int64_t>& rows, const Tensor& h,
+                                                const Tensor& c) {
   bool lstm = cell_ == Cell::lstm, gru = cell_ == Cell::gru;
-  Tensor h = first_state(hidden, x, batched, "hidden"), c = lstm ? first_state(cell, x, batched, "cell") : Tensor();
   size_t directions = options_.bidirectional ? 2 : 1;
+  Tensor x = input;
   std::vector<Tensor> last_h, last_c;
   for (size_t first = 0; first < weights_.size(); first += directions) {
     if (first > 0) x = dropout(x, options_.dropout, is_training());
     std::vector<Tensor> outputs;
     for (size_t i = first; i < first + directions; ++i) {
       const Weights& w = weights_[i];
-      bool reverse = i != first;
       // Both biases are added at once where the cell allows it; gru scales its hidden side.
       Tensor bias = *w.input_bias;
       if (bias.defined() && !gru) bias = bias + *w.hidden_bias;
       Tensor gates = linear(x, *w.input, bias);
       auto as_gates = [&](const Tensor& t) { return t.defined() ? t.to(gates.dtype()) : t; };  // autocast
       auto at = static_cast<int64_t>(i);
-      RecurrenceResult r = run_recurrence({cell_, reverse}, gates, as_gates(h[at]), lstm ? as_gates(c[at]) : Tensor(),
-                                          as_gates(*w.hidden), gru ? as_gates(*w.hidden_bias) : Tensor());
+      RecurrenceResult r =
+          run_recurrence({cell_, rows, i != first}, gates, as_gates(h[at]), lstm ? as_gates(c[at]) : Tensor(),
+                         as_gates(*w.hidden), gru ? as_gates(*w.hidden_bias) : Tensor());
       outputs.push_back(r.output);
-      last_h.push_back(r.output[reverse ? 0 : r.output.size(0) - 1]);
+      last_h.push_back(r.hidden);
       if (lstm) last_c.push_back(r.cell);
     }
     x = directions == 2 ? cat(outputs, -1) : outputs[0];
   }
-  Result result{x, stack(last_h), lstm ? stack(last_c) : Tensor()};
-  if (!batched) return {x.squeeze(1), result.hidden.squeeze(1), lstm ? result.cell.squeeze(1) : Tensor()};
-  if (options_.batch_first) result.output = x.transpose(0, 1);
-  return result;
+  return {x, stack(last_h), lstm ? stack(last_c) : Tensor()};
+}
+
+RecurrentLayer::Result RecurrentLayer::run(const Tensor& input, const Tensor& hidden, const Tensor& cell,
+                                           const Site& site) {
+  SiteScope scope(site);
+  DEFT_CHECK(input.defined(), ValueError, "{}: the input is an undefined tensor", describe());
+  bool batched = input.dim() == 3, lstm = cell_ == Cell::lstm;
+  DEFT_CHECK((batched || input.dim() == 2) && input.size(-1) == input_size_, ShapeError,
+             "{}: takes inputs of {} features in 3 dimensions, or in 2 without a batch, found {}", describe(),
+             input_size_, deft::describe(input.meta()));
+  Tensor x = !batched ? input.unsqueeze(1) : options_.batch_first ? input.transpose(0, 1) : input;
+  int64_t steps = x.size(0), batch = x.size(1);
+  DEFT_CHECK(steps > 0, ShapeError, "{}: a sequence needs at least one step, found {}", describe(),
+             deft::describe(input.meta()));
+  Tensor h = first_state(hidden, batch, x, batched, "hidden");
+  Tensor c = lstm ? first_state(cell, batch, x, batched, "cell") : Tensor();
+  Result r = run_rows(x.reshape({steps * batch, input_size_}), std::vector(static_cast<size_t>(steps), batch), h, c);
+  r.output = r.output.view({steps, batch, r.output.size(1)});
+  if (!batched) return {r.output.squeeze(1), r.hidden.squeeze(1), lstm ? r.cell.squeeze(1) : Tensor()};
+  if (options_.batch_first) r.output = r.output.transpose(0, 1);
+  return r;
+}
+
+RecurrentLayer::PackedResult RecurrentLayer::run(const PackedSequence& input, const Tensor& hidden, const Tensor& cell,
+                                                 const Site& site) {
+  SiteScope scope(site);
+  input.check(name_of(cell_));
+  const Tensor& x = input.data;
+  DEFT_CHECK(x.dim() == 2 && x.size(1) == input_size_, ShapeError,
+             "{}: takes packed inputs of {} features in 2 dimensions, found {}", describe(), input_size_,
+             deft::describe(x.meta()));
+  auto in_order = [&](const Tensor& state, const std::vector<int64_t>& order) {
+    return order.empty() || !state.defined() ? state : index_select(state, 1, tensor(order).to(x.device()));
+  };
+  bool lstm = cell_ == Cell::lstm;
+  Tensor h = first_state(hidden, input.batch(), x, true, "hidden");
+  Tensor c = lstm ? first_state(cell, input.batch(), x, true, "cell") : Tensor();
+  Result r = run_rows(x, input.batch_sizes, in_order(h, input.sorted_indices), in_order(c, input.sorted_indices));
+  PackedSequence output = input;
+  output.data = r.output;
+  return {output, in_order(r.hidden, input.unsorted_indices), in_order(r.cell, input.unsorted_indices)};
 }
 
 std::string RecurrentLayer::describe() const {
@@ -114,16 +145,28 @@ RNNResult RNN::forward(const Tensor& x, const Tensor& hidden, Site site) {
   Result r = run(x, hidden, {}, site);
   return {r.output, r.hidden};
 }
+PackedRNNResult RNN::forward(const PackedSequence& x, const Tensor& hidden, Site site) {
+  PackedResult r = run(x, hidden, {}, site);
+  return {r.output, r.hidden};
+}
 Tensor RNN::forward(const Tensor& x) { return run(x, {}, {}, Site::current()).output; }
 
 RNNResult GRU::forward(const Tensor& x, const Tensor& hidden, Site site) {
   Result r = run(x, hidden, {}, site);
   return {r.output, r.hidden};
 }
+PackedRNNResult GRU::forward(const PackedSequence& x, const Tensor& hidden, Site site) {
+  PackedResult r = run(x, hidden, {}, site);
+  return {r.output, r.hidden};
+}
 Tensor GRU::forward(const Tensor& x) { return run(x, {}, {}, Site::current()).output; }
 
 LSTMResult LSTM::forward(const Tensor& x, const Tensor& hidden, const Tensor& cell, Site site) {
   Result r = run(x, hidden, cell, site);
+  return {r.output, r.hidden, r.cell};
+}
+PackedLSTMResult LSTM::forward(const PackedSequence& x, const Tensor& hidden, const Tensor& cell, Site site) {
+  PackedResult r = run(x, hidden, cell, site);
   return {r.output, r.hidden, r.cell};
 }
 Tensor LSTM::forward(const Tensor& x) { return run(x, {}, {}, Site::current()).output; }

@@ -7,6 +7,7 @@
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/cumulative.h"
+#include "ops/elementwise_chain.h"
 #include "ops/index.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"

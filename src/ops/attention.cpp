@@ -5,10 +5,11 @@
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "core/grad_mode.h"
 #include "kernels/cpu/attention.h"
+#include "ops/attention_common.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
-#include "ops/dense.h"
 #include "ops/matmul.h"
 #include "ops/norm_common.h"
 #include "ops/random.h"
@@ -17,6 +18,9 @@
 #include "runtime/context.h"
 
 namespace deft {
+
+using heads::lead_of;
+using heads::with_last;
 
 namespace {
 
@@ -46,18 +50,6 @@ void check_mask(const Tensor& mask, const Shape& scores, DType dtype) {
   DEFT_CHECK(broadcast_shapes(mask.sizes(), scores, kName) == scores, ShapeError,
              "{}: a mask of shape {} does not broadcast to the scores' {}", kName, to_string(mask.sizes()),
              to_string(scores));
-}
-
-// Leading sizes, then two more.
-Shape lead_of(const Shape& sizes) {
-  Shape lead = sizes;
-  lead.resize(sizes.size() - 2);
-  return lead;
-}
-Shape with_last(Shape lead, int64_t rows, int64_t columns) {
-  lead.push_back(rows);
-  lead.push_back(columns);
-  return lead;
 }
 
 // ---- Composed of other ops.
@@ -90,9 +82,15 @@ Tensor composed_weights(const Tensor& query, const Tensor& key, const Tensor& ma
   return blind.defined() ? weights.masked_fill(blind, 0) : weights;
 }
 
+// What dropout leaves of the weights, or of their gradient, spread over all heads first.
+Tensor dropped(const Tensor& x, const Dropout::Params& drop, const Shape& lead) {
+  if (drop.p == 0) return x;
+  return call<Dropout>(Site::current(), drop, x.expand(with_last(lead, x.size(-2), x.size(-1))));
+}
+
 // Gradient of the scores after scaling.
-Tensor composed_grad(const Tensor& weights, const Tensor& g, const Tensor& value) {
-  Tensor dw = matmul(g, value.t());
+Tensor composed_grad(const Tensor& weights, const Tensor& g, const Tensor& value, const Dropout::Params& drop) {
+  Tensor dw = dropped(matmul(g, value.t()), drop, lead_of(g.sizes()));
   return weights * (dw - (dw * weights).sum({-1}, true));
 }
 
@@ -116,51 +114,24 @@ Meta ordered_like(const Meta& x, const Shape& sizes, DType dtype) {
   return m;
 }
 
-// Features next to each other.
-Tensor with_dense_rows(const Tensor& t) { return t.size(-1) <= 1 || t.strides().back() == 1 ? t : as_dense(t); }
-
-cpu::HeadsView heads_view(const Tensor& t, const Shape& lead) {
-  cpu::Operand o = operand_as(t, with_last(lead, t.size(-2), t.size(-1)));
-  cpu::HeadsView v{o.data, {}, o.strides[lead.size()]};
-  std::copy_n(o.strides, lead.size(), v.lead);
-  return v;
+// A mask [..., 1, s] hides the same keys from all queries: what fills sequences up. A weight of 0 does not stop NaN or
+// infinity there, so these values and keys become zeros. Other masks are not looked through for such keys, and a single
+// query reads every value only once: it is left as it is.
+bool hides_padding(const Tensor& mask, const Tensor& query) {
+  return mask.defined() && mask.dtype() == DType::boolean && mask.dim() >= 2 && mask.size(-2) == 1 &&
+         query.size(-2) > 1;
+}
+Tensor without_hidden(const Tensor& x, const Tensor& mask) {
+  return x.masked_fill(logical_not(mask.transpose(-2, -1)), 0);
 }
 
-// Inputs from `first` on: query, key, value, mask. `kept` holds copies while the kernel runs.
-struct Prepared {
-  cpu::AttentionCall call{};
-  Shape lead;
-  Tensor kept[5];
-
-  template <class Params>
-  Prepared(KernelCall& c, int first, const Tensor& result, const Tensor& log_sum, const Params& p) {
-    for (int i = 0; i < 3; ++i) kept[i] = with_dense_rows(c.in(first + i));
-    kept[3] = with_dense_rows(result);
-    lead = lead_of(result.sizes());
-    call.dtype = result.dtype();
-    call.lead_dims = lead.size();
-    std::copy_n(lead.data(), lead.size(), call.lead);
-    call.queries = kept[0].size(-2);
-    call.keys = kept[1].size(-2);
-    call.features = kept[0].size(-1);
-    call.value_features = kept[2].size(-1);
-    call.scale = p.scale;
-    call.causal = p.causal;
-    call.q = heads_view(kept[0], lead);
-    call.k = heads_view(kept[1], lead);
-    call.v = heads_view(kept[2], lead);
-    call.o = heads_view(kept[3], lead);
-    call.log_sum = log_sum.data_ptr();
-    if (c.has(first + 3)) set_mask(c.in(first + 3));
-  }
-  void set_mask(const Tensor& mask) {
-    cpu::Operand o = operand_as(mask, with_last(lead, call.queries, call.keys));
-    call.mask = {o.data, {}, o.strides[lead.size()]};
-    std::copy_n(o.strides, lead.size(), call.mask.lead);
-    call.mask_key = o.strides[lead.size() + 1];
-    call.mask_dtype = mask.dtype();
-  }
-};
+// The CUDA kernel takes 16-bit floats and heads that fit into its tiles. It reads zeros for hidden keys by itself.
+bool has_cuda_kernel(const Tensor& query, const Tensor& value) {
+  constexpr int64_t kMostFeatures = 128;
+  const auto fits = [](int64_t features) { return features > 0 && features <= kMostFeatures; };
+  return kHasCuda && query.device().type == DeviceType::cuda &&
+         (query.dtype() == DType::bf16 || query.dtype() == DType::f16) && fits(query.size(-1)) && fits(value.size(-1));
+}
 
 }  // namespace
 
@@ -172,21 +143,19 @@ std::array<Meta, 2> ScaledDotProductAttention::infer(const Meta& q, const Meta& 
   lead.push_back(queries);
   return {result, Meta::dense(lead, q.dtype == DType::f64 ? DType::f64 : DType::f32, q.device)};
 }
-void ScaledDotProductAttention::cpu(KernelCall& c) {
-  cpu::attention_forward(Prepared(c, 0, c.out(0), c.out(1), c.params<ScaledDotProductAttention>()).call);
-}
+void ScaledDotProductAttention::cpu(KernelCall& c) { heads::run<cpu::AttentionCall>(c, cpu::attention_forward); }
 void ScaledDotProductAttention::vjp(VjpContext& c) {
   if (!c.grad(0).defined()) return;
   const Params& p = c.params<ScaledDotProductAttention>();
   Tensor q = c.saved_input(0), k = c.saved_input(1), v = c.saved_input(2), mask;
   if (norms::has_saved_input(c, 3)) mask = c.saved_input(3);
-  if (c.needs(3)) c.grad_in(3) = composed_grad(composed_weights(q, k, mask, p.causal, p.scale), c.grad(0), v);
+  if (c.needs(3)) c.grad_in(3) = composed_grad(composed_weights(q, k, mask, p.causal, p.scale), c.grad(0), v, p.drop);
   auto wanted = static_cast<uint8_t>(c.needs(0) | c.needs(1) << 1 | c.needs(2) << 2);
   if (!wanted) return;
   // Results carry no gradient of their own here: the formula of the second derivative makes them again.
   Tensor result = c.saved_output(0).detach(), log_sum = c.saved_output(1).detach();
-  auto grads = call<ScaledDotProductAttentionBackward>(c.node.site, {p.scale, p.causal, wanted}, c.grad(0), q, k, v,
-                                                       mask, result, log_sum);
+  auto grads = call<ScaledDotProductAttentionBackward>(c.node.site, {p.scale, p.causal, p.drop, wanted}, c.grad(0), q,
+                                                       k, v, mask, result, log_sum);
   for (int i = 0; i < 3; ++i)
     if (wanted >> i & 1) c.grad_in(i) = grads[static_cast<size_t>(i)];
 }
@@ -207,23 +176,17 @@ std::array<Meta, 3> ScaledDotProductAttentionBackward::infer(const Meta& g, cons
   return out;
 }
 void ScaledDotProductAttentionBackward::cpu(KernelCall& c) {
-  const Params& p = c.params<ScaledDotProductAttentionBackward>();
-  Prepared prepared(c, 1, c.in(5), c.in(6), p);
-  Tensor g = with_dense_rows(c.in(0));
-  cpu::AttentionGrads grads;
-  grads.g = heads_view(g, prepared.lead);
-  cpu::HeadsView* out[] = {&grads.dq, &grads.dk, &grads.dv};
-  for (int i = 0; i < 3; ++i)
-    if (p.wanted >> i & 1) *out[i] = heads_view(c.out(i), prepared.lead);
-  cpu::attention_backward(prepared.call, grads);
+  heads::run_backward<cpu::AttentionCall, cpu::AttentionGrads>(c, cpu::attention_backward);
 }
 void ScaledDotProductAttentionBackward::vjp(VjpContext& c) {
   const Params& p = c.params<ScaledDotProductAttentionBackward>();
   reduction::vjp_through(c, 5, [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
-    const Tensor &g = in[0], &q = in[1], &k = in[2], &v = in[3];
+    const Tensor &g = in[0], &q = in[1];
+    const bool padded = hides_padding(in[4], q);
+    Tensor k = padded ? without_hidden(in[2], in[4]) : in[2], v = padded ? without_hidden(in[3], in[4]) : in[3];
     Tensor w = composed_weights(q, k, in[4], p.causal, p.scale);
-    Tensor ds = composed_grad(w, g, v) * p.scale;
-    return {matmul(ds, k), matmul(ds.t(), q), matmul(w.t(), g)};
+    Tensor ds = composed_grad(w, g, v, p.drop) * p.scale;
+    return {matmul(ds, k), matmul(ds.t(), q), matmul(dropped(w, p.drop, lead_of(g.sizes())).t(), g)};
   });
 }
 
@@ -240,11 +203,16 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     check_mask(attn_mask, with_last(lead, query.size(-2), key.size(-2)), query.dtype());
   }
   double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.sizes().back())));
-  if (query.device().is_cpu() && dropout_p == 0)
-    return call<ScaledDotProductAttention>(site, {factor, is_causal}, query, key, value, attn_mask)[0];
-  Tensor weights = composed_weights(query, key, attn_mask, is_causal, factor);
-  if (dropout_p > 0) weights = dropout(weights, dropout_p);
-  return matmul(weights, value);
+  bool on_cuda = has_cuda_kernel(query, value), padded = !on_cuda && hides_padding(attn_mask, query);
+  Tensor v = padded ? without_hidden(value, attn_mask) : value;
+  // Scores of hidden keys are replaced; only the gradient of the query reads the keys themselves.
+  Tensor k = padded && is_grad_enabled() ? without_hidden(key, attn_mask) : key;
+  Dropout::Params drop{.p = dropout_p, .draw = dropout_p > 0 ? generator().next_draw() : PhiloxState{}};
+  if (query.device().is_cpu() || on_cuda)
+    return call<ScaledDotProductAttention>(site, {factor, is_causal, drop}, query, k, v, attn_mask)[0];
+  Tensor weights = composed_weights(query, k, attn_mask, is_causal, factor);
+  Shape lead = broadcast_shapes(lead_of(weights.sizes()), lead_of(v.sizes()), kName);
+  return matmul(dropped(weights, drop, lead), v);
 }
 
 }  // namespace deft

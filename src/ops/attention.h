@@ -4,18 +4,22 @@
 #include <optional>
 
 #include "core/op.h"
+#include "ops/random.h"
 
 namespace deft {
 
 struct OpSamples;
 
 // (query, key, value, mask) -> (result, log_sum), all but the mask broadcast to the same leading dimensions; log_sum
-// [..., l] is log2 of the sum of each query's exponentials. On the CPU and without dropout; elsewhere
-// scaled_dot_product_attention() is a composition of other ops, and so is the gradient of the mask everywhere.
+// [..., l] is log2 of the sum of each query's exponentials. Dropout of the weights is that of Dropout on them, elements
+// numbered row-major over the broadcast heads; it is drawn again in backward, never kept. On the CPU, and
+// on CUDA for 16-bit floats of up to 128 features: otherwise scaled_dot_product_attention() is a composition of other
+// ops, and so is the gradient of the mask everywhere.
 struct ScaledDotProductAttention {
   struct Params {
     double scale = 1;
     bool causal = false;
+    Dropout::Params drop{.p = 0, .draw = {}};
     bool operator==(const Params&) const = default;
   };
   static constexpr uint16_t kSaved = input(0) | input(1) | input(2) | input(3) | output(0) | output(1);
@@ -28,6 +32,7 @@ struct ScaledDotProductAttention {
   static std::array<Meta, 2> infer(const Meta& q, const Meta& k, const Meta& v, const Meta& mask, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
   static OpSamples samples();
 };
 // (g, query, key, value, mask, result, log_sum) -> (dquery, dkey, dvalue), of the broadcast sizes.
@@ -35,6 +40,7 @@ struct ScaledDotProductAttentionBackward {
   struct Params {
     double scale = 1;
     bool causal = false;
+    Dropout::Params drop{.p = 0, .draw = {}};
     uint8_t wanted = 7;  // bit i: output i; the others come back empty
     bool operator==(const Params&) const = default;
   };
@@ -48,12 +54,14 @@ struct ScaledDotProductAttentionBackward {
                                    const Meta& result, const Meta& log_sum, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // softmax(query x key^T * scale + mask) x value, for query [..., l, e], key [..., s, e], value [..., s, ev]; leading
 // dimensions broadcast. attn_mask [..., l, s] is bool (true: the key takes part) or of the inputs' type (added to the
 // scores); is_causal lets query i see keys 0 to i and takes no attn_mask besides. `scale` is 1 / sqrt(e) if not given.
-// A query that sees no key gets zeros, and so do its gradients.
+// A query that sees no key gets zeros, and so do its gradients. Keys that a bool mask [..., 1, s] hides from all of
+// several queries may hold anything, NaN too.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask = {}, double dropout_p = 0, bool is_causal = false,
                                     std::optional<double> scale = {}, Site site = Site::current());

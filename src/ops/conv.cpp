@@ -116,10 +116,11 @@ std::shared_ptr<const cpu::ConvWeight> kept_weight(const Tensor& weight, const c
 
 }  // namespace
 
-void Convolution::cpu(KernelCall& c) {
+namespace {
+
+void run_convolution(KernelCall& c, const ConvGeometry& p, const void* residual, cpu::Activation activation) {
   const Meta& y = c.out().meta();
   if (y.numel == 0) return;
-  const Params& p = c.params<Convolution>();
   Tensor x = as_dense(c.in(0), p.channels_last), w, bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
   auto k = conv_call<cpu::ConvCall>(p, x.meta(), y, c.in(1).sizes().data() + 2);
   const auto packed = kept_weight(c.in(1), k);
@@ -132,7 +133,26 @@ void Convolution::cpu(KernelCall& c) {
   k.x = x.data_ptr();
   k.bias = bias.defined() ? bias.data_ptr() : nullptr;
   k.y = c.out().data_ptr();
+  k.residual = residual;
+  k.activation = activation;
   cpu::conv_forward(k);
+}
+
+}  // namespace
+
+void Convolution::cpu(KernelCall& c) { run_convolution(c, c.params<Convolution>(), nullptr, cpu::Activation::none); }
+
+Meta FusedConvolution::infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& residual, Params& p) {
+  Meta out = Convolution::infer(x, weight, bias, p.geometry);
+  DEFT_CHECK(!residual.defined || (residual.sizes == out.sizes && residual.dtype == out.dtype), ShapeError,
+             "fused_convolution: the residual is {}, expected the result's {}", describe(residual), describe(out));
+  return out;
+}
+void FusedConvolution::cpu(KernelCall& c) {
+  const Params& p = c.params<FusedConvolution>();
+  Tensor residual = c.has(3) ? as_dense(c.in(3), p.geometry.channels_last) : Tensor();
+  run_convolution(c, p.geometry, residual.defined() ? residual.data_ptr() : nullptr,
+                  static_cast<cpu::Activation>(p.activation));
 }
 
 void Convolution::vjp(VjpContext& c) {

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "core/op.h"
+#include "ops/fused_activation.h"
 
 namespace deft {
 
@@ -37,6 +38,23 @@ struct Convolution {
   static void cpu(KernelCall& c);
   static void cuda(KernelCall& c);
   static OpSamples samples();
+};
+
+// activation(the convolution plus residual, which is like the result or none). Made by compile().
+struct FusedConvolution {
+  struct Params {
+    ConvGeometry geometry;
+    FusedActivation activation = FusedActivation::none;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "fused_convolution",
+                               .inputs = 4,
+                               .dtypes = kFloats,
+                               .fusion = Fusion::contraction,
+                               .cost = Cost::compute_bound};
+  static constexpr const char* not_differentiable = "it is part of a compiled plan; gradients are recorded uncompiled";
+  static Meta infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& residual, Params& p);
+  static void cpu(KernelCall& c);
 };
 
 // x [n, c_in, spatial...], weight [c_in, c_out / groups, kernel...], bias [c_out] or none.

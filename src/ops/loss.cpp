@@ -43,25 +43,32 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
   DEFT_CHECK(is_floating(x.dtype()), DTypeError, "{}: needs a floating input, found {}", op, describe(x.meta()));
 }
 
+// Losses made of other ops are f32 under autocast, like those that are ops of their own.
+Tensor ranged(const Tensor& x) {
+  bool low = context().bits & kAutocast && is_floating(x.dtype()) && x.element_size() < 4;
+  return low ? x.to(DType::f32) : x;
+}
+Tensor narrowed(const Tensor& loss, DType dtype) { return context().bits & kAutocast ? loss : loss.to(dtype); }
+
 }  // namespace
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction, Site site) {
   SiteScope scope(site);
   check_pair("mse_loss", x, target);
-  return reduced(square(x - target), reduction);
+  return reduced(square(ranged(x) - ranged(target)), reduction);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, Site site) {
   SiteScope scope(site);
   check_pair("l1_loss", x, target);
-  return reduced(abs(x - target), reduction);
+  return reduced(abs(ranged(x) - ranged(target)), reduction);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta, Site site) {
   SiteScope scope(site);
   check_pair("huber_loss", x, target);
   DEFT_CHECK(delta > 0, ValueError, "huber_loss: delta must be positive, found {}", delta);
-  Tensor diff = x - target, d = abs(diff);
+  Tensor diff = ranged(x) - ranged(target), d = abs(diff);
   Tensor near = square(diff) * 0.5, far = (d - 0.5 * delta) * delta;
   return reduced(where(d <= delta, near, far), reduction);
 }
@@ -71,7 +78,7 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
   check_pair("smooth_l1_loss", x, target);
   DEFT_CHECK(beta >= 0, ValueError, "smooth_l1_loss: beta must not be negative, found {}", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
-  Tensor diff = x - target, d = abs(diff);
+  Tensor diff = ranged(x) - ranged(target), d = abs(diff);
   Tensor near = square(diff) * (0.5 / beta), far = d - 0.5 * beta;
   return reduced(where(d < beta, near, far), reduction);
 }
@@ -108,22 +115,23 @@ Tensor probability_edges(const Tensor& x) {
 
 Meta ProbabilityEdges::infer(const Meta& x, NoParams&) { return Meta::dense(x.sizes, DType::boolean, x.device); }
 
-Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Tensor& weight, Reduction reduction,
+Tensor binary_cross_entropy(const Tensor& input, const Tensor& given, const Tensor& weight, Reduction reduction,
                             Site site) {
   SiteScope scope(site);
-  check_pair("binary_cross_entropy", input, target);
-  Tensor x = widened(input);
+  check_pair("binary_cross_entropy", input, given);
+  Tensor x = widened(input), target = ranged(given);
   Tensor edge = probability_edges(x);
   Tensor loss = edge.defined() ? probability_loss_with_edges(x, target, edge) : probability_loss(x, target);
   if (weight.defined()) loss = loss * weight;
   loss = reduced(loss, reduction);
-  return x.is_same(input) ? loss : loss.to(input.dtype());
+  return x.is_same(input) ? loss : narrowed(loss, input.dtype());
 }
 
-Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight,
+Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& given, const Tensor& weight,
                                         const Tensor& pos_weight, Reduction reduction, Site site) {
   SiteScope scope(site);
-  check_pair("binary_cross_entropy_with_logits", x, target);
+  check_pair("binary_cross_entropy_with_logits", input, given);
+  Tensor x = ranged(input), target = ranged(given);
   // (1 - t) x + w softplus(-x), where w = 1 + (pos_weight - 1) t; softplus never overflows.
   Tensor soft = -log_sigmoid(x);
   if (pos_weight.defined()) soft = soft * ((pos_weight - 1.0) * target + 1.0);
@@ -220,9 +228,10 @@ void ClassTargets::cpu(KernelCall& c) {
   }
 }
 
-Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const ClassLossOptions& options, Site site) {
+Tensor nll_loss(const Tensor& input, const Tensor& target, const ClassLossOptions& options, Site site) {
   SiteScope scope(site);
-  ClassShape c = check_classes("nll_loss", log_probs, target, options.weight);
+  ClassShape c = check_classes("nll_loss", input, target, options.weight);
+  Tensor log_probs = ranged(input);
   auto [safe, ignored] = checked_targets("nll_loss", log_probs, target, c, options.ignore_index, false);
   Tensor w = element_weights(log_probs, safe, ignored, options.weight);
   return class_mean(picked_loss(log_probs, safe, ignored, w, c.class_dim), w, options.reduction);
@@ -364,9 +373,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLoss
 
 // --- distributions and angles ----------------------------------------------------------------------------------
 
-Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction, bool log_target, Site site) {
+Tensor kl_div(const Tensor& input, const Tensor& given, KlReduction reduction, bool log_target, Site site) {
   SiteScope scope(site);
-  check_pair("kl_div", x, target);
+  check_pair("kl_div", input, given);
+  Tensor x = ranged(input), target = ranged(given);
   Tensor loss = log_target ? exp(target) * (target - x) : xlogy(target, target) - target * x;
   switch (reduction) {
     case KlReduction::none:
@@ -392,7 +402,7 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
   Tensor x = widened(a.expand(both)), y = widened(b.expand(both));
   // norm() has a zero gradient at zero vectors, where that of sqrt() is infinite.
   Tensor cosine = sum(x * y, {d}) / (norm(x, 2, {d}).clamp(eps) * norm(y, 2, {d}).clamp(eps));
-  return cosine.to(promote(a.dtype(), b.dtype()));
+  return narrowed(cosine, promote(a.dtype(), b.dtype()));
 }
 
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, double margin, Reduction reduction,
@@ -416,7 +426,7 @@ Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& tar
              to_string(cosine.sizes()), to_string(target.sizes()));
   Tensor same = 1.0 - cosine, different = (cosine - margin).clamp(0.0);
   Tensor loss = where(eq(target, 1), same, masked_fill(different, ne(target, -1), 0));
-  return reduced(loss, reduction).to(promote(a.dtype(), b.dtype()));
+  return narrowed(reduced(loss, reduction), promote(a.dtype(), b.dtype()));
 }
 
 }  // namespace deft

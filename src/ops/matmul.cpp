@@ -19,7 +19,8 @@ namespace {
 // Values of a right side worth keeping: 32 rows gain 18 % there. One that is never seen again costs 0.15 us.
 constexpr int64_t kLeastKept = 8192;
 
-// The right side in panels if it is kept from earlier calls. All products of a call share one that has two dims.
+}  // namespace
+
 std::shared_ptr<const cpu::PackedMatrix> kept_right(const Tensor& right, const cpu::GemmCall& g) {
   if (right.dim() != 2 || right.numel() < kLeastKept || right.numel() != g.n * g.k) return nullptr;
   const cpu::GemmTile* tile = cpu::right_tile(g);
@@ -30,6 +31,8 @@ std::shared_ptr<const cpu::PackedMatrix> kept_right(const Tensor& right, const c
     return Derived{packed, packed->bytes()};
   }));
 }
+
+namespace {
 
 void run(Batches& batches, cpu::GemmCall& g, const Tensor& right) {
   fold(batches, g);
@@ -249,10 +252,10 @@ Tensor bilinear(const Tensor& a, const Tensor& b, const Tensor& weight, const Te
   if (!bias.defined()) return y;
   DEFT_CHECK(bias.dim() == 1 && bias.sizes()[0] == out, ShapeError,
              "bilinear: a bias of shape {} does not fit; expected [{}]", to_string(bias.sizes()), out);
-  DEFT_CHECK(bias.dtype() == a.dtype(), DTypeError,
+  DEFT_CHECK(bias.dtype() == a.dtype() || context().bits & kAutocast, DTypeError,
              "bilinear: the bias is {} but the inputs are {}; convert it with to()", name_of(bias.dtype()),
              name_of(a.dtype()));
-  return add(y, bias);
+  return add(y, bias.to(y.dtype()));
 }
 
 }  // namespace deft

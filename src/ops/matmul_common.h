@@ -3,11 +3,20 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "core/tensor.h"
 
 namespace deft {
+
+namespace cpu {
+struct GemmCall;
+class PackedMatrix;
+}  // namespace cpu
+
+// The right side in panels if it is kept from earlier calls. All products of a call share one that has two dims.
+std::shared_ptr<const cpu::PackedMatrix> kept_right(const Tensor& right, const cpu::GemmCall& g);
 
 // A product over batch dims, outermost first, each with its size and the strides of a, b and c. No size is 0 or 1.
 struct Batches {

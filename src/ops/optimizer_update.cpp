@@ -1,7 +1,10 @@
 #include "ops/optimizer_update.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "base/check.h"
@@ -12,10 +15,12 @@
 #include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/operand.h"
+#include "ops/optimizer_update_cuda.h"
 #include "ops/reduce.h"
 #include "ops/ternary.h"
 #include "ops/unary.h"
 #include "runtime/profile_hook.h"
+#include "runtime/stream.h"
 
 namespace deft {
 
@@ -76,12 +81,16 @@ void written(const char* name, const UpdateTensor& t, unsigned needed, const Sit
     if (needed >> k & 1) t.state[k].impl()->storage->bump_version(name, site);
 }
 
-// One pass of the kernel serves it: everything lies in memory as the f32 parameter does. The gradient may be moved.
+// One pass of the kernel serves it: everything lies in memory as the parameter does, which is f32, or on a GPU also of
+// 16 bits. The gradient may be moved.
 bool is_fusable(const UpdateTensor& t, unsigned needed) {
   const Tensor& p = target(t);
-  const bool f32_dense = p.device().is_cpu() && p.dtype() == DType::f32 && p.meta().is_dense();
-  if (!f32_dense || (t.grad.dtype() != DType::f32 && t.grad.dtype() != DType::bf16)) return false;
-  if (t.master.defined() && (t.param.dtype() != DType::bf16 || !same_layout(t.param.meta(), p.meta()))) return false;
+  const bool on_cpu = p.device().is_cpu();
+  auto is_half = [&](DType d) { return d == DType::bf16 || (d == DType::f16 && !on_cpu); };
+  const bool fits = p.dtype() == DType::f32 || (!on_cpu && is_half(p.dtype()));
+  if (!fits || !p.meta().is_dense() || (!on_cpu && !kHasCuda)) return false;
+  if (t.grad.dtype() != DType::f32 && !is_half(t.grad.dtype())) return false;
+  if (t.master.defined() && (!is_half(t.param.dtype()) || !same_layout(t.param.meta(), p.meta()))) return false;
   for (int k = 0; k < 3; ++k)
     if ((needed >> k & 1) && !same_layout(t.state[k].meta(), p.meta())) return false;
   return true;
@@ -102,6 +111,59 @@ cpu::OptimizerTensor kernel_tensor(const UpdateTensor& t, const Tensor& grad, un
     if (needed >> s & 1) k.state[s] = static_cast<float*>(t.state[s].data_ptr());
   if (t.master.defined()) k.copy = static_cast<BFloat16*>(t.param.data_ptr());
   return k;
+}
+
+// --- On GPUs. f(device) for those that any of the tensors is on.
+template <class List, class DeviceOf, class F>
+void for_each_gpu(const List& list, DeviceOf device_of, F f) {
+  static_assert(kMaxDevices <= 32);
+  uint32_t found = 0;
+  for (const auto& t : list)
+    if (Device d = device_of(t); !d.is_cpu()) found |= 1u << d.index;
+  for (; found; found &= found - 1) f(Device{DeviceType::cuda, static_cast<int8_t>(std::countr_zero(found))});
+}
+
+uint8_t stream_of(Device device) { return context().streams[static_cast<size_t>(device.index)]; }
+void order_read(const Tensor& t) { order_read(*t.impl()->storage->memory, stream_of(t.device())); }
+void order_write(const Tensor& t) { order_write(*t.impl()->storage->memory, stream_of(t.device())); }
+
+detail::CudaOptimizerTensor cuda_tensor(const UpdateTensor& t, const Tensor& grad, unsigned needed) {
+  const Tensor& p = target(t);
+  const bool wide = p.dtype() == DType::f32, copied = !wide || t.master.defined();
+  detail::CudaOptimizerTensor k{.size = p.numel(),
+                                .param = wide ? static_cast<float*>(p.data_ptr()) : nullptr,
+                                .grad = grad.data_ptr(),
+                                .copy = copied ? t.param.data_ptr() : nullptr,
+                                .state = {},
+                                .grad_dtype = grad.dtype(),
+                                .copy_dtype = t.param.dtype()};
+  order_write(p);
+  for (int s = 0; s < 3; ++s) {
+    if (!(needed >> s & 1)) continue;
+    order_write(t.state[s]);
+    k.state[s] = static_cast<float*>(t.state[s].data_ptr());
+  }
+  if (t.master.defined()) order_write(t.param);
+  return k;
+}
+
+template <class Update>
+void run_on_gpus(const char* name, std::span<const UpdateTensor> tensors, unsigned needed, const Update& o) {
+  cpu::Workspace<detail::CudaOptimizerTensor> list(static_cast<int64_t>(tensors.size()));
+  std::vector<Tensor> moved;
+  for_each_gpu(
+      tensors, [](const UpdateTensor& t) { return t.param.device(); },
+      [&](Device device) {
+        int64_t count = 0;
+        for (const UpdateTensor& t : tensors) {
+          if (t.param.device() != device || !is_fusable(t, needed)) continue;
+          order_read(t.grad);
+          const bool fits = same_layout(t.grad.meta(), t.param.meta());
+          if (!fits) moved.push_back(in_layout_of(t.grad, target(t)));
+          list[count++] = cuda_tensor(t, fits ? t.grad : moved.back(), needed);
+        }
+        if (count) detail::cuda_update(device, name, list.data(), count, o);
+      });
 }
 
 // --- The same in tensor ops. `p` is of the states' type and written in place.
@@ -196,14 +258,18 @@ void run(const char* name, std::span<const UpdateTensor> tensors, unsigned neede
   cpu::Workspace<cpu::OptimizerTensor> list(static_cast<int64_t>(tensors.size()));
   std::vector<Tensor> moved;  // gradients that lay in another order
   int64_t count = 0;
+  bool composed = false;
   for (const UpdateTensor& t : tensors) {
-    if (!is_fusable(t, needed)) continue;
+    const bool fusable = is_fusable(t, needed);
+    composed |= !fusable;
+    if (!fusable || !t.param.device().is_cpu()) continue;
     const bool fits = same_layout(t.grad.meta(), t.param.meta());
     if (!fits) moved.push_back(in_layout_of(t.grad, target(t)));
     list[count++] = kernel_tensor(t, fits ? t.grad : moved.back(), needed);
   }
   if (count) kernel(list.data(), count, o);
-  if (count < static_cast<int64_t>(tensors.size())) {
+  if constexpr (kHasCuda) run_on_gpus(name, tensors, needed, o);
+  if (composed) {
     for (const UpdateTensor& t : tensors)
       if (!is_fusable(t, needed)) run_composed(t, o, formula);
   }
@@ -277,17 +343,22 @@ class NormParts {
   std::array<Tensor, 1 + kMaxDevices> parts_;
 };
 
-// Calls `fused` with those that are dense f32 or bf16 on the CPU, and `other` with each of the rest.
-template <class Fused, class Other>
-void split_by_kernel(std::span<const Tensor> tensors, Fused fused, Other other) {
+// The device whose kernels take it; kCPU: none.
+Device gpu_of(const Tensor& t) { return detail::is_cuda_data(t) ? t.device() : kCPU; }
+
+// Calls `fused` with those that are dense f32 or bf16 on the CPU, `on_gpu` with each device that has tensors for its
+// kernels, and `other` with each of the rest.
+template <class Fused, class OnGpu, class Other>
+void split_by_kernel(std::span<const Tensor> tensors, Fused fused, OnGpu on_gpu, Other other) {
   cpu::Workspace<cpu::TensorData> list(static_cast<int64_t>(tensors.size()));
   int64_t count = 0;
   for (const Tensor& t : tensors) {
     if (is_kernel_data(t))
       list[count++] = {t.numel(), t.data_ptr(), t.dtype()};
-    else
+    else if (!detail::is_cuda_data(t))
       other(t);
   }
+  if constexpr (kHasCuda) for_each_gpu(tensors, gpu_of, on_gpu);
   if (count) fused(list.data(), count);
 }
 
@@ -313,23 +384,169 @@ double total_norm(std::span<const Tensor> tensors, double p, Site site) {
         const double norm = cpu::l2_norm(list, count);
         parts.add_value(norm * norm);
       },
+      [&]([[maybe_unused]] Device device) {
+        if constexpr (kHasCuda) {
+          const double norm = detail::cuda_l2_norm(device, tensors, site);
+          parts.add_value(norm * norm);
+        }
+      },
       add);
   return parts.norm();
 }
+
+namespace {
+
+void check_writable(std::span<const Tensor> tensors, const char* name, const Site& user) {
+  for (const Tensor& t : tensors) {
+    detail::check_defined(t, name);
+    check_inplace(*t.impl(), false, name, user);
+  }
+}
+void bump_versions(std::span<const Tensor> tensors, const char* name, const Site& user) {
+  for (const Tensor& t : tensors) t.impl()->storage->bump_version(name, user);
+}
+
+}  // namespace
 
 void scale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
   Zone zone("scale_tensors_", site);
   SiteScope scope(site);
   const Site user = effective_site(site);
   ContextGuard guard(plain_context());
-  for (const Tensor& t : tensors) {
-    detail::check_defined(t, "scale_tensors_");
-    check_inplace(*t.impl(), false, "scale_tensors_", user);
-  }
+  check_writable(tensors, "scale_tensors_", user);
   split_by_kernel(
       tensors, [&](const cpu::TensorData* list, int64_t count) { cpu::scale_tensors(list, count, factor); },
+      [&]([[maybe_unused]] Device device) {
+        if constexpr (kHasCuda) detail::cuda_scale(device, tensors, factor);
+      },
       [&](Tensor t) { t.mul_(factor); });
-  for (const Tensor& t : tensors) t.impl()->storage->bump_version("scale_tensors_", user);
+  bump_versions(tensors, "scale_tensors_", user);
+}
+
+double clip_factor(double norm, double max_norm) {
+  DEFT_CHECK(max_norm >= 0, ValueError, "clip_factor: max_norm must not be negative, found {}", max_norm);
+  const double factor = max_norm / (norm + 1e-6);
+  return factor >= 1 ? 1 : factor;
+}
+
+double clip_norm_(std::span<const Tensor> tensors, double max_norm, Site site) {
+  clip_factor(0, max_norm);  // checks it
+  Zone zone("clip_norm_", site);
+  SiteScope scope(site);
+  const Site user = effective_site(site);
+  ContextGuard guard(plain_context());
+  check_writable(tensors, "clip_norm_", user);
+  if constexpr (kHasCuda) {
+    const Device device = tensors.empty() ? kCPU : gpu_of(tensors[0]);
+    auto is_there = [&](const Tensor& t) { return gpu_of(t) == device; };
+    if (!device.is_cpu() && std::all_of(tensors.begin(), tensors.end(), is_there)) {
+      const double norm = detail::cuda_clip_norm(device, tensors, max_norm, site);
+      if (clip_factor(norm, max_norm) != 1) bump_versions(tensors, "clip_norm_", user);
+      return norm;
+    }
+  }
+  const double norm = total_norm(tensors, 2, site), factor = clip_factor(norm, max_norm);
+  if (factor != 1) scale_tensors_(tensors, factor, site);
+  return norm;
+}
+
+namespace {
+
+// The lowest index of a tensor with inf or NaN, or -1. Those on GPUs are multiplied by `factor` on the way; the others
+// are left in `rest`.
+int64_t find_not_finite(std::span<const Tensor> tensors, [[maybe_unused]] double factor, std::vector<Tensor>& rest,
+                        const Site& site) {
+  int64_t first = -1;
+  auto take = [&](int64_t i) {
+    if (i >= 0 && (first < 0 || i < first)) first = i;
+  };
+  if constexpr (kHasCuda) {
+    for_each_gpu(tensors, gpu_of,
+                 [&](Device device) { take(detail::cuda_first_not_finite(device, tensors, factor, site)); });
+  }
+  for (const Tensor& t : tensors)
+    if (gpu_of(t).is_cpu()) rest.push_back(t);
+  auto is_finite = [&](std::span<const Tensor> list) {
+    return std::isfinite(total_norm(list, std::numeric_limits<double>::infinity(), site));
+  };
+  if (rest.empty() || is_finite(rest)) return first;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!gpu_of(tensors[i]).is_cpu() || is_finite(tensors.subspan(i, 1))) continue;
+    take(static_cast<int64_t>(i));
+    break;
+  }
+  return first;
+}
+
+}  // namespace
+
+int64_t first_not_finite(std::span<const Tensor> tensors, Site site) {
+  Zone zone("first_not_finite", site);
+  SiteScope scope(site);
+  ContextGuard guard(plain_context());
+  for (const Tensor& t : tensors) detail::check_defined(t, "first_not_finite");
+  std::vector<Tensor> rest;
+  return find_not_finite(tensors, 1, rest, site);
+}
+
+int64_t unscale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
+  Zone zone("unscale_tensors_", site);
+  SiteScope scope(site);
+  const Site user = effective_site(site);
+  ContextGuard guard(plain_context());
+  check_writable(tensors, "unscale_tensors_", user);
+  std::vector<Tensor> rest;
+  const int64_t first = find_not_finite(tensors, factor, rest, site);
+  scale_tensors_(rest, factor, site);
+  for (const Tensor& t : tensors)
+    if (!gpu_of(t).is_cpu()) t.impl()->storage->bump_version("unscale_tensors_", user);
+  return first;
+}
+
+namespace {
+
+bool is_lerp_fusable(const Tensor& to, const Tensor& from) {
+  return to.dtype() == DType::f32 && !gpu_of(to).is_cpu() && gpu_of(from) == to.device() &&
+         same_layout(to.meta(), from.meta());
+}
+
+void lerp_on_gpus(std::span<const Tensor> to, std::span<const Tensor> from, double weight, const Site& user) {
+  cpu::Workspace<detail::CudaLerp> list(static_cast<int64_t>(to.size()));
+  for_each_gpu(to, gpu_of, [&](Device device) {
+    int64_t count = 0;
+    for (size_t i = 0; i < to.size(); ++i) {
+      if (to[i].device() != device || !is_lerp_fusable(to[i], from[i])) continue;
+      order_read(from[i]);
+      order_write(to[i]);
+      list[count++] = {to[i].numel(), static_cast<float*>(to[i].data_ptr()), from[i].data_ptr(), from[i].dtype()};
+      to[i].impl()->storage->bump_version("lerp_tensors_", user);
+    }
+    if constexpr (kHasCuda)
+      if (count) detail::cuda_lerp(device, "lerp_tensors_", list.data(), count, weight);
+  });
+}
+
+}  // namespace
+
+void lerp_tensors_(std::span<const Tensor> to, std::span<const Tensor> from, double weight, Site site) {
+  Zone zone("lerp_tensors_", site);
+  SiteScope scope(site);
+  const Site user = effective_site(site);
+  ContextGuard guard(plain_context());
+  DEFT_CHECK(to.size() == from.size(), ValueError, "lerp_tensors_: found {} tensors and {} to go towards", to.size(),
+             from.size());
+  check_writable(to, "lerp_tensors_", user);
+  for (size_t i = 0; i < to.size(); ++i) {
+    detail::check_defined(from[i], "lerp_tensors_");
+    DEFT_CHECK(to[i].sizes() == from[i].sizes(), ShapeError, "lerp_tensors_: tensor {} is {}, what it goes towards {}",
+               i, describe(to[i].meta()), describe(from[i].meta()));
+  }
+  if constexpr (kHasCuda) lerp_on_gpus(to, from, weight, user);
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (is_lerp_fusable(to[i], from[i])) continue;
+    Tensor t = to[i];
+    t.lerp_(from[i].to(t.dtype()), weight);
+  }
 }
 
 }  // namespace deft

@@ -1,7 +1,7 @@
-// Optimizer steps of many tensors in one call. On the CPU f32 parameters that are dense in any memory order take one
-// pass over their memory all together; everything else (f64, 16-bit and strided parameters, other devices) is composed
-// of tensor ops with the same formulas. Nothing is recorded; versions count up as after any in-place op. All tensors
-// are checked before the first is written.
+// Optimizer steps of many tensors in one call. f32 parameters that are dense in any memory order, on a GPU also 16-bit
+// ones, take one pass over their memory all together, on a GPU in a few launches; everything else (f64, 16 bits on the
+// CPU, strided parameters) is composed of tensor ops with the same formulas. Nothing is recorded; versions count up as
+// after any in-place op. All tensors are checked before the first is written.
 #pragma once
 
 #include <span>
@@ -40,5 +40,20 @@ void lamb_update(std::span<const UpdateTensor> tensors, const LambUpdate& update
 double total_norm(std::span<const Tensor> tensors, double p = 2, Site site = Site::current());
 // x *= factor for all of them, without recording.
 void scale_tensors_(std::span<const Tensor> tensors, double factor, Site site = Site::current());
+
+// What tensors of this norm are multiplied by so that it becomes at most max_norm; 1 if it is so already. NaN stays.
+double clip_factor(double norm, double max_norm);
+// Scales all of them by clip_factor(); returns the l2 norm before. On one GPU the scaling is enqueued before the norm
+// is waited for.
+double clip_norm_(std::span<const Tensor> tensors, double max_norm, Site site = Site::current());
+
+// The index of the first tensor with an element that is inf or NaN; -1 if there is none. Devices are waited for once.
+int64_t first_not_finite(std::span<const Tensor> tensors, Site site = Site::current());
+// The same, and all of them are multiplied by `factor` afterwards; on a GPU in the same pass.
+int64_t unscale_tensors_(std::span<const Tensor> tensors, double factor, Site site = Site::current());
+
+// to += weight (from - to), computed in the type of `to`.
+void lerp_tensors_(std::span<const Tensor> to, std::span<const Tensor> from, double weight,
+                   Site site = Site::current());
 
 }  // namespace deft

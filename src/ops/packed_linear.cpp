@@ -56,26 +56,42 @@ Meta FusedLinear::infer(const Meta& x, const Meta& weight, const Meta& bias, con
   return out;
 }
 
+namespace {
+
+std::shared_ptr<const cpu::PackedMatrix> kept_weight(const Tensor& x, const Tensor& weight, const Tensor& out) {
+  Batches rows;
+  auto g = linear_call<cpu::GemmCall>(x, weight, Tensor(), out, rows);
+  fold(rows, g);
+  return kept_right(weight, g);
+}
+
+}  // namespace
+
 void FusedLinear::cpu(KernelCall& c) {
   const Tensor &out = c.out(), &weight = c.in(1);
   if (out.meta().numel == 0) return;
   const Tensor x = as_dense(c.in(0)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
   const Tensor residual = c.has(3) ? as_dense(c.in(3)) : Tensor();
   const Params& params = c.params<FusedLinear>();
-  const cpu::StridedSource a({x.dtype(), x.data_ptr(), weight.sizes()[1], 1});
+  const cpu::StridedMatrix weight_matrix{weight.dtype(), weight.data_ptr(), weight.strides()[0], weight.strides()[1]};
+  const cpu::StridedSource a({x.dtype(), x.data_ptr(), weight.sizes()[1], 1}), b(weight_matrix);
   cpu::Product p;
   p.n = weight.sizes()[0], p.k = weight.sizes()[1], p.m = out.meta().numel / p.n;
-  p.tile = &cpu::tile_for_rows(params.packed->tile(), p.m);
-  p.a = &a, p.packed_b = params.packed;
+  const auto kept = params.packed ? nullptr : kept_weight(x, weight, out);
+  p.packed_b = params.packed ? params.packed : kept.get();
+  const cpu::Panel panel = p.packed_b ? p.packed_b->tile().panel : cpu::panel_for(weight.dtype());
+  p.tile = p.packed_b ? &cpu::tile_for_rows(p.packed_b->tile(), p.m) : &cpu::best_tile(panel, p.m, p.n);
+  p.a = &a;
+  if (!p.packed_b) p.b = &b;
   p.c = out.data_ptr(), p.c_dtype = out.dtype(), p.c_row = p.n;
   p.epilogue.activation = static_cast<cpu::Activation>(params.activation);
   if (bias.defined()) p.epilogue.bias = bias.data_ptr(), p.epilogue.bias_dtype = bias.dtype();
   if (residual.defined()) p.epilogue.residual = residual.data_ptr();
   // Few rows are bound by memory, which the weight as it lies is read from fastest; more than one of bf16 are not: 27
   // GB/s instead of 29 from panels.
-  const bool rounds = size_of(params.packed->tile().panel) < static_cast<int64_t>(size_of(weight.dtype()));
+  const bool rounds = size_of(panel) < static_cast<int64_t>(size_of(weight.dtype()));
   if (!rounds && p.m <= (weight.dtype() == DType::bf16 ? 1 : 3)) {
-    if (cpu::run_dots(p, {weight.dtype(), weight.data_ptr(), weight.strides()[0], weight.strides()[1]})) return;
+    if (cpu::run_dots(p, weight_matrix)) return;
     if (p.m == 1 && params.activation == FusedActivation::none && !residual.defined()) {
       Batches none;
       return cpu::gemm(linear_call<cpu::GemmCall>(x, weight, bias, out, none));

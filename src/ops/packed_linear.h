@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/op.h"
+#include "ops/fused_activation.h"
 
 namespace deft {
 
@@ -14,10 +15,8 @@ namespace cpu {
 class PackedMatrix;
 }
 
-// What a product may end with. gelu is the exact form (erf), gelu_tanh the approximation.
-enum class FusedActivation : uint8_t { none, relu, gelu, gelu_tanh, silu, sigmoid, tanh };
-
-// activation(x times the transpose of weight [out, in], plus bias, plus residual). Called through PackedLinear.
+// activation(x times the transpose of weight [out, in], plus bias, plus residual). Called through PackedLinear, or by
+// compiled plans without `packed`: the weight is then kept as linear() keeps it.
 struct FusedLinear {
   struct Params {
     FusedActivation activation = FusedActivation::none;

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "core/grad_mode.h"
 #include "kernels/cpu/pool.h"
 #include "ops/index.h"
 #include "ops/pool_common.h"
@@ -55,7 +56,8 @@ void complete(const char* op, const Meta& x, PoolParams& p) {
 
 std::array<Meta, 2> MaxPool::infer(const Meta& x, Params& p) {
   complete("max_pool", x, p);
-  return {with_spatial(x, p.out, x.dtype), with_spatial(x, p.out, DType::i64)};
+  return {with_spatial(x, p.out, x.dtype),
+          p.indices ? with_spatial(x, p.out, DType::i64) : Meta::dense({0}, DType::i64, x.device)};
 }
 void MaxPool::cpu(KernelCall& c) { max_forward<cpu::PoolCall>(c, c.params<MaxPool>(), cpu::max_pool_forward); }
 void MaxPool::vjp(VjpContext& c) {
@@ -133,7 +135,13 @@ std::array<Tensor, 2> run_max(const Tensor& x, const PoolParams& p, const Site& 
   if (x.dim() != p.spatial + 1) return call<MaxPool>(site, p, x);
   SiteScope scope(site);
   auto [y, indices] = call<MaxPool>(site, p, unsqueeze(x, 0));
-  return {squeeze(y, 0), squeeze(indices, 0)};
+  return {squeeze(y, 0), p.indices ? squeeze(indices, 0) : indices};
+}
+// Only backward reads the indices.
+Tensor run_max_values(const Tensor& x, PoolParams p, const Site& site) {
+  detail::check_defined(x, "max_pool");
+  p.indices = is_grad_enabled() && x.requires_grad();
+  return run_max(x, p, site)[0];
 }
 
 Tensor run_avg(const Tensor& x, const PoolParams& p, const Site& site) {
@@ -148,7 +156,7 @@ Tensor run_avg(const Tensor& x, const PoolParams& p, const Site& site) {
 #define DEFT_POOL(n)                                                                                                  \
   Tensor max_pool##n##d(const Tensor& x, IntList kernel, IntList stride, IntList padding, IntList dilation,           \
                         bool ceil_mode, Site site) {                                                                  \
-    return run_max(x, window(n, kernel, stride, padding, dilation, ceil_mode), site)[0];                              \
+    return run_max_values(x, window(n, kernel, stride, padding, dilation, ceil_mode), site);                          \
   }                                                                                                                   \
   std::array<Tensor, 2> max_pool##n##d_with_indices(const Tensor& x, IntList kernel, IntList stride, IntList padding, \
                                                     IntList dilation, bool ceil_mode, Site site) {                    \
@@ -165,7 +173,7 @@ Tensor run_avg(const Tensor& x, const PoolParams& p, const Site& site) {
     return run_avg(x, adaptive(n, output), site);                                                                     \
   }                                                                                                                   \
   Tensor adaptive_max_pool##n##d(const Tensor& x, IntList output, Site site) {                                        \
-    return run_max(x, adaptive(n, output), site)[0];                                                                  \
+    return run_max_values(x, adaptive(n, output), site);                                                              \
   }                                                                                                                   \
   std::array<Tensor, 2> adaptive_max_pool##n##d_with_indices(const Tensor& x, IntList output, Site site) {            \
     return run_max(x, adaptive(n, output), site);                                                                     \

@@ -16,10 +16,11 @@ struct PoolParams {
   std::array<int64_t, 3> in{0, 0, 0};   // filled by infer()
   int64_t divisor = 0;
   bool adaptive = false, ceil_mode = false, count_include_pad = true;
+  bool indices = true;  // max: whether anybody wants to know them
   bool operator==(const PoolParams&) const = default;
 };
 
-// Results: values and the flat spatial positions (i64) they came from.
+// Results: values and the flat spatial positions (i64) they came from, or nothing in their place.
 struct MaxPool {
   using Params = PoolParams;
   static constexpr OpInfo info{

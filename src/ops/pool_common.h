@@ -37,7 +37,8 @@ void max_forward(KernelCall& c, const PoolParams& p, F&& kernel) {
   if (c.out().numel() == 0) return;
   bool last = keeps_channels_last(c.in().meta());
   Tensor x = as_dense(c.in(), last);
-  kernel(pool_call<Call>(p, x.meta(), last), x.data_ptr(), c.out(0).data_ptr(), c.out(1).template data<int64_t>());
+  int64_t* indices = p.indices ? c.out(1).template data<int64_t>() : nullptr;
+  kernel(pool_call<Call>(p, x.meta(), last), x.data_ptr(), c.out(0).data_ptr(), indices);
 }
 // kernel(call, dy, indices, dx)
 template <class Call, class F>

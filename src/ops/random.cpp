@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "kernels/cpu/philox.h"
 #include "ops/creation.h"
 #include "ops/dense.h"
 #include "ops/random_common.h"
@@ -145,6 +146,32 @@ void Bernoulli::cpu(KernelCall& c) {
   });
 }
 
+namespace {
+
+template <class T>
+void drop_all(const cpu::Dropping& d, const T* from, int64_t n, T* to) {
+  if (d.p >= 1) {
+    std::fill_n(to, n, rounded<T>(0));
+    return;
+  }
+  const double scale = d.scale();
+  const uint32_t threshold = d.threshold();
+  parallel_for(0, (n + 3) / 4, kGrain, [&](int64_t begin, int64_t end) {
+    constexpr int64_t kBlocks = 64;
+    uint32_t words[4 * kBlocks];
+    for (int64_t b = begin; b < end; b += kBlocks) {
+      const int64_t blocks = std::min(kBlocks, end - b), count = std::min(4 * blocks, n - 4 * b);
+      cpu::philox_words(d.draw, static_cast<uint64_t>(b), blocks, words);
+      for (int64_t j = 0; j < count; ++j) {
+        const T kept = rounded<T>(static_cast<double>(from[4 * b + j]) * scale);
+        to[4 * b + j] = words[j] < threshold ? rounded<T>(0) : kept;
+      }
+    }
+  });
+}
+
+}  // namespace
+
 Meta Dropout::infer(const Meta& x, const Params& p) {
   DEFT_CHECK(p.p >= 0 && p.p <= 1, ValueError, "dropout: the probability lies in [0, 1], found {}", p.p);
   Meta m = Meta::dense(x.sizes, x.dtype, x.device);
@@ -154,14 +181,10 @@ Meta Dropout::infer(const Meta& x, const Params& p) {
 void Dropout::cpu(KernelCall& c) {
   const Params& p = c.params<Dropout>();
   Tensor x = as_dense(c.in());
-  double scale = p.p < 1 ? 1 / (1 - p.p) : 0;
   fill_row_major(c.out(), [&](const Tensor& out) {
     dispatch_floating(x.dtype(), [&]<class T>() {
-      const T* from = static_cast<const T*>(x.data_ptr());
-      T* to = static_cast<T*>(out.data_ptr());
-      for_each_draw(p.draw, x.numel(), uniform4, [&](int64_t i, double u) {
-        to[i] = u >= p.p ? rounded<T>(static_cast<double>(from[i]) * scale) : rounded<T>(0);
-      });
+      drop_all(cpu::Dropping{p.p, p.draw}, static_cast<const T*>(x.data_ptr()), x.numel(),
+               static_cast<T*>(out.data_ptr()));
     });
   });
 }

@@ -7,8 +7,10 @@
 #include "base/check.h"
 #include "core/core_ops.h"
 #include "core/describe.h"
+#include "kernels/cpu/extreme_backward.h"
 #include "kernels/cpu/reduce.h"
 #include "ops/creation.h"
+#include "ops/dense.h"
 #include "ops/operand.h"
 #include "ops/reduce_call.h"
 #include "ops/reduce_common.h"
@@ -164,15 +166,55 @@ void Prod::vjp(VjpContext& c) {
 
 namespace {
 
+// Where x is the extreme, as numbers of its type, which are summed with vectors; and how often.
+struct Hits {
+  Tensor hit, count;
+  Hits(const Tensor& x, const Tensor& y, uint32_t dims) : hit(x.eq(y).to(x.dtype())), count(sum_kept(hit, dims)) {}
+};
+
+// Sizes before, of and after the reduced dims, if these follow each other.
+struct Middle {
+  int64_t outer = 1, n = 1, inner = 1;
+  bool found = true;
+  Middle(const Shape& sizes, uint32_t dims) {
+    for (int i = 0; i < sizes.size(); ++i) {
+      bool reduced = dims >> i & 1;
+      if (reduced) found &= inner == 1;
+      int64_t& part = reduced ? n : (dims & ((1u << i) - 1)) ? inner : outer;
+      part *= sizes[i];
+    }
+  }
+};
+
 template <class Op>
 void extreme_vjp(VjpContext& c) {
-  // As numbers of the input's type, which are summed with vectors.
-  Tensor hit = c.saved_input(0).eq(output_with_dims<Op>(c)).to(c.input_dtype(0));
-  Tensor count = sum_kept(hit, c.params<Op>().dims);
-  c.grad_in(0) = (grad_with_dims<Op>(c) / count).mul(hit);
+  uint32_t dims = c.params<Op>().dims;
+  Tensor x = c.saved_input(0), y = output_with_dims<Op>(c), g = grad_with_dims<Op>(c);
+  if (x.device().is_cpu() && x.numel() > 0 && Middle(x.sizes(), dims).found) {
+    c.grad_in(0) = call<ExtremeBackward>(c.node.site, {dims}, g, x, y);
+    return;
+  }
+  Hits h(x, y, dims);
+  c.grad_in(0) = (g / h.count).mul(h.hit);
 }
 
 }  // namespace
+
+Meta ExtremeBackward::infer(const Meta&, const Meta& x, const Meta&, const Params&) {
+  return Meta::dense(x.sizes, x.dtype, x.device);
+}
+void ExtremeBackward::cpu(KernelCall& c) {
+  Middle m(c.in(1).sizes(), c.params<ExtremeBackward>().dims);
+  Tensor g = as_dense(c.in(0)), x = as_dense(c.in(1)), y = as_dense(c.in(2));
+  cpu::extreme_backward(
+      {x.dtype(), m.outer, m.n, m.inner, g.data_ptr(), x.data_ptr(), y.data_ptr(), c.out().data_ptr()});
+}
+void ExtremeBackward::vjp(VjpContext& c) {
+  if (!c.needs(0)) return;  // shares do not change with x
+  uint32_t dims = c.params<ExtremeBackward>().dims;
+  Hits h(c.saved_input(1), c.saved_input(2), dims);
+  c.grad_in(0) = sum_kept(c.grad() * h.hit, dims) / h.count;
+}
 
 Meta Amax::infer(const Meta& x, const Params& p) {
   check_not_empty(x, p.dims, info.name);

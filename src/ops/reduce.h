@@ -66,6 +66,19 @@ struct Amin {
   DEFT_REDUCE_BODY
 };
 
+// (g, x, extremes) -> the gradient of x; g and the extremes with reduced dims kept, which follow each other. Only on
+// the CPU; elsewhere it is composed of other ops.
+struct ExtremeBackward {
+  struct Params {
+    uint32_t dims = 0;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "extreme_backward", .inputs = 3, .uses = {input(1) | input(2), 0, 0}};
+  static Meta infer(const Meta& g, const Meta& x, const Meta& y, const Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
+};
+
 // Row-major index over the reduced dims (one, or all); the first one wins.
 struct ArgMax {
   using Params = ReduceParams;

@@ -167,6 +167,10 @@ ViewSpec SliceOp::view(const Meta& x, Params& p) {
 }
 void SliceOp::vjp(VjpContext& c) {
   const Params& p = c.params<SliceOp>();
+  if (Tensor* sum = c.sum_so_far(0)) {
+    slice(*sum, p.dim, Slice(p.start, p.stop, p.step)).add_(c.grad());
+    return;
+  }
   c.grad_in(0) = call<SliceBackward>(c.node.site, {c.input_sizes(0), p.dim, p.start, p.step}, c.grad());
 }
 
@@ -186,6 +190,10 @@ ViewSpec Select::view(const Meta& x, Params& p) {
 }
 void Select::vjp(VjpContext& c) {
   const Params& p = c.params<Select>();
+  if (Tensor* sum = c.sum_so_far(0)) {
+    select(*sum, p.dim, p.index).add_(c.grad());
+    return;
+  }
   c.grad_in(0) = call<SliceBackward>(c.node.site, {c.input_sizes(0), p.dim, p.index, 1}, c.grad().unsqueeze(p.dim));
 }
 

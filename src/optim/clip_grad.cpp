@@ -1,11 +1,12 @@
 #include "optim/clip_grad.h"
 
+#include "ops/optimizer_update.h"
+
 #include <cmath>
 
 #include "base/check.h"
 #include "core/grad_mode.h"
 #include "ops/activation.h"
-#include "ops/optimizer_update.h"
 
 namespace deft::optim {
 
@@ -27,15 +28,10 @@ double grad_norm(const std::vector<Tensor>& params, double norm_type, Site site)
   return total_norm(gradients(params, "grad_norm"), norm_type, site);
 }
 
-double clip_factor(double norm, double max_norm) {
-  DEFT_CHECK(max_norm >= 0, ValueError, "clip_factor: max_norm must not be negative, found {}", max_norm);
-  const double factor = max_norm / (norm + 1e-6);
-  return factor >= 1 ? 1 : factor;
-}
-
 double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, double norm_type, bool error_if_nonfinite,
                        Site site) {
   const std::vector<Tensor> grads = gradients(params, "clip_grad_norm_");
+  if (norm_type == 2 && !error_if_nonfinite) return clip_norm_(grads, max_norm, site);
   const double norm = total_norm(grads, norm_type, site);
   DEFT_CHECK(!error_if_nonfinite || std::isfinite(norm), ValueError,
              "clip_grad_norm_: the norm of the gradients is {}; look for the op that made it with AnomalyGuard", norm);

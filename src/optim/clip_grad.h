@@ -5,12 +5,16 @@
 
 #include "core/tensor.h"
 
+namespace deft {
+double clip_factor(double norm, double max_norm);
+}
+
 namespace deft::optim {
 
 // The norm over all gradients together; infinity gives the largest absolute value.
 double grad_norm(const std::vector<Tensor>& params, double norm_type = 2, Site site = Site::current());
-// What gradients of this norm are multiplied by so that it becomes at most max_norm; 1 if it is so already. NaN stays.
-double clip_factor(double norm, double max_norm);
+// What gradients of this norm are multiplied by so that it becomes at most max_norm.
+using deft::clip_factor;
 
 // Scales all gradients together, in place, so that their norm is at most max_norm; returns the norm before. A norm that
 // is inf or NaN makes the gradients NaN, or with error_if_nonfinite a ValueError.

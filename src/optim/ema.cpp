@@ -6,7 +6,7 @@
 #include "core/describe.h"
 #include "core/grad_mode.h"
 #include "ops/copy.h"
-#include "ops/ternary.h"
+#include "ops/optimizer_update.h"
 
 namespace deft::optim {
 
@@ -53,13 +53,16 @@ void ExponentialMovingAverage::update(Site site) {
   DEFT_CHECK(!swapped_, ValueError,
              "ExponentialMovingAverage: update() while the averages are swapped in; end the scope of swap_in() first");
   Plain plain(site);
-  const double rest = 1 - decay();
+  std::vector<Tensor> averages, params;
   for (size_t i = 0; i < params_.size(); ++i) {
-    if (is_floating(params_[i].dtype()))
-      averages_[i].lerp_(params_[i].to(averages_[i].dtype(), site), rest, site);
-    else
+    if (is_floating(params_[i].dtype())) {
+      averages.push_back(averages_[i]);
+      params.push_back(params_[i]);
+    } else {
       averages_[i].copy_(params_[i], site);
+    }
   }
+  lerp_tensors_(averages, params, 1 - decay(), site);
   ++updates_;
 }
 

@@ -1,7 +1,6 @@
 #include "optim/grad_scaler.h"
 
 #include <cmath>
-#include <limits>
 
 #include "base/check.h"
 #include "ops/optimizer_update.h"
@@ -10,23 +9,24 @@ namespace deft::optim {
 
 namespace {
 
-bool is_finite(std::span<const Tensor> tensors, const Site& site) {
-  return std::isfinite(total_norm(tensors, std::numeric_limits<double>::infinity(), site));
-}
-
-// Of all gradients: the first that is not finite, or -1. ValueError if there are none: scale() was not used, or
-// backward() not called.
-int64_t first_bad_gradient(const std::vector<Tensor>& params, const Site& site) {
-  std::vector<Tensor> grads;
-  for (const Tensor& p : params)
-    if (Tensor g = p.grad(); g.defined()) grads.push_back(g);
-  DEFT_CHECK(!grads.empty(), GradError,
-             "GradScaler: none of the {} parameters has a gradient; call scale(loss).backward() before", params.size());
-  if (is_finite(grads, site)) return -1;
-  for (size_t i = 0; i < params.size(); ++i)
-    if (Tensor g = params[i].grad(); g.defined() && !is_finite({&g, 1}, site)) return static_cast<int64_t>(i);
-  DEFT_FAIL(InternalError, "GradScaler: gradients are finite one by one but not together");
-}
+// The gradients there are, and whose they are. GradError if there are none: scale() was not used, or backward() not
+// called.
+struct Gradients {
+  std::vector<Tensor> list;
+  std::vector<int64_t> param;
+  explicit Gradients(const std::vector<Tensor>& params) {
+    for (size_t i = 0; i < params.size(); ++i) {
+      Tensor g = params[i].grad();
+      if (!g.defined()) continue;
+      list.push_back(std::move(g));
+      param.push_back(static_cast<int64_t>(i));
+    }
+    DEFT_CHECK(!list.empty(), GradError,
+               "GradScaler: none of the {} parameters has a gradient; call scale(loss).backward() before",
+               params.size());
+  }
+  int64_t param_of(int64_t i) const { return i < 0 ? -1 : param[static_cast<size_t>(i)]; }
+};
 
 }  // namespace
 
@@ -58,18 +58,14 @@ void GradScaler::unscale_(Optimizer& optimizer, Site site) {
   const Progress* before = find(optimizer);
   DEFT_CHECK(!before, GradError, "GradScaler: unscale_() after {} of the same optimizer; call update() in between",
              before && before->stage == Stage::unscaled ? "unscale_()" : "step()");
-  std::vector<Tensor> params = optimizer.params(), grads;
-  int64_t bad = first_bad_gradient(params, site);
-  for (const Tensor& p : params) {
-    Tensor g = p.grad();
-    if (!g.defined()) continue;
+  const Gradients grads(optimizer.params());
+  for (const Tensor& g : grads.list) {
     DEFT_CHECK(
         g.dtype() != DType::f16, DTypeError,
         "GradScaler: a gradient is f16, which cannot hold what unscaling makes of it; keep parameters in f32 and use "
         "autocast");
-    grads.push_back(g);
   }
-  scale_tensors_(grads, 1 / scale_, site);
+  const int64_t bad = grads.param_of(unscale_tensors_(grads.list, 1 / scale_, site));
   progress_.push_back({&optimizer, Stage::unscaled, bad >= 0, bad});
 }
 
@@ -83,7 +79,8 @@ ScaledStep GradScaler::step(Optimizer& optimizer, Site site) {
              "GradScaler: step() was already called for this optimizer; call update() in between");
   double grad_scale = 1;
   if (!p) {
-    int64_t bad = first_bad_gradient(optimizer.params(), site);
+    const Gradients grads(optimizer.params());
+    const int64_t bad = grads.param_of(first_not_finite(grads.list, site));
     p = &progress_.emplace_back(Progress{&optimizer, Stage::stepped, bad >= 0, bad});
     grad_scale = 1 / scale_;
   }

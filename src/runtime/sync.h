@@ -1,6 +1,7 @@
 // Synchronisation of host and device, made visible. The only ops that make the host wait are item(), nonzero and other
-// ops whose result's size depends on values, printing, copies from and to pageable memory, waiting for a copy under way
-// before the host touches its memory, and synchronize() itself.
+// ops whose result's size depends on values, norms and checks of gradients that are returned as numbers, printing,
+// copies from and to pageable memory, waiting for a copy under way before the host touches its memory, and
+// synchronize() itself.
 #pragma once
 
 #include <cstdint>

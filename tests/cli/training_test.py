@@ -3,8 +3,10 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -27,6 +29,11 @@ def newest(folder):
     return str(max(pathlib.Path(folder).glob("*.safetensors")))
 
 
+def events_of(log):
+    """The whole lines; the last one may be on its way."""
+    return [json.loads(line) for line in pathlib.Path(log).read_text().splitlines(True) if line.endswith("\n")]
+
+
 class InFolder(unittest.TestCase):
     def setUp(self):
         self.holder = tempfile.TemporaryDirectory()
@@ -47,8 +54,7 @@ class Train(InFolder):
         row = self.train("-e", "8", "--log", self.path("log"))
         self.assertGreater(row["accuracy_percent"], 15)  # 5 by chance
         self.assertEqual((row["epochs"], row["steps"]), (8, 128))
-        events = [json.loads(line) for line in pathlib.Path(self.path("log")).read_text().splitlines()]
-        self.assertEqual([e["epoch"] for e in events if e["event"] == "epoch"], list(range(1, 9)))
+        self.assertEqual([e["epoch"] for e in events_of(self.path("log")) if e["event"] == "epoch"], list(range(1, 9)))
 
     def test_target_decides_the_exit_code(self):
         self.assertEqual(deft("train", *QUICK, "-e", "1", "--target", "0.01").returncode, 0)
@@ -76,6 +82,19 @@ class Train(InFolder):
             self.assertIn(word, run.stderr)
         self.assertEqual(deft("train", "-d", "mnist", "--path", self.folder).returncode, 3)
 
+    def test_numbers_that_are_none_are_usage_errors(self):
+        for flag, words in (("--lr", ["abc", "0", "-1", "1e", "0x1p3", "nan", "inf", "1e400", "0,1", "1 2", "+"]),
+                            ("--weight-decay", ["abc", "-1", "nan", "inf", "1e400"]), ("--clip", ["abc", "0", "-1", "nan", "inf"]),
+                            ("--target", ["abc", "0", "nan"]), ("--epochs", ["abc", "0", "-1", "1.5", "1e3", "99999999999999999999"]),
+                            ("--accumulate", ["abc", "0", "2.5"]), ("--save-every", ["abc", "0", "-5"]), ("-b", ["abc", "0", "1e2"]),
+                            ("--seed", ["abc", "-1", "1.5", "99999999999999999999999"]), ("--train-size", ["abc", "-1"]),
+                            ("--test-size", ["abc", "-1"]), ("--threads", ["abc", "0", "-1"])):
+            for word in words:
+                run = deft("train", "-m", "mlp", "-d", "glyphs", f"{flag}={word}")
+                self.assertEqual((run.returncode, run.stdout), (2, ""), f"{flag}={word}: {run.stderr}")
+                self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
+                self.assertIn("expected", run.stderr, f"{flag}={word}")
+
     def test_numbers_that_go_bad_are_named(self):
         run = deft("train", *QUICK, "--optimizer", "sgd", "--lr", "1e30", "--schedule", "constant", "--out", self.path("run"))
         self.assertEqual(run.returncode, 1, run.stderr)
@@ -86,22 +105,22 @@ class Resume(InFolder):
     def states(self, folder):
         return pathlib.Path(newest(folder)).read_bytes()
 
-    def test_stopped_at_random_steps_and_resumed_is_the_same_run(self):
+    def test_stopped_at_random_steps_and_resumed_is_the_same_run(self):  # FI15, FI18
         common = ["-e", "3", "--save-every", "5"]
         self.train(*common, "--out", self.path("straight"))
         expected = self.states(self.path("straight"))
         chance = random.Random(1)
         for trial in range(3):
-            out, steps = self.path(f"run{trial}"), 0
-            while steps < 48:
+            out, code = self.path(f"run{trial}"), None
+            while code != 0:
                 process = subprocess.Popen([DEFT, "train", *QUICK, *common, "--out", out, "--resume", "-o", "json"],
                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                 time.sleep(chance.uniform(0.02, 0.4))
                 process.send_signal(chance.choice([signal.SIGTERM, signal.SIGINT, signal.SIGKILL]))
                 text, errors = process.communicate(timeout=120)
-                self.assertIn(process.returncode, (0, 143, 130, -9, -15, -2), errors)
-                if process.returncode in (0, 143, 130):
-                    steps = json.loads(text)["results"][0]["steps"]
+                code = process.returncode
+                self.assertIn(code, (0, 143, 130, -9, -15, -2), errors)
+            self.assertEqual(json.loads(text)["results"][0]["steps"], 48)
             self.assertEqual(self.states(out), expected)
 
     def test_signals_save_and_say_so(self):
@@ -123,6 +142,63 @@ class Resume(InFolder):
         run = deft("train", *QUICK, "-e", "1", "--lr", "0.5", "--out", self.path("run"), "--resume")
         self.assertEqual(run.returncode, 2)
         self.assertIn("belongs to another run", run.stderr)
+
+    def test_what_a_resume_resumed_is_the_same_run(self):  # FI18
+        common = ["-e", "4", "--out"]
+        self.train(*common, self.path("straight"))
+        for stop in (10, 25, 40, 55):  # steps of 64; a run that ends there by itself
+            self.stop_after(stop, *common, self.path("run"), "--resume")
+        self.train(*common, self.path("run"), "--resume")
+        self.assertEqual(self.states(self.path("run")), self.states(self.path("straight")))
+
+    def stop_after(self, step, *more):
+        """Ends a run by SIGTERM when its log tells of a checkpoint of this step or a later one."""
+        log = pathlib.Path(self.path(f"log{step}"))
+        process = subprocess.Popen([DEFT, "train", *QUICK, *more, "--save-every", "1", "--log", log, "-q"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while not log.exists() or not any(e["event"] == "saved" and e["step"] >= step for e in events_of(log)):
+            self.assertIsNone(process.poll(), "ended before it was stopped")
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        self.assertIn(process.returncode, (0, 143), errors)
+
+    def test_the_last_checkpoint_is_whole_when_a_signal_ended_the_run(self):
+        self.stop_after(3, "-e", "1000", "--out", self.path("run"))
+        saved = [e for e in events_of(self.path("log3")) if e["event"] == "saved"]
+        self.assertEqual(saved[-1]["path"], newest(self.path("run")))
+        self.assertEqual([e["step"] for e in saved], sorted({e["step"] for e in saved}))
+        self.assertEqual(len(os.listdir(self.path("run"))), 2)  # no temporary file
+
+    def test_a_disk_that_is_full_ends_the_run_with_the_reason(self):
+        limited = "import resource, signal, os, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); " \
+                  "resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000)); os.execv(sys.argv[1], sys.argv[1:])"
+        run = subprocess.run([sys.executable, "-c", limited, DEFT, "train", *QUICK, "-e", "1", "--out", self.path("run")],
+                             capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 3, run.stderr)
+        self.assertIn("bytes are needed", run.stderr)
+        self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
+        self.assertEqual(os.listdir(self.path("run")), [])
+
+    def test_a_missing_section_is_an_error(self):  # FI19
+        self.train("-e", "1", "--out", self.path("run"))
+        file = pathlib.Path(newest(self.path("run")))
+        data = file.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        del header["__metadata__"]["value.run.rng_seed"]
+
+        def resume():
+            text = json.dumps(header, separators=(",", ":")).encode()
+            file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
+            return deft("train", *QUICK, "-e", "1", "--out", self.path("run"), "--resume")
+
+        run = resume()
+        self.assertEqual(run.returncode, 3, run.stderr)
+        header["__metadata__"]["deft.crc32"] = re.search("is ([0-9a-f]{8}) where", run.stderr).group(1)
+        run = resume()
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertIn("rng_seed", run.stderr)
 
     def test_damaged_checkpoints_are_skipped(self):
         self.train("-e", "2", "--out", self.path("run"))
@@ -176,6 +252,24 @@ class Use(InFolder):
         self.assertGreater(grad["saved_for_backward_mb"], 0)
         self.assertEqual(without["saved_for_backward_mb"], 0)
         self.assertGreater(train["peak_mb_by_category"]["gradient"], 0)
+
+    def test_bench_models_tables(self):
+        rows = result_of("bench", "models", "--tables", "-m", "mlp,cnn", "-b", "16", "-r", "3", "-t", "1")
+        modes = [r for r in rows if r["table"] == "modes"]
+        self.assertEqual([r["what"] for r in modes], ["training with gradients", "validation with gradients",
+                                                      "validation in no_grad", "inference in no_grad, bf16"])
+        self.assertEqual({(r["case"], r["epoch_samples"]) for r in modes}, {("mlp", 48)})
+        self.assertGreater(modes[0]["peak_mb"], modes[1]["peak_mb"])
+        self.assertGreater(modes[2]["peak_mb"], modes[3]["peak_mb"])
+        self.assertEqual(modes[0]["times_training"], 1)
+        families = [r for r in rows if r["table"] == "families"]
+        self.assertEqual([(r["case"], r["type"]) for r in families],
+                         [("mlp", "f32"), ("mlp", "bf16"), ("cnn", "f32"), ("cnn", "bf16")])
+        for row in families:
+            self.assertAlmostEqual(row["samples_per_second"], 16e3 / row["p50_ms"], delta=row["samples_per_second"] / 50)
+        text = deft("bench", "models", "--tables", "-m", "mlp", "-b", "2", "-r", "1", "-q").stdout
+        self.assertEqual(text.count("\n|--"), 2, text)
+        self.assertEqual(deft("bench", "models", "--tables", "--peer", DEFT).returncode, 2)
 
 
 if __name__ == "__main__":

@@ -5,43 +5,14 @@
 
 #include <cmath>
 #include <csignal>
-#include <limits>
 #include <random>
 
+#include "checkpoint_util.h"
 #include "io/safetensors.h"
 #include "io_util.h"
 
 namespace deft::io {
 namespace {
-
-State example(int64_t step = 7) {
-  RngScope rng({static_cast<uint64_t>(step), 0});
-  State s;
-  s.tensors = {{"model.w", randn({4, 5})}, {"model.steps", full({}, step, DType::i64)}, {"empty", zeros({0, 3})}};
-  s.tensors.push_back({"half", randn({3}).to(DType::bf16)});
-  s.values = {{"flag", true},
-              {"count", int64_t{-5}},
-              {"huge", std::numeric_limits<int64_t>::min()},
-              {"rate", 0.1},
-              {"tiny", 5e-324},
-              {"inf", -std::numeric_limits<double>::infinity()},
-              {"text", std::string("a \"quoted\" [text]\nö")},
-              {"ints", std::vector<int64_t>{1, -2}},
-              {"doubles", std::vector<double>{0.1, -1e300}},
-              {"texts", std::vector<std::string>{"", "3:x", "y"}},
-              {"none", std::vector<double>{}}};
-  return s;
-}
-
-void expect_same(const State& a, const State& b) {
-  EXPECT_EQ(a.values, b.values);
-  ASSERT_EQ(a.tensors.size(), b.tensors.size());
-  for (const NamedTensor& t : a.tensors) {
-    const Tensor* other = find_tensor(b.tensors, t.name);
-    ASSERT_TRUE(other) << t.name;
-    EXPECT_TRUE(same_bits(t.tensor, *other)) << t.name;
-  }
-}
 
 TEST(Checkpoint, ComesBackBitForBit) {
   Folder folder;
@@ -67,7 +38,7 @@ TEST(Checkpoint, TruncatedAnywhere) {
   save_checkpoint(folder / "a.safetensors", example());
   std::string bytes = read_file(folder / "a.safetensors");
   for (size_t size = 0; size < bytes.size(); ++size) {
-    write_file(folder / "b.safetensors", bytes.substr(0, size));
+    rewrite_file(folder / "b.safetensors", bytes.substr(0, size));
     EXPECT_THROW(load_checkpoint(folder / "b.safetensors"), LoadError) << size;
   }
 }
@@ -84,7 +55,7 @@ TEST(Checkpoint, OneFlippedBitIsDetectedOrHarmless) {
     std::string bad = bytes;
     size_t bit = random() % (8 * bad.size());
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
-    write_file(folder / "b.safetensors", bad);
+    rewrite_file(folder / "b.safetensors", bad);
     try {
       Checkpoint back = load_checkpoint(folder / "b.safetensors");
       expect_same(state, back.state);
@@ -97,18 +68,6 @@ TEST(Checkpoint, OneFlippedBitIsDetectedOrHarmless) {
   }
   EXPECT_GT(detected, 9'000);
   EXPECT_EQ(detected + harmless, 10'000);
-}
-
-// FI14
-TEST(Checkpoint, FromTheFuture) {
-  Folder folder;
-  save_safetensors(folder / "a.safetensors", {}, {{"deft.checkpoint", "2"}});
-  try {
-    load_checkpoint(folder / "a.safetensors");
-    FAIL();
-  } catch (const LoadError& e) {
-    EXPECT_NE(std::string(e.what()).find("version"), std::string::npos) << e.what();
-  }
 }
 
 TEST(Checkpoint, OtherFilesAreNamed) {

@@ -57,6 +57,11 @@ inline std::string read_file(const std::string& path) {
 inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
+// Thousands of times: file systems force a file to disk that is emptied and written again, but not a new one.
+inline void rewrite_file(const std::string& path, const std::string& bytes) {
+  std::filesystem::remove(path);
+  write_file(path, bytes);
+}
 inline std::span<const std::byte> bytes_of(const std::string& s) { return std::as_bytes(std::span(s)); }
 
 template <class... T>

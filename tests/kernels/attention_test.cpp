@@ -22,12 +22,22 @@ struct Case {
   int64_t batch = 1, heads = 2;
   double scale = 0.25;
   bool shared_keys = false;  // k and v have a stride of 0 between heads
+  double drop = 0;           // dropout of the weights
 };
 
 std::string text(const Case& c) {
   return "l " + std::to_string(c.l) + " s " + std::to_string(c.s) + " e " + std::to_string(c.e) + " ev " +
          std::to_string(c.ev) + " mask " + std::to_string(static_cast<int>(c.mask)) + (c.causal ? " causal" : "") +
-         " heads " + std::to_string(c.batch) + "x" + std::to_string(c.heads);
+         " heads " + std::to_string(c.batch) + "x" + std::to_string(c.heads) + " drop " + std::to_string(c.drop);
+}
+
+constexpr PhiloxState kDraw{12345, 6};
+
+// What a weight is multiplied by.
+double kept(const Case& c, int64_t b, int64_t h, int64_t i, int64_t j) {
+  const auto at = static_cast<uint64_t>(((b * c.heads + h) * c.l + i) * c.s + j);
+  const double u = uniform_from_bits(philox(kDraw, at / 4)[at % 4]);
+  return u >= c.drop && c.drop < 1 ? 1 / (1 - c.drop) : 0;
 }
 
 // Operands [batch, rows, heads, features], as projections leave them, with a gap behind each row.
@@ -130,6 +140,7 @@ struct Heads {
                          .v = v.view(),
                          .o = o.view(),
                          .mask = {},
+                         .drop = {c.drop, kDraw},
                          .log_sum = log_sum.data()};
     if (c.mask != Mask::none) mask.set(a);
     return a;
@@ -188,15 +199,16 @@ Reference reference(const Heads<T>& r, int64_t b, int64_t h) {
     for (int64_t j = 0; j < c.s; ++j) sum += p[j] = top == -kInf ? 0 : std::exp(p[j] - top);
     for (int64_t j = 0; j < c.s; ++j) {
       if (sum > 0) p[j] /= sum;
-      for (int64_t f = 0; f < c.ev; ++f) out.o[size(i * c.ev + f)] += p[j] * r.v.get(b, h, j, f);
+      for (int64_t f = 0; f < c.ev; ++f) out.o[size(i * c.ev + f)] += p[j] * kept(c, b, h, i, j) * r.v.get(b, h, j, f);
     }
     for (int64_t f = 0; f < c.ev; ++f) dot += out.o[size(i * c.ev + f)] * r.g.get(b, h, i, f);
     for (int64_t j = 0; j < c.s; ++j) {
       double dp = 0;
       for (int64_t f = 0; f < c.ev; ++f) {
         dp += r.g.get(b, h, i, f) * r.v.get(b, h, j, f);
-        out.dv[size(j * c.ev + f)] += p[j] * r.g.get(b, h, i, f);
+        out.dv[size(j * c.ev + f)] += p[j] * kept(c, b, h, i, j) * r.g.get(b, h, i, f);
       }
+      dp *= kept(c, b, h, i, j);
       out.most_g = std::max(out.most_g, p[j] * (std::abs(dp) + std::abs(dot)));
       for (int64_t f = 0; f < c.e; ++f) {
         out.dq[size(i * c.e + f)] += p[j] * (dp - dot) * c.scale * r.k.get(b, h, j, f);
@@ -249,7 +261,8 @@ void check_case(const Case& c) {
   for (int64_t b = 0; b < c.batch; ++b) {
     for (int64_t h = 0; h < c.heads; ++h) {
       const Reference want = reference(r, b, h);
-      const double unit = unit_error<T>(c.s + c.e + c.ev), most = want.most_g;
+      const double grown = c.drop < 1 ? 1 / (1 - c.drop) : 1;
+      const double unit = unit_error<T>(c.s + c.e + c.ev) * grown, most = want.most_g;
       // Gradients sum the errors of many scores, at random signs.
       const double many = 1 + std::sqrt(static_cast<double>(std::max(c.l, c.s)));
       compare(r.o, b, h, want.o, unit, "o");
@@ -305,6 +318,23 @@ TYPED_TEST(Attention, BlocksOfQueries) {
   check_case<TypeParam>({600, 600, 16, 16, Mask::none, true, 1, 1});
   check_case<TypeParam>({250, 250, 16, 16, Mask::boolean, false, 1, 3});
 }
+TYPED_TEST(Attention, Dropout) {
+  const auto check = [](Case c, double p) {
+    c.drop = p;
+    check_case<TypeParam>(c);
+  };
+  for (int64_t l : {1, 2, 3, 12, 29}) {
+    for (int64_t s : {1, 7, 8, 13, 37}) {
+      check({l, s, 9, 11, Mask::none, false, 2, 2}, 0.3);
+      check({l, s, 9, 11, Mask::blind, false, 2, 2}, 0.3);
+      check({l, s, 9, 11, Mask::none, true, 1, 3}, 0.5);
+    }
+  }
+  for (double p : {0.1, 0.9, 1.0}) check({20, 30, 8, 8}, p);
+  for (int64_t s : {193, 513, 1030}) check({30, s, 16, 16}, 0.2);
+  check({250, 390, 16, 16, Mask::none, true, 1, 1}, 0.2);
+  check({385, 250, 16, 16, Mask::boolean, false, 1, 3}, 0.2);
+}
 TYPED_TEST(Attention, Scales) {
   for (double scale : {0.0, -0.5, 3.0}) {
     check_case<TypeParam>({20, 30, 8, 8, Mask::none, false, 1, 2, scale});
@@ -328,6 +358,7 @@ TYPED_TEST(Attention, EveryInstructionSet) {
     IsaGuard guard(isa_choice().levels[static_cast<size_t>(i)].name);
     check_case<TypeParam>({29, 40, 19, 13});
     check_case<TypeParam>({230, 230, 16, 16, Mask::none, true, 1, 1});
+    check_case<TypeParam>({29, 40, 19, 13, Mask::none, false, 1, 2, 0.25, false, 0.25});
     check_case<TypeParam>({29, 40, 19, 13, Mask::blind});
   }
 }

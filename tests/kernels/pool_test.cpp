@@ -83,6 +83,9 @@ void check_max(const PoolCall& c, bool with_nan) {
   const auto y =
       run_both(filled<T>(indices.size(), 2), [&](T* to) { cpu::max_pool_forward(c, x.data(), to, indices.data()); });
   indices.check();
+  const auto without =
+      run_both(filled<T>(indices.size(), 2), [&](T* to) { cpu::max_pool_forward(c, x.data(), to, nullptr); });
+  EXPECT_TRUE(without.same_bits(y)) << "without indices";
   const auto dy = filled<T>(indices.size(), 3);
   std::vector<double> sum(static_cast<size_t>(x.size()), 0), norm(sum);
   for (int64_t p = 0; p < c.outer; ++p) {

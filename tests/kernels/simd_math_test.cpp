@@ -163,7 +163,7 @@ inline Wide max(Wide a, Wide b) { return a != a ? a : b != b ? b : a > b ? a : b
 template <class T, class W>
 double ulps(T got, W want) {
   T rounded = static_cast<T>(want);
-  if (std::isnan(rounded)) return std::isnan(got) ? 0 : INFINITY;
+  if (std::isnan(rounded) || std::isnan(got)) return std::isnan(rounded) && std::isnan(got) ? 0 : INFINITY;
   if (std::isinf(rounded)) return got == rounded ? 0 : INFINITY;
   if (std::isinf(got)) return std::fabs(rounded) > std::numeric_limits<T>::max() * T(0.9999998) ? 1 : INFINITY;
   if (rounded == 0 && got == 0) return std::signbit(rounded) == std::signbit(got) ? 0 : INFINITY;

@@ -100,6 +100,16 @@ TEST(NnAttention, DropoutOnlyWhileTraining) {
   EXPECT_EQ(values(attention(x)), values(attention(x)));
 }
 
+TEST(NnAttention, DropoutKeepsNoWeights) {
+  auto saved = [](double p) {
+    MultiheadAttention attention(8, 2, {.dropout = p});
+    Tensor x = sample({64, 1, 8}, 1, DType::f32);
+    Tensor y = attention(x);
+    return graph_stats().saved_bytes;
+  };
+  EXPECT_EQ(saved(0.5), saved(0)) << "the weights would be 2 x 64 x 64 numbers";
+}
+
 TEST(NnAttention, WrongCalls) {
   expect_error<ValueError>([] { MultiheadAttention(8, 3); }, "8 features cannot be cut into 3 heads");
   MultiheadAttention attention(8, 2);

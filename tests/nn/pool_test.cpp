@@ -2,6 +2,7 @@
 #include "nn/pool.h"
 
 #include "nn_util.h"
+#include "runtime/memory.h"
 
 namespace deft::nn {
 namespace {
@@ -29,6 +30,27 @@ TEST(NnPool, Max) {
         return {values, indices};
       },
       1);
+}
+
+// Positions are eight bytes each, and only backward reads them.
+TEST(NnPool, NoPositionsWithoutGradients) {
+  MaxPool2d pool(2);
+  AdaptiveMaxPool2d adaptive(16);
+  Tensor x = sample({1, 16, 32, 32}, 1, DType::f32), flat = sample({16, 32, 32}, 1, DType::f32);
+  const int64_t values = 16 * 16 * 16 * 4;
+  auto growth = [](auto&& f) {
+    MemoryScope peak;
+    Tensor y = f();
+    return peak.peak_growth();
+  };
+  EXPECT_LT(growth([&] { return pool(x); }), values * 2);
+  EXPECT_LT(growth([&] { return adaptive(x); }), values * 2);
+  EXPECT_LT(growth([&] { return pool(flat); }), values * 2);
+  Tensor leaf = x.clone().requires_grad_();
+  EXPECT_GE(growth([&] { return pool(leaf); }), values * 3);
+  NoGradGuard no_grad;
+  EXPECT_LT(growth([&] { return pool(leaf); }), values * 2);
+  EXPECT_EQ(deft::values(pool(leaf)), deft::values(pool.forward_with_indices(leaf)[0]));
 }
 
 TEST(NnPool, Average) {

@@ -1,6 +1,9 @@
 // Recurrent layers as in PyTorch; the recurrence as one node, with gradients of gradients.
 #include "nn/rnn.h"
 
+#include <numeric>
+
+#include "nn/rnn_cell.h"
 #include "nn_util.h"
 #include "ops/gradcheck.h"
 
@@ -60,22 +63,25 @@ TEST(NnRecurrent, OneNodeForAllSteps) {
 
 TEST(NnRecurrent, GradientsAndTheirGradients) {
   for (Cell cell : {Cell::tanh, Cell::lstm, Cell::gru}) {
-    for (int64_t rows : {2, 5}) {  // as it lies, and packed
-      SCOPED_TRACE(static_cast<int>(cell));
-      bool reverse = rows == 2;
+    for (int variant = 0; variant < 8; ++variant) {
+      bool reverse = variant & 1, ragged = variant & 2;
+      int64_t rows = variant & 4 ? 5 : 2;  // the weight is packed, or read as it lies
+      SCOPED_TRACE(std::to_string(static_cast<int>(cell)) + ", variant " + std::to_string(variant));
       int64_t g = gates_of(cell) * 2;
-      std::vector<Tensor> inputs{leaf({4, rows, g}, 1), leaf({rows, 2}, 2), leaf({g, 2}, 3)};
+      std::vector<int64_t> steps = ragged ? std::vector<int64_t>{rows, rows - 1, rows - 1, 1} : std::vector(4, rows);
+      int64_t all = std::accumulate(steps.begin(), steps.end(), int64_t{0});
+      std::vector<Tensor> inputs{leaf({all, g}, 1), leaf({rows, 2}, 2), leaf({g, 2}, 3)};
       if (cell == Cell::lstm) inputs.push_back(leaf({rows, 2}, 4));
       if (cell == Cell::gru) inputs.push_back(leaf({g}, 4));
       auto f = [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
         bool lstm = cell == Cell::lstm, gru = cell == Cell::gru;
-        RecurrenceResult r =
-            run_recurrence({cell, reverse}, in[0], in[1], lstm ? in[3] : Tensor(), in[2], gru ? in[3] : Tensor());
-        return lstm ? std::vector{r.output, r.cell} : std::vector{r.output};
+        RecurrenceResult r = run_recurrence({cell, steps, reverse}, in[0], in[1], lstm ? in[3] : Tensor(), in[2],
+                                            gru ? in[3] : Tensor());
+        return lstm ? std::vector{r.output, r.hidden, r.cell} : std::vector{r.output, r.hidden};
       };
       EXPECT_NO_THROW(gradcheck(f, inputs));
       // With create_graph the steps are taken again in plain ops: the same gradients.
-      Tensor total = f(inputs)[0].sum();
+      Tensor total = f(inputs)[0].square().sum() + f(inputs)[1].sum();
       std::vector<Tensor> plain = grad({total}, inputs, {}, {.retain_graph = true});
       std::vector<Tensor> again = grad({total}, inputs, {}, {.create_graph = true});
       for (size_t i = 0; i < inputs.size(); ++i) expect_close(again[i], plain[i], "input " + std::to_string(i));
@@ -92,13 +98,14 @@ TEST(NnRecurrent, RowsOfABatchDoNotMeet) {
     Tensor gates = sample({6, 7, g}, 1), h = sample({7, 4}, 2), c = sample({7, 4}, 3), w = sample({g, 4}, 4);
     Tensor bias = gru ? sample({g}, 5) : Tensor();
     auto run = [&](int64_t first, int64_t count) {
-      return run_recurrence({cell}, gates.narrow(1, first, count), h.narrow(0, first, count),
-                            lstm ? c.narrow(0, first, count) : Tensor(), w, bias);
+      return run_recurrence({cell, std::vector(6, count)}, gates.narrow(1, first, count).reshape({6 * count, g}),
+                            h.narrow(0, first, count), lstm ? c.narrow(0, first, count) : Tensor(), w, bias);
     };
     RecurrenceResult all = run(0, 7);
     for (int64_t row = 0; row < 7; ++row) {
       RecurrenceResult one = run(row, 1);
-      expect_close(all.output.narrow(1, row, 1), one.output, "output");
+      expect_close(all.output.view({6, 7, 4}).select(1, row), one.output, "output");
+      expect_close(all.hidden.narrow(0, row, 1), one.hidden, "hidden");
       if (lstm) expect_close(all.cell.narrow(0, row, 1), one.cell, "cell");
     }
   }

@@ -68,6 +68,44 @@ TEST(OptimizerUpdate, VersionsOfAllThatIsWritten) {
   EXPECT_EQ(t.grad.version(), grad);
 }
 
+TEST(OptimizerUpdate, ClipsAllTogether) {
+  const Tensor a = full({3}, 2.0), b = full({4}, 2.0, f64);
+  const uint32_t version = a.version();
+  EXPECT_NEAR(clip_norm_(std::vector{a, b}, 100), std::sqrt(28.0), 1e-6);
+  EXPECT_EQ(a.version(), version);
+  EXPECT_NEAR(clip_norm_(std::vector{a, b}, 1), std::sqrt(28.0), 1e-6);
+  EXPECT_NEAR(total_norm(std::vector{a, b}), 1, 1e-6);
+  expect_error<ValueError>([&] { clip_norm_(std::vector{a}, -1); }, "must not be negative, found -1");
+  EXPECT_EQ(clip_norm_({}, 1), 0);
+}
+
+TEST(OptimizerUpdate, FindsTheFirstThatIsNotFinite) {
+  for (double bad : {INFINITY, -INFINITY, NAN}) {
+    std::vector<Tensor> list{ones({3}), zeros({0}), ones({2, 2}, f16), ones({5}, bf16), ones({4}, f64)};
+    EXPECT_EQ(first_not_finite(list), -1);
+    list[4].select(0, 3).fill_(bad);
+    EXPECT_EQ(first_not_finite(list), 4);
+    list[2].select(0, 1).select(0, 1).fill_(bad);
+    EXPECT_EQ(first_not_finite(list), 2);
+    EXPECT_EQ(unscale_tensors_(list, 0.5), 2);
+    EXPECT_VALUES(list[0], 0.5, 0.5, 0.5);
+    EXPECT_EQ(list[3].select(0, 4).item(), 0.5);
+    EXPECT_EQ(list[4].select(0, 0).item(), 0.5);
+  }
+  EXPECT_EQ(first_not_finite({}), -1);
+}
+
+TEST(OptimizerUpdate, LerpTowardsOtherTypes) {
+  const std::vector<Tensor> to{zeros({2}), ones({2}, f64)}, from{full({2}, 4.0, bf16), full({2}, 3.0, f64)};
+  const uint32_t version = to[0].version();
+  lerp_tensors_(to, from, 0.25);
+  EXPECT_VALUES(to[0], 1, 1);
+  EXPECT_VALUES(to[1], 1.5, 1.5);
+  EXPECT_EQ(to[0].version(), version + 1);
+  expect_error<ValueError>([&] { lerp_tensors_(to, std::span(from).first(1), 0.5); }, "found 2 tensors and 1");
+  expect_error<ShapeError>([&] { lerp_tensors_(std::span(to).first(1), std::vector{ones({3})}, 0.5); }, "tensor 0 is");
+}
+
 TEST(OptimizerUpdate, RefusesWhatDoesNotFit) {
   const Tensor p = sample({5}, 1, {f32}), g = sample({5}, 2, {f32});
   expect_error<ValueError>([&] { step_of({p, g, {}, {}}); }, "adamw: a state of a parameter [5] f32 is undefined");

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "core/engine.h"
+#include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/cumulative.h"
 #include "ops/reduce.h"
@@ -18,6 +19,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 using Values = std::vector<double>;
 
 Tensor leaf(std::vector<double> v) { return tensor(v).requires_grad_(); }
+Values values_of(const Tensor& t) { return t.to_vector<double>(); }
 Values grad_of(const Tensor& y, const Tensor& x) { return grad({y.sum()}, {x})[0].to_vector<double>(); }
 
 TEST(Reduce, EqualExtremesShareTheGradient) {
@@ -26,6 +28,33 @@ TEST(Reduce, EqualExtremesShareTheGradient) {
   Tensor z = leaf({2, -1, -1, 4});
   EXPECT_EQ(grad_of(amin(z), z), (Values{0, 0.5, 0.5, 0}));
   EXPECT_EQ(grad_of(norm(z, kInf), z), (Values{0, 0, 0, 1}));
+}
+
+// Ties in every place that is reduced over: first, last, middle, several dims, and dims with others between them.
+TEST(Reduce, ExtremesShareTheGradient) {
+  for (DType t : {DType::f32, DType::f64, DType::bf16}) {
+    Tensor x =
+        (arange(0, 3 * 300 * 5 * 4, 1, {DType::f64}) * 7).remainder(11).view({3, 300, 5, 4}).to(t).requires_grad_();
+    for (std::vector<int64_t> dims :
+         {std::vector<int64_t>{0}, {1}, {2}, {3}, {0, 1}, {1, 2}, {2, 3}, {0, 2}, {0, 1, 2, 3}}) {
+      Tensor y = amax(x, dims, true),
+             g = (arange(0, y.numel(), 1, {DType::f64}).remainder(5) + 1).view(y.sizes()).to(t);
+      x.zero_grad();
+      y.backward(g);
+      Tensor hit = x.detach().eq(y.detach()).to(DType::f64);
+      Tensor share = (g.to(DType::f64) / hit.sum(dims, true)).to(t).to(DType::f64);
+      EXPECT_EQ(values_of(x.grad()), values_of(share * hit)) << to_string(Shape(IntList(dims))) << " " << name_of(t);
+      EXPECT_EQ(grad_of(amin(-x, dims, true).mul(-1), x), grad_of(amax(x, dims, true), x));
+    }
+  }
+}
+TEST(Reduce, GradientsOfNanExtremesAreNan) {
+  Tensor x = tensor<double>({1, NAN, 3, 4, 5, 5}).view({2, 3}).requires_grad_();
+  std::vector<double> g = grad_of(amax(x, {1}), x);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(g[i]));
+  EXPECT_EQ((Values{g[3], g[4], g[5]}), (Values{0, 0.5, 0.5}));
+  Tensor zeros = leaf({-0.0, -1, 0.0});
+  EXPECT_EQ(grad_of(amax(zeros), zeros), (Values{0.5, 0, 0.5})) << "both zeros are the largest";
 }
 
 TEST(Reduce, IndexedExtremeGivesTheGradientToTheFirst) {

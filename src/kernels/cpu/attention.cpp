@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/cpu/attention_internal.h"
+#include "kernels/cpu/interleave.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
@@ -59,7 +60,8 @@ class ForwardLane {
         top_(panels_ * p.nr * 2),
         scores_(keys.size * p.nr),
         weights_(p.in_place ? 0 : keys.size * p.nr * p.value_bytes),
-        mask_(p.call.mask.data ? keys.size * p.nr : 0) {}
+        mask_(p.call.mask.data ? keys.size * p.nr : 0),
+        keep_(p.drops() ? 2 * keys.size * p.nr : 0) {}
 
   void run(const PackedHead<T>& packed, int64_t head, int64_t block) {
     const int64_t begin = queries_.begin(block), n = queries_.length(block);
@@ -120,11 +122,45 @@ class ForwardLane {
       sum[i] *= factor[i];
     }
     if (acc && moved) p_.rows.scale_columns(p_.nr, acc, acc_size_ / p_.nr, factor);
-    p_.rows.exp_columns(p_.nr, raw, reference, sum, weights);
-    p_.rows.exp_columns(p_.nr, ready, reference, sum, at(weights, plain * p_.nr * p_.value_bytes));
+    const T* keep = load_keep(head, q0, k0, keys);
+    p_.rows.exp_columns(p_.nr, raw, reference, keep, sum, weights);
+    if (keep) keep += plain * p_.nr;
+    p_.rows.exp_columns(p_.nr, ready, reference, keep, sum, at(weights, plain * p_.nr * p_.value_bytes));
     const int64_t group = p_.tile.b_group, end = round_up(keys, group), padded = p_.tile.padded_k(keys);
     std::memset(at(weights, end * p_.nr * p_.value_bytes), 0,
                 static_cast<size_t>((padded - end) * p_.nr * p_.value_bytes));
+  }
+
+  // Lines of `keys` values to rows of nr.
+  void turn(const T* line, int64_t lines, int64_t keys, T* rows) const {
+    using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+    const int64_t whole_lines = lines / 4 * 4, whole_keys = keys / 4 * 4, nr = p_.nr;
+    const Bits* from = reinterpret_cast<const Bits*>(line);
+    Bits* to = reinterpret_cast<Bits*>(rows);
+    using Block = Block4<Bits>;
+    for (int64_t i = 0; i < whole_lines; i += 4) {
+      for (int64_t j = 0; j < whole_keys; j += 4) {
+        const Bits* at = from + i * keys + j;
+        Block b{Block::load(at), Block::load(at + keys), Block::load(at + 2 * keys), Block::load(at + 3 * keys)};
+        b.turn();
+        Bits* out = to + j * nr + i;
+        Block::store(b.a, out), Block::store(b.b, out + nr);
+        Block::store(b.c, out + 2 * nr), Block::store(b.d, out + 3 * nr);
+      }
+    }
+    for (int64_t j = 0; j < keys; ++j) {
+      for (int64_t i = j < whole_keys ? whole_lines : 0; i < lines; ++i) rows[j * nr + i] = line[i * keys + j];
+    }
+  }
+  // Factors of dropout as rows of keys, null for none.
+  const T* load_keep(int64_t head, int64_t q0, int64_t k0, int64_t keys) {
+    if (!p_.drops()) return nullptr;
+    const int64_t lines = std::min<int64_t>(p_.nr, p_.call.queries - q0), nr = p_.nr;
+    T *rows = keep_.data(), *line = rows + keys * nr;
+    if (lines < nr) std::fill_n(rows, keys * nr, T(0));
+    for (int64_t i = 0; i < lines; ++i) p_.load_keep(head, q0 + i, k0, keys, line + i * keys);
+    turn(line, lines, keys, rows);
+    return rows;
   }
 
   // Scales and masks the scores that are not all visible; how many rows before them are as the product left them.
@@ -167,6 +203,7 @@ class ForwardLane {
   Workspace<T> acc_, top_, scores_;
   Workspace<char> weights_;
   Workspace<T> mask_;
+  Workspace<T> keep_;
 };
 
 // Few queries: each reads keys and values where they lie, which takes a third of the time of packing them first.
@@ -179,6 +216,7 @@ class SingleQuery {
         query_(p.call.features),
         scores_(size_),
         mask_(p.call.mask.data ? size_ : 0),
+        keep_(p.drops() ? size_ : 0),
         sum_(p.call.value_features) {}
 
   void run(int64_t head, int64_t query) {
@@ -198,7 +236,12 @@ class SingleQuery {
     p_.rows.max_columns(p_.nr, {scores_.data(), rows, T(1)}, top);
     for (int i = 0; i < p_.nr; ++i) most = std::max(most, top[i]);
     std::fill_n(top, p_.nr, most == -std::numeric_limits<T>::infinity() ? T(0) : most);
-    p_.rows.exp_columns(p_.nr, {scores_.data(), rows, T(1)}, top, sums, scores_.data());
+    if (p_.drops()) {
+      p_.load_keep(head, query, 0, keys, keep_.data());
+      std::fill_n(keep_.data() + keys, rows * p_.nr - keys, T(0));
+    }
+    p_.rows.exp_columns(p_.nr, {scores_.data(), rows, T(1)}, top, p_.drops() ? keep_.data() : nullptr, sums,
+                        scores_.data());
     for (int i = 0; i < p_.nr; ++i) total += sums[i];
     static_cast<T*>(c.log_sum)[head * c.queries + query] = most + std::log2(total);
     std::fill_n(sum_.data(), c.value_features, T(0));
@@ -219,7 +262,7 @@ class SingleQuery {
   }
   const Problem<T>& p_;
   int64_t size_;
-  Workspace<T> query_, scores_, mask_, sum_;
+  Workspace<T> query_, scores_, mask_, keep_, sum_;
 };
 
 template <class T>

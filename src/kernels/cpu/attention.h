@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/philox.h"
 #include "runtime/dtype.h"
 #include "runtime/limits.h"
 
@@ -28,6 +29,7 @@ struct AttentionCall {
   HeadsView mask;
   int64_t mask_key = 0;  // stride between keys of the mask
   DType mask_dtype = DType::boolean;
+  Dropping drop = {};       // of the weights, numbered row-major as [heads, queries, keys]; none with p = 0
   void* log_sum = nullptr;  // [heads, queries], f32 (f64 for f64): log2 of the sum of a row's exponentials
 };
 // A query that sees no key gets zeros and a log_sum of -inf.

@@ -65,6 +65,7 @@ class BackwardLane {
         ds_(round_up(queries.size, p.nr) * ds_row_),
         ds_queries_(packed_bytes(p.tile, Side::b, p.nr, keys.size)),
         mask_(p.call.mask.data ? queries.size * p.nr : 0),
+        keep_(p.drops() ? queries.size * ds_row_ : 0),
         sum_(p.mr * p.nr) {}
 
   void pack_queries(int64_t head) {
@@ -99,6 +100,7 @@ class BackwardLane {
     bool first = true;
     for (int64_t i = 0; i < queries_.count; ++i) {
       if (p_.call.causal && queries_.begin(i) + queries_.length(i) <= k0) continue;
+      if (p_.drops()) load_keep(head, i, k0, n);
       for (int64_t j = 0; j < n; j += p_.nr) meet(head, i, k0, j, std::min<int64_t>(p_.nr, n - j), first);
       if (grads_.dq.data) add_queries(i, k0, n, dq, add);
       first = false;
@@ -125,9 +127,10 @@ class BackwardLane {
     const int64_t ready = prepare(head, q0, k0 + j, lines, begin, n);
     for (const auto& [from, to, scale] : {Range{begin, ready, T(1)}, Range{ready, n, p_.scale}}) {
       const int64_t bytes = from * nr * p_.value_bytes;
-      p_.rows.grad_rows(p_.nr, {scores + from * nr, to - from, scale},
-                        {dp + from * nr, log_sum_.data() + q0 + from, dot_.data() + q0 + from, weights + bytes,
-                         ds_panel + bytes, ds_.data() + from * ds_row_ + j, ds_row_});
+      p_.rows.grad_rows(
+          p_.nr, {scores + from * nr, to - from, scale},
+          {dp + from * nr, log_sum_.data() + q0 + from, dot_.data() + q0 + from, weights + bytes, ds_panel + bytes,
+           ds_.data() + from * ds_row_ + j, ds_row_, p_.drops() ? keep_.data() + from * ds_row_ + j : nullptr});
     }
     const int64_t end = round_up(n, p_.tile.b_group);
     const size_t rest = static_cast<size_t>((padded - end) * nr * p_.value_bytes);
@@ -140,6 +143,16 @@ class BackwardLane {
     int64_t begin, end;
     T scale;
   };
+
+  // Factors of dropout of a pair of blocks, in rows of queries.
+  void load_keep(int64_t head, int64_t block, int64_t k0, int64_t keys) {
+    const int64_t q0 = queries_.begin(block), n = queries_.length(block), padded = round_up(keys, p_.nr);
+    for (int64_t i = 0; i < n; ++i) {
+      T* row = keep_.data() + i * ds_row_;
+      p_.load_keep(head, q0 + i, k0, keys, row);
+      std::fill_n(row + keys, padded - keys, T(0));
+    }
+  }
 
   // The first query of a block that sees a key of the panel, at a place where tiles can begin.
   int64_t first_query(int64_t q0, int64_t key, int64_t n) const {
@@ -213,7 +226,7 @@ class BackwardLane {
   int64_t ds_row_;
   Workspace<T> ds_;  // of one pair of blocks
   Workspace<char> ds_queries_;
-  Workspace<T> mask_, sum_;
+  Workspace<T> mask_, keep_, sum_;
 };
 
 template <class T>

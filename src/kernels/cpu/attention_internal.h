@@ -149,6 +149,11 @@ struct Problem {
       });
     }
   }
+  bool drops() const { return call.drop.p > 0; }
+  // Factors of dropout of one query and keys from k0.
+  void load_keep(int64_t index, int64_t query, int64_t k0, int64_t k, T* out) const {
+    drop_factors(call.drop, static_cast<uint64_t>((index * call.queries + query) * call.keys + k0), k, out);
+  }
   // Scales and masks the scores of a panel.
   void mask_scores(int64_t index, int64_t q0, int64_t k0, bool lines_are_queries, int64_t lines, int64_t k, T* scores,
                    T* scratch) const {

@@ -181,14 +181,15 @@ HWY_INLINE V<D> exp_term(D d, const hn::TFromD<D>* score, V<D> scale, V<D> top) 
   const auto s = hn::LoadU(d, score);
   return exp2_below<Out::kRough>(d, scaled ? hn::Sub(s, top) : hn::MulSub(s, scale, top));
 }
-template <class D, class Out, bool scaled>
-void exp_columns_of(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFromD<D>* top, hn::TFromD<D>* sum,
-                    void* out) {
+template <class D, class Out, bool scaled, bool drops>
+void exp_columns_of(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFromD<D>* top, const hn::TFromD<D>* keep,
+                    hn::TFromD<D>* sum, void* out) {
   const D d;
   constexpr int kGroup = Out::kGroup;
   const auto scale = hn::Set(d, r.scale);
   for (int64_t j = 0; j < width; j += kStep<D>) {
     const auto* s = r.scores + j;
+    const auto* k = keep + (drops ? j : 0);
     auto* to = static_cast<typename Out::Value*>(out) + j * kGroup;
     const auto t = hn::LoadU(d, top + j);
     auto even = hn::LoadU(d, sum + j), odd = hn::Zero(d);
@@ -198,6 +199,9 @@ void exp_columns_of(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFro
       for (int g = 0; g < 4; ++g) y[g] = exp_term<Out, scaled>(d, s + g * width, scale, t);
       even = hn::Add(even, hn::Add(y[0], y[2]));
       odd = hn::Add(odd, hn::Add(y[1], y[3]));
+      if constexpr (drops) {
+        for (int g = 0; g < 4; ++g, k += width) y[g] = hn::Mul(y[g], hn::LoadU(d, k));
+      }
       for (int g = 0; g < 4; g += kGroup) Out::put(d, y + g, to + g * width);
     }
     for (; i < r.rows; i += kGroup, to += kGroup * width) {
@@ -206,6 +210,10 @@ void exp_columns_of(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFro
         y[g] = hn::Zero(d);
         if (i + g < r.rows) y[g] = exp_term<Out, scaled>(d, s, scale, t);
         even = hn::Add(even, y[g]);
+        if constexpr (drops) {
+          if (i + g < r.rows) y[g] = hn::Mul(y[g], hn::LoadU(d, k));
+          k += width;
+        }
       }
       Out::put(d, y, to);
     }
@@ -213,14 +221,19 @@ void exp_columns_of(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFro
   }
 }
 template <class D, class Out>
-void exp_columns(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFromD<D>* top, hn::TFromD<D>* sum,
-                 void* out) {
-  r.scale == 1 ? exp_columns_of<D, Out, true>(width, r, top, sum, out)
-               : exp_columns_of<D, Out, false>(width, r, top, sum, out);
+void exp_columns(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFromD<D>* top, const hn::TFromD<D>* keep,
+                 hn::TFromD<D>* sum, void* out) {
+  if (keep) {
+    r.scale == 1 ? exp_columns_of<D, Out, true, true>(width, r, top, keep, sum, out)
+                 : exp_columns_of<D, Out, false, true>(width, r, top, keep, sum, out);
+  } else {
+    r.scale == 1 ? exp_columns_of<D, Out, true, false>(width, r, top, keep, sum, out)
+                 : exp_columns_of<D, Out, false, false>(width, r, top, keep, sum, out);
+  }
 }
 
 // Rows [i, i + count) of a column of vectors; `count` is 4, or less at the end.
-template <class D, class Out, class T>
+template <class D, class Out, bool drops, class T>
 HWY_INLINE void grad_group(const ScoreRows<T>& r, const GradRows<T>& g, int64_t width, int64_t i, int64_t j,
                            int64_t count) {
   const D d;
@@ -233,7 +246,14 @@ HWY_INLINE void grad_group(const ScoreRows<T>& r, const GradRows<T>& g, int64_t 
     const int64_t at = (i + n) * width + j;
     const auto t = hn::MulSub(hn::LoadU(d, r.scores + at), scale, hn::Set(d, g.log_sum[i + n]));
     p[n] = exp2_below<Out::kRough>(d, t);
-    ds[n] = hn::Mul(p[n], hn::Sub(hn::LoadU(d, g.dp + at), hn::Set(d, g.dot[i + n])));
+    const auto dp = hn::LoadU(d, g.dp + at), dot = hn::Set(d, g.dot[i + n]);
+    if constexpr (drops) {
+      const auto keep = hn::LoadU(d, g.keep + (i + n) * g.ds_row + j);
+      ds[n] = hn::Mul(p[n], hn::MulSub(dp, keep, dot));
+      p[n] = hn::Mul(p[n], keep);
+    } else {
+      ds[n] = hn::Mul(p[n], hn::Sub(dp, dot));
+    }
   }
   auto* p_out = static_cast<typename Out::Value*>(g.p_out) + i * width + j * kGroup;
   auto* ds_out = static_cast<typename Out::Value*>(g.ds_out) + i * width + j * kGroup;
@@ -243,13 +263,17 @@ HWY_INLINE void grad_group(const ScoreRows<T>& r, const GradRows<T>& g, int64_t 
   }
   for (int64_t n = 0; n < count; ++n) hn::StoreU(ds[n], d, g.ds + (i + n) * g.ds_row + j);
 }
-template <class D, class Out>
-void grad_rows(int width, const ScoreRows<hn::TFromD<D>>& r, const GradRows<hn::TFromD<D>>& g) {
+template <class D, class Out, bool drops>
+void grad_rows_of(int width, const ScoreRows<hn::TFromD<D>>& r, const GradRows<hn::TFromD<D>>& g) {
   const int64_t whole = r.rows / 4 * 4;
   for (int64_t j = 0; j < width; j += kStep<D>) {
-    for (int64_t i = 0; i < whole; i += 4) grad_group<D, Out>(r, g, width, i, j, 4);
-    if (whole < r.rows) grad_group<D, Out>(r, g, width, whole, j, r.rows - whole);
+    for (int64_t i = 0; i < whole; i += 4) grad_group<D, Out, drops>(r, g, width, i, j, 4);
+    if (whole < r.rows) grad_group<D, Out, drops>(r, g, width, whole, j, r.rows - whole);
   }
+}
+template <class D, class Out>
+void grad_rows(int width, const ScoreRows<hn::TFromD<D>>& r, const GradRows<hn::TFromD<D>>& g) {
+  g.keep ? grad_rows_of<D, Out, true>(width, r, g) : grad_rows_of<D, Out, false>(width, r, g);
 }
 
 template <class D>

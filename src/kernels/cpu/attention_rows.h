@@ -14,13 +14,14 @@ struct ScoreRows {
 };
 
 // Rows are queries: p = 2^(score - log_sum[row]) and ds = p * (dp - dot[row]). Both go to panels of side b, ds also to
-// rows `ds_row` apart.
+// rows `ds_row` apart. With `keep`, factors in rows as far apart, p and dp are multiplied by them on the way.
 template <class T>
 struct GradRows {
   const T *dp, *log_sum, *dot;
   void *p_out, *ds_out;
   T* ds;
   int64_t ds_row;
+  const T* keep;
 };
 
 // For one tile; T is float or double. A number of rows that is no multiple of the tile's group comes last in a panel.
@@ -30,9 +31,9 @@ struct RowPasses {
   void (*max_columns)(int width, const ScoreRows<T>& r, T* top);
   // Scales the scores and adds the mask; a mask of -inf hides whatever the score is.
   void (*add_mask)(int width, const ScoreRows<T>& r, const T* mask);
-  // sum[j] += the terms 2^(score - top[j]) of column j. The terms go to `out`, a panel of side b; it may be the scores
-  // themselves where both hold T.
-  void (*exp_columns)(int width, const ScoreRows<T>& r, const T* top, T* sum, void* out);
+  // sum[j] += the terms 2^(score - top[j]) of column j. The terms, times `keep` if there is one, go to `out`, a panel
+  // of side b; it may be the scores themselves where both hold T.
+  void (*exp_columns)(int width, const ScoreRows<T>& r, const T* top, const T* keep, T* sum, void* out);
   void (*grad_rows)(int width, const ScoreRows<T>& r, const GradRows<T>& g);
   // Multiplies column j by factor[j].
   void (*scale_columns)(int width, T* x, int64_t rows, const T* factor);

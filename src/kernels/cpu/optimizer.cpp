@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/optimizer_rules.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/workspace.h"
 #include "runtime/parallel.h"
@@ -87,6 +88,7 @@ struct At {
   BFloat16* copy;
 
   inline V p(int64_t i) const { return V::load(param + i); }
+  inline V g(int64_t i) const { return load_wide(grad + i); }
   inline V s(int k, int64_t i) const { return V::load(state[k] + i); }
   inline void set(int k, int64_t i, V v) const { v.store(state[k] + i); }
   inline void set_param(int64_t i, V v) const {
@@ -125,162 +127,21 @@ void update_range(const Rule& rule, const OptimizerTensor& t, int64_t begin, int
   if (i < end) update_rest(rule, at, i, end - i);
 }
 
-// The gradient as the updates see it.
-struct Gradient {
-  Constant scale, decay;
-  bool decayed;
-  Gradient(const OptimizerOptions& o, double weight_decay)
-      : scale(o.maximize ? -o.grad_scale : o.grad_scale), decay(weight_decay), decayed(weight_decay != 0) {}
-  template <class G>
-  HWY_INLINE V operator()(const At<G>& at, int64_t i, V p) const {
-    const V g = load_wide(at.grad + i) * scale;
-    return decayed ? fma(decay, p, g) : g;
-  }
-};
+using Sgd = optimizer_rules::Sgd<Constant>;
+using Adam = optimizer_rules::Adam<Constant>;
+using Rmsprop = optimizer_rules::Rmsprop<Constant>;
+using Adagrad = optimizer_rules::Adagrad<Constant>;
+using Lamb = optimizer_rules::Lamb<Constant>;
+using LambStep = optimizer_rules::LambStep<Constant>;
 
-struct Sgd {
-  Gradient gradient;
-  Constant lr, momentum, rest;
-  bool has_momentum, nesterov, first;
-  explicit Sgd(const SgdOptions& o)
-      : gradient(o, o.weight_decay),
-        lr(-o.lr),
-        momentum(o.momentum),
-        rest(1 - o.dampening),
-        has_momentum(o.momentum != 0),
-        nesterov(o.nesterov),
-        first(o.first) {}
-  template <class G>
-  HWY_INLINE void operator()(const At<G>& at, int64_t i) const {
-    const V p = at.p(i);
-    V g = gradient(at, i, p);
-    if (has_momentum) {
-      const V buffer = first ? g : fma(momentum, at.s(0, i), rest * g);
-      at.set(0, i, buffer);
-      g = nesterov ? fma(momentum, buffer, g) : buffer;
-    }
-    at.set_param(i, fma(lr, g, p));
-  }
-};
-
-// The moments of Adam and LAMB.
-struct Moments {
-  Constant rest1, beta2, rest2;
-  Moments(double b1, double b2) : rest1(1 - b1), beta2(b2), rest2(1 - b2) {}
-  inline V first(V m, V g) const { return fma(rest1, g - m, m); }
-  inline V second(V v, V g) const { return fma(beta2, v, rest2 * g * g); }
-};
-
-struct Adam {
-  Gradient gradient;
-  Moments moments;
-  Constant step, shrink, root, eps;
-  bool decoupled, amsgrad;
-  explicit Adam(const AdamOptions& o)
-      : gradient(o, o.decoupled ? 0 : o.weight_decay),
-        moments(o.beta1, o.beta2),
-        step(-o.lr / (1 - std::pow(o.beta1, static_cast<double>(o.step)))),
-        shrink(1 - o.lr * o.weight_decay),
-        root(1 / std::sqrt(1 - std::pow(o.beta2, static_cast<double>(o.step)))),
-        eps(o.eps),
-        decoupled(o.decoupled),
-        amsgrad(o.amsgrad) {}
-  template <class G>
-  HWY_INLINE void operator()(const At<G>& at, int64_t i) const {
-    V p = at.p(i);
-    const V g = gradient(at, i, p);
-    if (decoupled) p = p * shrink;
-    const V m = moments.first(at.s(0, i), g);
-    V v = moments.second(at.s(1, i), g);
-    at.set(0, i, m);
-    at.set(1, i, v);
-    if (amsgrad) {
-      v = max(at.s(2, i), v);
-      at.set(2, i, v);
-    }
-    at.set_param(i, fma(step, m / fma(sqrt(v), root, eps), p));
-  }
-};
-
-struct Rmsprop {
-  Gradient gradient;
-  Constant lr, alpha, rest, eps, momentum;
-  bool centered, has_momentum;
-  explicit Rmsprop(const RmspropOptions& o)
-      : gradient(o, o.weight_decay),
-        lr(-o.lr),
-        alpha(o.alpha),
-        rest(1 - o.alpha),
-        eps(o.eps),
-        momentum(o.momentum),
-        centered(o.centered),
-        has_momentum(o.momentum != 0) {}
-  template <class G>
-  HWY_INLINE void operator()(const At<G>& at, int64_t i) const {
-    const V p = at.p(i), g = gradient(at, i, p);
-    V square = fma(alpha, at.s(0, i), rest * g * g);
-    at.set(0, i, square);
-    if (centered) {
-      const V mean = fma(rest, g - at.s(2, i), at.s(2, i));
-      at.set(2, i, mean);
-      square = fma(-mean, mean, square);
-    }
-    V step = g / (sqrt(square) + eps);
-    if (has_momentum) {
-      step = fma(momentum, at.s(1, i), step);
-      at.set(1, i, step);
-    }
-    at.set_param(i, fma(lr, step, p));
-  }
-};
-
-struct Adagrad {
-  Gradient gradient;
-  Constant lr, eps;
-  explicit Adagrad(const AdagradOptions& o)
-      : gradient(o, o.weight_decay), lr(-o.lr / (1 + static_cast<double>(o.step - 1) * o.lr_decay)), eps(o.eps) {}
-  template <class G>
-  HWY_INLINE void operator()(const At<G>& at, int64_t i) const {
-    const V p = at.p(i), g = gradient(at, i, p), sum = fma(g, g, at.s(0, i));
-    at.set(0, i, sum);
-    at.set_param(i, fma(lr, g / (sqrt(sum) + eps), p));
-  }
-};
-
-// LAMB: the moments and both norms first, then the step. The update is computed twice rather than stored.
-struct Lamb {
-  Gradient gradient;
-  Moments moments;
-  Constant correct1, correct2, eps, decay;
-  explicit Lamb(const LambOptions& o)
-      : gradient(o, 0),
-        moments(o.beta1, o.beta2),
-        correct1(1 / (1 - std::pow(o.beta1, static_cast<double>(o.step)))),
-        correct2(1 / (1 - std::pow(o.beta2, static_cast<double>(o.step)))),
-        eps(o.eps),
-        decay(o.weight_decay) {}
-  inline V update(V p, V m, V v) const { return fma(decay, p, m * correct1 / (sqrt(v * correct2) + eps)); }
-};
 struct LambMoments {
   Lamb lamb;
   mutable V params = Constant(0), updates = Constant(0);
   template <class G>
   HWY_INLINE void operator()(const At<G>& at, int64_t i) const {
-    const V p = at.p(i), g = lamb.gradient(at, i, p);
-    const V m = lamb.moments.first(at.s(0, i), g), v = lamb.moments.second(at.s(1, i), g), u = lamb.update(p, m, v);
-    at.set(0, i, m);
-    at.set(1, i, v);
+    const V p = at.p(i), u = lamb.advance(at, i, p);
     params = fma(p, p, params);
     updates = fma(u, u, updates);
-  }
-};
-struct LambStep {
-  Lamb lamb;
-  Constant lr;
-  template <class G>
-  HWY_INLINE void operator()(const At<G>& at, int64_t i) const {
-    const V p = at.p(i);
-    at.set_param(i, fma(lr, lamb.update(p, at.s(0, i), at.s(1, i)), p));
   }
 };
 
@@ -463,7 +324,7 @@ void lamb_update(const OptimizerTensor* tensors, int64_t count, const LambOption
       params += norms[2 * c];
       updates += norms[2 * c + 1];
     }
-    ratios[k] = params != 0 && updates != 0 ? std::sqrt(params) / std::sqrt(updates) : 1;
+    ratios[k] = optimizer_rules::lamb_ratio(params, updates);
   }
   chunks.for_each([&](int64_t k, int64_t begin, int64_t end, int64_t) {
     HWY_DYNAMIC_DISPATCH(lamb_step_range)(options, ratios[k], tensors[k], begin, end);

@@ -77,12 +77,13 @@ inline Mask<T> operator==(PoolIndices<T> a, PoolIndices<T> b) {
   return {hn::RebindMask(hn::ScalableTag<T>(), hn::Eq(a.raw, b.raw))};
 }
 
-// The first of equal values wins, but always a NaN and of them the last.
-template <class T>
+// The first of equal values wins, but always a NaN and of them the last. Positions only if somebody asks for them.
+template <bool kPositions, class T>
 inline void take_larger(Vec<T> v, PoolIndices<T> at, Vec<T>& best, PoolIndices<T>& where) {
   const Mask<T> loses{hn::AndNot((v > best).raw, (v == v).raw)};
   best = select(loses, best, v);
-  where.raw = hn::IfThenElse(hn::RebindMask(typename PoolIndices<T>::D(), loses.raw), where.raw, at.raw);
+  if constexpr (kPositions)
+    where.raw = hn::IfThenElse(hn::RebindMask(typename PoolIndices<T>::D(), loses.raw), where.raw, at.raw);
 }
 template <class T>
 inline Vec<T> keep_where(Mask<T> m, Vec<T> v) {

@@ -38,7 +38,7 @@ inline RowVec<S> load_before(const S* p, int64_t m, const S* end) {
   return m >= kLanes || end - p >= kLanes ? load_vec(p) : load_some(p, m);
 }
 
-template <class S>
+template <class S, bool kPositions>
 struct MaxForward {
   using T = accumulate_t<S>;
   using V = Vec<T>;
@@ -56,26 +56,29 @@ struct MaxForward {
     if (group == 0) {
       s = {V(-std::numeric_limits<T>::infinity()), PoolIndices<T>(first.position)};
     } else {
-      s = {V::load(values + c), PoolIndices<T>::load(positions + c)};
+      s.value = V::load(values + c);
+      if constexpr (kPositions) s.where = PoolIndices<T>::load(positions + c);
     }
   }
   template <size_t n>
   void add(State (&s)[n], const Tap<T>& t, int64_t c, int64_t m) const {
     const S* from = x + t.at + c;
     const PoolIndices<T> at(t.position);
-    for (size_t k = 0; k < n; ++k) take_larger(load_before(from + k * V::kLanes, m, end), at, s[k].value, s[k].where);
+    for (size_t k = 0; k < n; ++k) {
+      take_larger<kPositions>(load_before(from + k * V::kLanes, m, end), at, s[k].value, s[k].where);
+    }
   }
   void pause(const State& s, int64_t, int64_t c) {
     s.value.store(values + c);
-    s.where.store(positions + c);
+    if constexpr (kPositions) s.where.store(positions + c);
   }
   void finish(const State& s, int64_t, int64_t to, int64_t, int64_t m) const {
     store_some(s.value, y + to, m);
-    if (indices) s.where.store_some(indices + to, m);
+    if constexpr (kPositions) s.where.store_some(indices + to, m);
   }
   void finish_empty(int64_t to, int64_t n) const {
     std::fill_n(y + to, n, S(-std::numeric_limits<float>::infinity()));
-    if (indices) std::fill_n(indices + to, n, int64_t{-1});
+    if constexpr (kPositions) std::fill_n(indices + to, n, int64_t{-1});
   }
 };
 
@@ -330,16 +333,20 @@ void fill_divisors(const PoolPlan& p, T* to) {
   }
 }
 
+template <class S, bool kPositions>
+void max_windows(const PoolPlan& p, const S* x, S* y, int64_t* indices) {
+  using T = accumulate_t<S>;
+  MaxForward<S, kPositions> op;
+  op.x = x;
+  op.end = op.x + p.outer * p.in * p.inner;
+  op.y = y;
+  op.indices = indices;
+  auto tap = [](int64_t i) { return Tap<T>{0, {.position = static_cast<PoolIndex<T>>(i)}}; };
+  fold_lines(Grid(p, true), op, tap, [](auto&, int64_t) {});
+}
 void max_forward_any(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices) {
   dispatch_floating(t, [&]<class S>() {
-    using T = accumulate_t<S>;
-    MaxForward<S> op;
-    op.x = static_cast<const S*>(x);
-    op.end = op.x + p.outer * p.in * p.inner;
-    op.y = static_cast<S*>(y);
-    op.indices = indices;
-    auto tap = [](int64_t i) { return Tap<T>{0, {.position = static_cast<PoolIndex<T>>(i)}}; };
-    fold_lines(Grid(p, true), op, tap, [](auto&, int64_t) {});
+    (indices ? max_windows<S, true> : max_windows<S, false>)(p, static_cast<const S*>(x), static_cast<S*>(y), indices);
   });
 }
 

@@ -69,7 +69,7 @@ void each_line(const PoolPlan& p, const F& f) {
 }
 
 // ---- Maximum.
-template <class S>
+template <class S, bool kPositions>
 struct MaxLine {
   using T = accumulate_t<S>;
   using V = Vec<T>;
@@ -97,7 +97,7 @@ struct MaxLine {
       }
     }
     y[o] = where < 0 ? S(-std::numeric_limits<float>::infinity()) : x[where];
-    if (indices) indices[o] = where;
+    if constexpr (kPositions) indices[o] = where;
   }
   // n vectors of windows that lie inside the row, side by side because each comparison waits for the one before.
   // Positions are counted from the start of a window until the end.
@@ -115,8 +115,8 @@ struct MaxLine {
       const S* from = x + line.row(r) + start;
       I at(static_cast<PoolIndex<T>>(line.position(r)));
       auto take = [&](const V* values) HWY_ATTR {
-        for (size_t j = 0; j < n; ++j) take_larger(values[j], at, best[j], where[j]);
-        at.raw = hn::Add(at.raw, next.raw);
+        for (size_t j = 0; j < n; ++j) take_larger<kPositions>(values[j], at, best[j], where[j]);
+        if constexpr (kPositions) at.raw = hn::Add(at.raw, next.raw);
       };
       if constexpr (kStride == 2) {
         int64_t k = 0;
@@ -137,9 +137,10 @@ struct MaxLine {
     }
     for (size_t j = 0; j < n; ++j) {
       const auto first = static_cast<PoolIndex<T>>(start + static_cast<int64_t>(j) * step);
-      where[j].raw = hn::Add(where[j].raw, hn::Add(I::load(starts).raw, I(first).raw));
       store_vec(best[j], y + o + j * kLanes);
-      if (indices) where[j].store_some(indices + o + j * kLanes, kLanes);
+      if constexpr (!kPositions) continue;
+      where[j].raw = hn::Add(where[j].raw, hn::Add(I::load(starts).raw, I(first).raw));
+      where[j].store_some(indices + o + j * kLanes, kLanes);
     }
   }
   template <int kStride>
@@ -177,18 +178,23 @@ PoolSpan inside_row(const PoolAxis& a, int64_t lanes) {
   return a.adaptive || end - begin < lanes ? PoolSpan{a.out, a.out, 1} : PoolSpan{begin, end, 1};
 }
 
-void max_forward_any(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices) {
+template <class S, bool kPositions>
+void max_lines(const PoolPlan& p, const S* x, S* y, int64_t* indices) {
+  using Max = MaxLine<S, kPositions>;
+  using Index = PoolIndex<accumulate_t<S>>;
   const PoolAxis& a = p.axis[2];
   const PoolSpans windows(a, true);
+  const PoolSpan inside = inside_row(a, Max::kLanes);
+  Index starts[Max::kLanes];
+  for (int64_t i = 0; i < Max::kLanes; ++i) starts[i] = static_cast<Index>(i * a.stride);
+  each_line<NoScratch>(p, [&](const Line& line, int64_t l, NoScratch) {
+    int64_t* positions = kPositions ? indices + l * a.out : nullptr;
+    Max{a, windows, line, inside, starts, x + line.plane * p.in, y + l * a.out, positions}.run_any();
+  });
+}
+void max_forward_any(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices) {
   dispatch_floating(t, [&]<class S>() {
-    const PoolSpan inside = inside_row(a, MaxLine<S>::kLanes);
-    PoolIndex<accumulate_t<S>> starts[MaxLine<S>::kLanes];
-    for (int64_t i = 0; i < MaxLine<S>::kLanes; ++i) starts[i] = static_cast<PoolIndex<accumulate_t<S>>>(i * a.stride);
-    each_line<NoScratch>(p, [&](const Line& line, int64_t l, NoScratch) {
-      const S* plane = static_cast<const S*>(x) + line.plane * p.in;
-      S* to = static_cast<S*>(y) + l * a.out;
-      MaxLine<S>{a, windows, line, inside, starts, plane, to, indices ? indices + l * a.out : nullptr}.run_any();
-    });
+    (indices ? max_lines<S, true> : max_lines<S, false>)(p, static_cast<const S*>(x), static_cast<S*>(y), indices);
   });
 }
 

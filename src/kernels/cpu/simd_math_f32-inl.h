@@ -166,7 +166,8 @@ inline Float log(Float x) {
 inline Float log1p(Float x) {
   Float y = x + Float(1), lost = x - (y - Float(1));
   IntVec e = log_exponent(y);
-  Float down = from_bits(hn::Sub(int_vec(0x3f800000), e));  // 2^-k
+  // 2^-k; 2^-128 is no normal number, and nothing is lost there.
+  Float down = from_bits(hn::Sub(int_vec(0x3f800000), hn::Min(e, int_vec(126 << 23))));
   Float r = log_sum(log_power(e), fma(lost, down, from_bits(hn::Sub(bits_of(y), e)) - Float(1)));
   return select(x == Float(0), x, mend_log(y, r));
 }

@@ -20,8 +20,8 @@ struct PoolCall {
   int64_t divisor_override;                           // average only; 0: none
 };
 
-// Numbers. Padding never wins, NaN always does. indices: flat position in the spatial dims; -1 and the lowest value for
-// a window without any input.
+// Numbers. Padding never wins, NaN always does. indices (nullable): flat position in the spatial dims; -1 and the
+// lowest value for a window without any input.
 void max_pool_forward(Encoder& e, const PoolCall& call, const void* x, void* y, int64_t* indices);
 // Floats. Each input sums the dy of the windows whose index it is.
 void max_pool_backward(Encoder& e, const PoolCall& call, const void* dy, const int64_t* indices, void* dx);

@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(kPoolThreads) max_forward(const Plan<Index> p,
 #pragma unroll
   for (int e = 0; e < kVec; ++e) out.v[e] = convert<T>(best[e]);
   reinterpret_cast<P*>(y)[n] = out;
+  if (!indices) return;
   constexpr int kPair = kVec == 1 ? 1 : 2;
 #pragma unroll
   for (int e = 0; e < kVec; e += kPair) {
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(kPoolThreads)
   }
   if (lane > 0) return;
   y[n] = convert<T>(best);
-  indices[n] = where;
+  if (indices) indices[n] = where;
 }
 
 template <class T, int kVec, class Index>

@@ -1,0 +1,54 @@
+// Where ops tell a capture what they did. kCapture is a slow-path bit, so ops that nobody captures pay nothing.
+#pragma once
+
+#include "core/op.h"
+
+namespace deft {
+
+// Gets every op of the thread it is installed on, in order, after it ran; ops inside kernels are not told.
+class CaptureHook {
+ public:
+  virtual ~CaptureHook() = default;
+  virtual void op(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const void* params,
+                  const Site& site) = 0;
+  // Before and after an op writes inputs[0] in place.
+  virtual void before_write(const OpDef& def, const Tensor* const* inputs, int count, const Site& site) = 0;
+  virtual void write(const OpDef& def, const Tensor* const* inputs, int count, const void* params,
+                     const Site& site) = 0;
+  virtual void view(const OpDef& def, const Tensor& x, const Tensor& out, const void* params, const Site& site) = 0;
+  // Values are about to be read by the host: what comes after may depend on them.
+  virtual void host_read(const char* what, const Tensor& x, const Site& site) = 0;
+};
+
+// Installs a hook on this thread. Captures do not nest: ValueError.
+class CaptureScope {
+ public:
+  explicit CaptureScope(CaptureHook& hook);
+  ~CaptureScope();
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+};
+
+// nullptr unless this thread captures and is not inside a kernel.
+CaptureHook* active_capture();
+
+// Tells a capture, if there is one.
+inline void note_host_read(const char* what, const Tensor& x, const Site& site) {
+  if (context().bits & kCapture) [[unlikely]]
+    active_capture()->host_read(what, x, site);
+}
+
+namespace detail {
+
+// The op and what its kernel calls run uncaptured.
+class CapturePause {
+ public:
+  CapturePause() { context().bits &= ~static_cast<uint32_t>(kCapture); }
+  ~CapturePause() { context().bits |= kCapture; }
+  CapturePause(const CapturePause&) = delete;
+  CapturePause& operator=(const CapturePause&) = delete;
+};
+
+}  // namespace detail
+
+}  // namespace deft

@@ -1,0 +1,30 @@
+// PNG through libpng: all colour types, 1 to 16 bits, interlaced or not.
+#pragma once
+
+#include <memory>
+
+#include "data/encoded_image.h"
+
+namespace deft::data {
+
+// Keeps the memory of its pixels from picture to picture; one per thread.
+class PngDecoder {
+ public:
+  PngDecoder();
+  ~PngDecoder();
+  PngDecoder(const PngDecoder&) = delete;
+  PngDecoder& operator=(const PngDecoder&) = delete;
+
+  // Reads the header and walks over the chunks. LoadError with the offset for what is no PNG, is truncated or has too
+  // many pixels.
+  ImageHeader open(const EncodedImage& image, const DecodeOptions& options);
+  // The part `rect` of the picture. Rows below it are not unpacked, unless the picture is interlaced. Valid until the
+  // next call. 16 bits become 8 by rounding, palettes colours; for alpha see DecodeOptions.
+  PixelView decode(const PixelRect& rect);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace deft::data

@@ -1,0 +1,31 @@
+// A graph ready to run again and again: kernels in order on places that were chosen before. A run allocates nothing but
+// results that the caller still holds from the run before.
+#pragma once
+
+#include <memory>
+
+#include "graph/ir.h"
+#include "graph/memory_plan.h"
+
+namespace deft::graph {
+
+class Executable {
+ public:
+  explicit Executable(Graph graph);
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  // Inputs as in the capture: shapes, types, strides. One run at a time.
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+
+  const Graph& graph() const;
+  const MemoryPlan& memory() const;
+  size_t kernels() const;  // that a run calls
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace deft::graph

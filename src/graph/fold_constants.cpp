@@ -1,0 +1,95 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/grad_mode.h"
+#include "core/tensor_impl.h"
+#include "graph/passes.h"
+
+namespace deft::graph {
+
+namespace {
+
+class Folder {
+ public:
+  Folder(Graph& graph, std::vector<Dependency>& dependencies) : g_(graph), dependencies_(dependencies) {
+    written_.assign(graph.buffers.size(), false);
+    for (const Instruction& x : graph.instructions)
+      if (x.action == Action::write) written_[static_cast<size_t>(graph.value(x.outputs[0]).buffer)] = true;
+  }
+
+  size_t run() {
+    std::vector<Instruction> kept;
+    size_t folded = 0;
+    for (Instruction& x : g_.instructions) {
+      if (x.action == Action::make && can_fold(x)) {
+        fold(x);
+        ++folded;
+      } else {
+        kept.push_back(std::move(x));
+      }
+    }
+    g_.instructions = std::move(kept);
+    return folded;
+  }
+
+ private:
+  bool can_fold(const Instruction& x) const {
+    if (!x.def->infer || x.inputs.empty() || x.def->redraw) return false;
+    for (ValueId id : x.inputs) {
+      if (id == kNone) continue;
+      const Buffer& b = g_.buffer_of(id);
+      if (b.kind != BufferKind::constant || b.written) return false;
+    }
+    for (ValueId id : x.outputs)
+      if (written_[static_cast<size_t>(g_.value(id).buffer)]) return false;
+    return true;
+  }
+  Tensor constant(ValueId id) const {
+    const Value& v = g_.value(id);
+    const Tensor& t = g_.buffer_of(id).constant;
+    ImplPtr alias = make_alias(*t.impl(), v.meta, 0);
+    alias->data = static_cast<char*>(t.impl()->storage->data) + v.offset;
+    return Tensor(alias);
+  }
+  void fold(Instruction& x) {
+    NoGradGuard no_grad;
+    std::vector<Tensor> in;
+    for (ValueId id : x.inputs) {
+      in.push_back(id == kNone ? Tensor() : constant(id));
+      if (id != kNone) depend(g_.buffer_of(id));
+    }
+    std::vector<const Tensor*> pointers;
+    for (const Tensor& t : in) pointers.push_back(&t);
+    Tensor out[kMaxOutputs];
+    x.params.resize(std::max<size_t>(1, x.params.size()));
+    dispatch(*x.def, pointers.data(), static_cast<int>(pointers.size()), out, x.params.data(), x.site);
+    for (size_t i = 0; i < x.outputs.size(); ++i) {
+      Buffer& b = g_.buffers[static_cast<size_t>(g_.value(x.outputs[i]).buffer)];
+      b = {BufferKind::constant, out[i].impl()->storage->nbytes, out[i], false};
+      own_.push_back(out[i].impl()->storage);
+    }
+  }
+  // Results of folding change only with what they were made from.
+  void depend(const Buffer& b) {
+    Storage* s = b.constant.impl()->storage;
+    if (std::find(own_.begin(), own_.end(), s) != own_.end() || b.constant.meta().wrapped_number) return;
+    for (const Dependency& d : dependencies_)
+      if (d.tensor.impl()->storage == s) return;
+    dependencies_.push_back({b.constant, s->current_version()});
+  }
+
+  Graph& g_;
+  std::vector<Dependency>& dependencies_;
+  std::vector<bool> written_;
+  std::vector<Storage*> own_;
+};
+
+}  // namespace
+
+void fold_constants(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes) {
+  if (size_t folded = Folder(graph, dependencies).run())
+    notes.done.push_back(fmt::format("fold_constants: {} results", folded));
+}
+
+}  // namespace deft::graph

@@ -1,0 +1,236 @@
+// Elementwise ops that follow each other become one pass over memory. Worth it always: a pass less, and a kernel less.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "graph/passes.h"
+#include "ops/elementwise_chain.h"
+#include "ops/op_table.h"
+
+namespace deft::graph {
+
+namespace {
+
+using Chain = ElementwiseChain;
+
+bool same_order(const Meta& a, const Meta& b) {
+  return a.sizes == b.sizes && ((a.contiguous && b.contiguous) || (a.strides == b.strides && a.is_dense()));
+}
+
+// After how many elements in the memory order of `out` the values of `in` come again: 0 never, 1 for a single value; -1
+// where it is neither of these nor one value per place in the innermost dimension.
+int64_t period_of(const Meta& in, const Meta& out) {
+  if (same_order(in, out)) return 0;
+  if (in.numel == 1) return 1;
+  int inner = -1;
+  for (int d = 0; d < out.rank(); ++d)
+    if (out.sizes[d] > 1 && out.strides[d] == 1) inner = d;
+  if (inner < 0) return -1;
+  int shift = out.rank() - in.rank();
+  if (inner < shift || in.sizes[inner - shift] != out.sizes[inner] || in.strides[inner - shift] != 1) return -1;
+  return in.numel == out.sizes[inner] ? in.numel : -1;
+}
+
+// An instruction as a chain: of one step, or one that is a chain already.
+struct Program {
+  std::vector<ValueId> inputs;
+  Chain::Params params;
+};
+
+class Fuser {
+ public:
+  Fuser(Graph& graph, Notes& notes) : g_(graph), notes_(notes) {}
+
+  void run() {
+    count_uses();
+    for (size_t i = 0; i < g_.instructions.size(); ++i) {
+      while (fuse_a_producer(i)) {
+      }
+    }
+    std::erase_if(g_.instructions, [](const Instruction& x) { return x.def == nullptr; });
+    if (fused_) notes_.done.push_back(fmt::format("fuse_elementwise: {} passes over memory saved", fused_));
+  }
+
+ private:
+  void count_uses() {
+    readers_.assign(g_.values.size(), 0);
+    places_.assign(g_.buffers.size(), 0);
+    for (const Instruction& x : g_.instructions)
+      for (ValueId id : x.inputs)
+        if (id != kNone) ++readers_[static_cast<size_t>(id)];
+    for (ValueId id : g_.outputs) ++readers_[static_cast<size_t>(id)];
+    for (const Value& v : g_.values) ++places_[static_cast<size_t>(v.buffer)];
+  }
+
+  bool is_elementwise(const Instruction& x) const {
+    if (!x.def || x.action == Action::view) return false;
+    if (x.def == &op_def<Chain>) return true;
+    return x.def->elementwise && x.def->params_bytes <= Chain::kParamBytes && x.inputs.size() <= Chain::kOperands &&
+           g_.value(x.outputs[0]).meta.device.is_cpu() && op_index(*x.def) >= 0 &&
+           std::none_of(x.inputs.begin(), x.inputs.end(), [](ValueId id) { return id == kNone; });
+  }
+
+  std::optional<Program> program_of(const Instruction& x) const {
+    Program p;
+    p.inputs = x.inputs;
+    if (x.def == &op_def<Chain>) {
+      std::memcpy(&p.params, x.params.data(), sizeof p.params);
+      return p;
+    }
+    const Meta& out = g_.value(x.outputs[0]).meta;
+    Chain::Step& s = p.params.step[0];
+    p.params.steps = 1;
+    p.params.inputs = 0;
+    p.inputs.clear();
+    p.params.like = -1;
+    s.op = op_index(*x.def);
+    s.stored = out.dtype;
+    s.inputs = static_cast<uint8_t>(x.inputs.size());
+    if (!x.params.empty()) std::memcpy(s.params, x.params.data(), x.params.size());
+    for (size_t i = 0; i < x.inputs.size(); ++i) {
+      int64_t period = period_of(g_.value(x.inputs[i]).meta, out);
+      if (period < 0) return std::nullopt;
+      s.in[i] = static_cast<uint8_t>(add_input(p, x.inputs[i], period));
+    }
+    if (p.params.like < 0) return std::nullopt;
+    return p;
+  }
+  static int add_input(Program& p, ValueId id, int64_t period) {
+    for (size_t i = 0; i < p.inputs.size(); ++i)
+      if (p.inputs[i] == id) return static_cast<int>(i);
+    int at = p.params.inputs++;
+    p.inputs.push_back(id);
+    if (at < Chain::kInputs) p.params.period[at] = period;
+    if (period == 0 && p.params.like < 0) p.params.like = at;
+    return at;
+  }
+
+  // The last instruction before `i` that makes or writes `id`.
+  int maker_of(ValueId id, size_t i) const {
+    while (i-- > 0) {
+      const Instruction& x = g_.instructions[i];
+      if (x.def && x.action != Action::view && std::find(x.outputs.begin(), x.outputs.end(), id) != x.outputs.end())
+        return static_cast<int>(i);
+    }
+    return -1;
+  }
+  bool writes(const Instruction& x, BufferId buffer) const {
+    if (!x.def || x.action == Action::view) return false;
+    return std::any_of(x.outputs.begin(), x.outputs.end(), [&](ValueId id) { return g_.value(id).buffer == buffer; });
+  }
+  bool reads(const Instruction& x, BufferId buffer) const {
+    if (!x.def || x.action == Action::view) return false;
+    return std::any_of(x.inputs.begin(), x.inputs.end(),
+                       [&](ValueId id) { return id != kNone && g_.value(id).buffer == buffer; });
+  }
+
+  // What the producer reads must still be there, and nobody else may have seen what it made.
+  bool may_move(size_t from, size_t to, ValueId made) const {
+    BufferId buffer = g_.value(made).buffer;
+    for (size_t i = from + 1; i < to; ++i) {
+      const Instruction& x = g_.instructions[i];
+      if (reads(x, buffer) || writes(x, buffer)) return false;
+      for (ValueId id : g_.instructions[from].inputs)
+        if (writes(x, g_.value(id).buffer)) return false;
+    }
+    return true;
+  }
+
+  bool fuse_a_producer(size_t i) {
+    const Instruction& consumer = g_.instructions[i];
+    if (!is_elementwise(consumer)) return false;
+    for (ValueId id : consumer.inputs) {
+      int from = maker_of(id, i);
+      if (from < 0 || !is_elementwise(g_.instructions[static_cast<size_t>(from)])) continue;
+      if (try_fuse(static_cast<size_t>(from), i, id)) return true;
+    }
+    return false;
+  }
+
+  bool try_fuse(size_t from, size_t to, ValueId made) {
+    Instruction &producer = g_.instructions[from], &consumer = g_.instructions[to];
+    bool rewritten = consumer.action == Action::write && consumer.outputs[0] == made;
+    // A result that stays is read by the consumer alone; one that the consumer overwrites was read by nobody before.
+    if (!rewritten && (readers_[static_cast<size_t>(made)] != 1 || producer.action == Action::write)) return false;
+    if (places_[static_cast<size_t>(g_.value(made).buffer)] != 1) return false;
+    if (g_.buffer_of(made).kind != BufferKind::temporary) return false;
+    if (!(g_.value(made).meta.sizes == g_.value(consumer.outputs[0]).meta.sizes)) return false;
+    if (!may_move(from, to, made)) return false;
+    std::optional<Program> p = program_of(producer), c = program_of(consumer);
+    if (!p || !c) return false;
+    std::optional<Program> both = joined(*p, *c, made);
+    if (!both) {
+      notes_.left.push_back(fmt::format("fuse_elementwise: {} into {}: the chain would be too long",
+                                        producer.def->info.name, consumer.def->info.name));
+      return false;
+    }
+    Action action = rewritten && producer.action == Action::write ? Action::write
+                    : rewritten                                   ? Action::make
+                                                                  : consumer.action;
+    replace(from, to, made, *both, action);
+    return true;
+  }
+
+  // The producer's steps, then the consumer's, which read the producer's last instead of `made`.
+  std::optional<Program> joined(const Program& p, const Program& c, ValueId made) const {
+    Program both = p;
+    if (p.params.steps + c.params.steps > Chain::kSteps) return std::nullopt;
+    std::vector<uint8_t> input(c.inputs.size());
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      input[i] = c.inputs[i] == made ? static_cast<uint8_t>(Chain::kInputs + p.params.steps - 1)
+                                     : static_cast<uint8_t>(add_input(both, c.inputs[i], c.params.period[i]));
+      if (both.params.inputs > Chain::kInputs) return std::nullopt;
+    }
+    for (int s = 0; s < c.params.steps; ++s) {
+      Chain::Step step = c.params.step[s];
+      for (int i = 0; i < step.inputs; ++i)
+        step.in[i] =
+            step.in[i] < Chain::kInputs ? input[step.in[i]] : static_cast<uint8_t>(step.in[i] + p.params.steps);
+      both.params.step[both.params.steps++] = step;
+    }
+    return both;
+  }
+
+  void replace(size_t from, size_t to, ValueId made, const Program& both, Action action) {
+    Instruction& x = g_.instructions[to];
+    for (ValueId id : g_.instructions[from].inputs) --readers_[static_cast<size_t>(id)];
+    for (ValueId id : x.inputs) --readers_[static_cast<size_t>(id)];
+    Instruction fused{&op_def<Chain>, action, both.inputs, x.outputs, {}, x.site};
+    if (action == Action::write) put_first(fused, both, made);
+    const auto* bytes = reinterpret_cast<const std::byte*>(&both.params);
+    if (fused.params.empty()) fused.params.assign(bytes, bytes + sizeof both.params);
+    for (ValueId id : fused.inputs) ++readers_[static_cast<size_t>(id)];
+    g_.instructions[from].def = nullptr;
+    g_.instructions[to] = std::move(fused);
+    ++fused_;
+  }
+  // A write names its target as the first input.
+  void put_first(Instruction& x, const Program& both, ValueId target) const {
+    auto at = std::find(x.inputs.begin(), x.inputs.end(), target);
+    auto other = static_cast<uint8_t>(at - x.inputs.begin());
+    Chain::Params params = both.params;
+    std::swap(x.inputs[0], x.inputs[other]);
+    std::swap(params.period[0], params.period[other]);
+    auto swapped = [&](int i) { return i == 0 ? other : i == other ? 0 : i; };
+    params.like = swapped(params.like);
+    for (int s = 0; s < params.steps; ++s)
+      for (int i = 0; i < params.step[s].inputs; ++i)
+        if (params.step[s].in[i] < Chain::kInputs)
+          params.step[s].in[i] = static_cast<uint8_t>(swapped(params.step[s].in[i]));
+    const auto* bytes = reinterpret_cast<const std::byte*>(&params);
+    x.params.assign(bytes, bytes + sizeof params);
+  }
+
+  Graph& g_;
+  Notes& notes_;
+  std::vector<int> readers_, places_;
+  size_t fused_ = 0;
+};
+
+}  // namespace
+
+void fuse_elementwise(Graph& graph, Notes& notes) { Fuser(graph, notes).run(); }
+
+}  // namespace deft::graph

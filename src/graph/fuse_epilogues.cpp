@@ -1,0 +1,160 @@
+// relu(conv(x) + y) in one pass: products end with bias, residual and activation while their results are in registers.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <optional>
+
+#include "graph/passes.h"
+#include "graph/uses.h"
+#include "ops/activation.h"
+#include "ops/binary.h"
+#include "ops/conv.h"
+#include "ops/matmul.h"
+#include "ops/packed_linear.h"
+#include "ops/unary.h"
+
+namespace deft::graph {
+
+namespace {
+
+template <class T>
+T params_of(const Instruction& x) {
+  T p;
+  std::memcpy(&p, x.params.data(), sizeof p);
+  return p;
+}
+template <class T>
+void set_params(Instruction& x, const T& p) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(&p);
+  x.params.assign(bytes, bytes + x.def->params_bytes);
+}
+
+std::optional<FusedActivation> activation_of(const Instruction& x) {
+  if (x.def == &op_def<Relu>) return FusedActivation::relu;
+  if (x.def == &op_def<Silu>) return FusedActivation::silu;
+  if (x.def == &op_def<Sigmoid>) return FusedActivation::sigmoid;
+  if (x.def == &op_def<Tanh>) return FusedActivation::tanh;
+  if (x.def == &op_def<Gelu>)
+    return params_of<Gelu::Params>(x).approximate == GeluApproximation::tanh ? FusedActivation::gelu_tanh
+                                                                             : FusedActivation::gelu;
+  return std::nullopt;
+}
+
+class Fuser {
+ public:
+  Fuser(Graph& graph, Notes& notes) : g_(graph), uses_(graph), notes_(notes) {}
+
+  void run() {
+    for (size_t i = 0; i < g_.instructions.size(); ++i) {
+      const Instruction& x = g_.instructions[i];
+      if (!x.def || x.action == Action::view || x.outputs.empty()) continue;
+      if (activation_of(x)) {
+        take_activation(i);
+      } else if (x.def == &op_def<Add> && x.inputs.size() == 2) {
+        take_residual(i);
+      }
+    }
+    remove_taken(g_);
+    if (fused_) notes_.done.push_back(fmt::format("fuse_epilogues: {} ops into products and convolutions", fused_));
+  }
+
+ private:
+  bool is_product(const Instruction& x) const {
+    return x.action == Action::make &&
+           (x.def == &op_def<Convolution> || x.def == &op_def<FusedConvolution> || x.def == &op_def<Linear> ||
+            x.def == &op_def<FusedLinear>)&&g_.value(x.outputs[0])
+               .meta.device.is_cpu();
+  }
+  FusedActivation activation(const Instruction& x) const {
+    if (x.def == &op_def<FusedConvolution>) return params_of<FusedConvolution::Params>(x).activation;
+    if (x.def == &op_def<FusedLinear>) return params_of<FusedLinear::Params>(x).activation;
+    return FusedActivation::none;
+  }
+  bool has_residual(const Instruction& x) const { return x.inputs.size() > 3 && x.inputs[3] != kNone; }
+
+  // The product that ends in `id`, if it can take more.
+  int product_before(ValueId id, size_t at) const {
+    int from = uses_.maker(id, at);
+    if (from < 0 || !is_product(g_.instructions[static_cast<size_t>(from)])) return -1;
+    auto maker = static_cast<size_t>(from);
+    if (activation(g_.instructions[maker]) != FusedActivation::none) return -1;
+    return uses_.only_between(id, maker, at) && uses_.inputs_stand(maker, at) ? from : -1;
+  }
+
+  // The product as the fused op of its kind.
+  static Instruction as_fused(const Instruction& x) {
+    Instruction fused = x;
+    fused.inputs.resize(4, kNone);
+    if (x.def == &op_def<Convolution>) {
+      fused.def = &op_def<FusedConvolution>;
+      FusedConvolution::Params p{};
+      p.geometry = params_of<ConvGeometry>(x);
+      set_params(fused, p);
+    } else if (x.def == &op_def<Linear>) {
+      fused.def = &op_def<FusedLinear>;
+      set_params(fused, FusedLinear::Params{});
+    }
+    return fused;
+  }
+
+  void take_activation(size_t at) {
+    Instruction& x = g_.instructions[at];
+    int from = product_before(x.inputs[0], at);
+    if (from < 0) return;
+    FusedActivation a = *activation_of(x);
+    Instruction fused = as_fused(g_.instructions[static_cast<size_t>(from)]);
+    if (fused.def == &op_def<FusedConvolution>) {
+      auto p = params_of<FusedConvolution::Params>(fused);
+      p.activation = a;
+      set_params(fused, p);
+    } else {
+      auto p = params_of<FusedLinear::Params>(fused);
+      p.activation = a;
+      set_params(fused, p);
+    }
+    put(static_cast<size_t>(from), at, std::move(fused));
+  }
+
+  bool fits(const Meta& residual, const Meta& result) const {
+    return residual.sizes == result.sizes && residual.dtype == result.dtype &&
+           (residual.strides == result.strides || (residual.contiguous && result.contiguous));
+  }
+  void take_residual(size_t at) {
+    Instruction& x = g_.instructions[at];
+    for (int side : {0, 1}) {
+      ValueId product = x.inputs[static_cast<size_t>(side)], other = x.inputs[static_cast<size_t>(1 - side)];
+      int from = product == other ? -1 : product_before(product, at);
+      if (from < 0 || has_residual(g_.instructions[static_cast<size_t>(from)])) continue;
+      const Meta& result = g_.value(x.outputs[0]).meta;
+      if (!fits(g_.value(other).meta, result) || result.dtype != g_.value(product).meta.dtype) continue;
+      // The sum may be written over the residual: each element is read before it is written.
+      Instruction fused = as_fused(g_.instructions[static_cast<size_t>(from)]);
+      fused.inputs[3] = other;
+      put(static_cast<size_t>(from), at, std::move(fused));
+      return;
+    }
+  }
+
+  void put(size_t from, size_t at, Instruction fused) {
+    Instruction& x = g_.instructions[at];
+    // A result written over another tensor stays a write of that: only products that make their own are fused.
+    if (x.action == Action::write && x.outputs[0] != g_.instructions[from].outputs[0]) return;
+    fused.outputs = x.outputs;
+    fused.site = x.site;
+    fused.action = Action::make;
+    g_.instructions[from].def = nullptr;
+    x = std::move(fused);
+    ++fused_;
+  }
+
+  Graph& g_;
+  Uses uses_;
+  Notes& notes_;
+  size_t fused_ = 0;
+};
+
+}  // namespace
+
+void fuse_epilogues(Graph& graph, Notes& notes) { Fuser(graph, notes).run(); }
+
+}  // namespace deft::graph

@@ -1,0 +1,117 @@
+#include "graph/ir.h"
+
+#include "base/check.h"
+#include "core/describe.h"
+
+namespace deft::graph {
+
+ValueId Graph::add_value(const Meta& meta, BufferId buffer, int64_t offset) {
+  values.push_back({meta, buffer, offset});
+  return static_cast<ValueId>(values.size() - 1);
+}
+
+BufferId Graph::add_buffer(BufferKind kind, size_t bytes, Tensor constant) {
+  buffers.push_back({kind, bytes, std::move(constant), false});
+  return static_cast<BufferId>(buffers.size() - 1);
+}
+
+namespace {
+
+class Verifier {
+ public:
+  Verifier(const Graph& graph, const char* after) : g_(graph), after_(after), known_(graph.buffers.size(), false) {}
+
+  void run() {
+    for (size_t i = 0; i < g_.values.size(); ++i) check_value(static_cast<ValueId>(i));
+    for (size_t i = 0; i < g_.buffers.size(); ++i) known_[i] = g_.buffers[i].kind != BufferKind::temporary;
+    for (const Instruction& x : g_.instructions) {
+      at_ = &x;
+      check_instruction(x);
+    }
+    at_ = nullptr;
+    for (ValueId id : g_.inputs) {
+      require(in_range(id) && g_.buffer_of(id).kind == BufferKind::input, "an input is not in an input buffer");
+    }
+    for (ValueId id : g_.outputs) require(in_range(id) && is_known(id), "an output is never made");
+  }
+
+ private:
+  void require(bool good, const std::string& what) const {
+    DEFT_CHECK(good, InternalError, "graph after {}: {}{}", after_, what,
+               at_ ? fmt::format(", at {} from {}", at_->def->info.name, to_string(at_->site)) : "");
+  }
+  bool in_range(ValueId id) const { return id >= 0 && static_cast<size_t>(id) < g_.values.size(); }
+  bool is_known(ValueId id) const { return known_[static_cast<size_t>(g_.value(id).buffer)]; }
+
+  void check_value(ValueId id) const {
+    const Value& v = g_.value(id);
+    require(v.buffer >= 0 && static_cast<size_t>(v.buffer) < g_.buffers.size(),
+            fmt::format("value {} has no buffer", id));
+    auto end = v.offset + v.meta.span() * static_cast<int64_t>(size_of(v.meta.dtype));
+    require(v.offset >= 0 && (v.meta.numel == 0 || end <= static_cast<int64_t>(g_.buffer_of(id).bytes)),
+            fmt::format("value {} {} lies outside its buffer", id, describe(v.meta)));
+  }
+
+  void check_instruction(const Instruction& x) {
+    for (ValueId id : x.inputs) {
+      if (id == kNone) continue;
+      require(in_range(id), "an input is out of range");
+      require(is_known(id), fmt::format("value {} is read before it is made", id));
+    }
+    for (ValueId id : x.outputs) require(in_range(id), "an output is out of range");
+    require(x.params.size() == x.def->params_bytes, "the parameters have the wrong size");
+    switch (x.action) {
+      case Action::view:
+        require(x.inputs.size() == 1 && x.outputs.size() == 1 &&
+                    g_.value(x.inputs[0]).buffer == g_.value(x.outputs[0]).buffer,
+                "a view leaves its buffer");
+        return;
+      case Action::write:
+        require(x.outputs.size() == 1 && x.inputs.size() >= 1 && x.outputs[0] == x.inputs[0],
+                "a write does not write its first input");
+        check_written(x.outputs[0]);
+        return;
+      case Action::make:
+        check_made(x);
+        return;
+    }
+  }
+  void check_written(ValueId id) const {
+    const Buffer& b = g_.buffer_of(id);
+    require(b.kind != BufferKind::constant || b.written, "a constant is written that is not marked so");
+  }
+  void check_made(const Instruction& x) {
+    require(x.outputs.size() == static_cast<size_t>(x.def->info.outputs), "the number of outputs is wrong");
+    check_metas(x);
+    for (ValueId id : x.outputs) {
+      require(g_.buffer_of(id).kind == BufferKind::temporary, "a result is not in a temporary buffer");
+      known_[static_cast<size_t>(g_.value(id).buffer)] = true;
+    }
+  }
+  void check_metas(const Instruction& x) const {
+    if (!x.def->infer) return;
+    std::vector<const Meta*> in;
+    static const Meta undefined = Meta::undefined();
+    for (ValueId id : x.inputs) in.push_back(id == kNone ? &undefined : &g_.value(id).meta);
+    std::vector<std::byte> params = x.params;  // infer() may complete them
+    params.resize(std::max<size_t>(1, params.size()));
+    Meta out[kMaxOutputs];
+    x.def->infer(in.data(), static_cast<int>(in.size()), params.data(), out);
+    for (size_t i = 0; i < x.outputs.size(); ++i) {
+      const Meta& have = g_.value(x.outputs[i]).meta;
+      require(have.sizes == out[i].sizes && have.dtype == out[i].dtype && have.device == out[i].device,
+              fmt::format("output {} is {}, its op infers {}", i, describe(have), describe(out[i])));
+    }
+  }
+
+  const Graph& g_;
+  const char* after_;
+  std::vector<bool> known_;
+  const Instruction* at_ = nullptr;
+};
+
+}  // namespace
+
+void verify(const Graph& graph, const char* after) { Verifier(graph, after).run(); }
+
+}  // namespace deft::graph

@@ -1,0 +1,28 @@
+// Places for all temporaries of a graph in one arena: buffers that live at the same time do not overlap.
+#pragma once
+
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace deft::graph {
+
+inline constexpr int64_t kOutside = -1;  // inputs, constants and results have memory of their own
+
+struct MemoryPlan {
+  std::vector<int64_t> offsets;  // of each buffer; kOutside for those that are not in the arena
+  int64_t bytes = 0;             // of the arena
+  int64_t sum = 0;               // of all buffers in it, as if none shared a place
+  int64_t floor = 0;             // the most that is alive at once: no plan can do with less
+};
+
+// The instructions between which each buffer is in use. Results live to the end.
+struct Lifetime {
+  int32_t first = -1, last = -1;
+};
+std::vector<Lifetime> lifetimes(const Graph& graph);
+
+// Largest first, each at the lowest place that is free throughout its life. Deterministic.
+MemoryPlan plan_memory(const Graph& graph);
+
+}  // namespace deft::graph

@@ -1,0 +1,90 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "graph/passes.h"
+
+namespace deft::graph {
+
+namespace {
+
+// What an instruction reads, with how often each buffer was written before.
+using Key = std::tuple<const OpDef*, std::vector<std::pair<ValueId, int>>, std::vector<std::byte>>;
+
+// Written again later, so that two results may not share memory.
+std::vector<bool> ever_written(const Graph& graph) {
+  std::vector<bool> written(graph.buffers.size(), false);
+  for (const Instruction& x : graph.instructions)
+    if (x.action == Action::write) written[static_cast<size_t>(graph.value(x.outputs[0]).buffer)] = true;
+  return written;
+}
+
+class Merger {
+ public:
+  explicit Merger(Graph& graph) : g_(graph), written_(ever_written(graph)), writes_(graph.buffers.size(), 0) {
+    for (size_t i = 0; i < graph.values.size(); ++i) same_.push_back(static_cast<ValueId>(i));
+  }
+
+  size_t run() {
+    std::vector<Instruction> kept;
+    for (Instruction& x : g_.instructions) {
+      for (ValueId& id : x.inputs)
+        if (id != kNone) id = same_[static_cast<size_t>(id)];
+      if (x.action == Action::write) x.outputs[0] = x.inputs[0];
+      if (x.action == Action::make && is_pure(x) && replace(x)) {
+        ++merged_;
+        continue;
+      }
+      if (x.action == Action::write) ++writes_[static_cast<size_t>(g_.value(x.outputs[0]).buffer)];
+      if (x.action == Action::view) move_view(x);
+      kept.push_back(std::move(x));
+    }
+    g_.instructions = std::move(kept);
+    for (ValueId& id : g_.outputs) id = same_[static_cast<size_t>(id)];
+    return merged_;
+  }
+
+ private:
+  bool is_pure(const Instruction& x) const {
+    for (ValueId id : x.outputs)
+      if (written_[static_cast<size_t>(g_.value(id).buffer)]) return false;
+    for (ValueId id : x.inputs)
+      if (id != kNone && g_.buffer_of(id).written) return false;
+    return x.def->infer && !x.def->redraw;
+  }
+  bool replace(const Instruction& x) {
+    std::vector<std::pair<ValueId, int>> reads;
+    for (ValueId id : x.inputs)
+      reads.emplace_back(id, id == kNone ? 0 : writes_[static_cast<size_t>(g_.value(id).buffer)]);
+    auto [at, added] = seen_.try_emplace(Key{x.def, std::move(reads), x.params}, x.outputs);
+    if (added) return false;
+    for (size_t i = 0; i < x.outputs.size(); ++i) {
+      same_[static_cast<size_t>(x.outputs[i])] = at->second[i];
+      moved_[g_.value(x.outputs[i]).buffer] = g_.value(at->second[i]).buffer;
+    }
+    return true;
+  }
+  // A view of a result that was merged looks at the other's memory.
+  void move_view(const Instruction& x) {
+    Value& v = g_.values[static_cast<size_t>(x.outputs[0])];
+    if (auto to = moved_.find(v.buffer); to != moved_.end()) v.buffer = to->second;
+  }
+
+  Graph& g_;
+  std::vector<bool> written_;
+  std::vector<int> writes_;
+  std::vector<ValueId> same_;
+  std::map<Key, std::vector<ValueId>> seen_;
+  std::map<BufferId, BufferId> moved_;
+  size_t merged_ = 0;
+};
+
+}  // namespace
+
+void merge_equal(Graph& graph, Notes& notes) {
+  if (size_t merged = Merger(graph).run()) notes.done.push_back(fmt::format("merge_equal: {} results", merged));
+}
+
+}  // namespace deft::graph

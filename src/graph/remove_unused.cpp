@@ -1,0 +1,37 @@
+#include <fmt/format.h>
+
+#include "graph/passes.h"
+
+namespace deft::graph {
+
+// Backwards: a buffer is wanted once something later reads it. Writes to what lives outside are always wanted.
+void remove_unused(Graph& graph, Notes& notes) {
+  std::vector<bool> wanted(graph.buffers.size(), false);
+  auto want = [&](ValueId id) {
+    if (id != kNone) wanted[static_cast<size_t>(graph.value(id).buffer)] = true;
+  };
+  for (ValueId id : graph.outputs) want(id);
+  std::vector<Instruction> kept;
+  size_t removed = 0;
+  for (size_t i = graph.instructions.size(); i-- > 0;) {
+    Instruction& x = graph.instructions[i];
+    bool used = false;
+    for (ValueId id : x.outputs) {
+      const Value& v = graph.value(id);
+      used |= wanted[static_cast<size_t>(v.buffer)];
+      used |= x.action == Action::write && graph.buffers[static_cast<size_t>(v.buffer)].kind != BufferKind::temporary;
+    }
+    // Training batch norm also writes its running statistics.
+    for (ValueId id : x.inputs) used |= id != kNone && graph.buffer_of(id).written && x.action == Action::make;
+    if (!used) {
+      removed += x.action != Action::view;
+      continue;
+    }
+    for (ValueId id : x.inputs) want(id);
+    kept.push_back(std::move(x));
+  }
+  graph.instructions.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  if (removed) notes.done.push_back(fmt::format("remove_unused: {} results that nobody reads", removed));
+}
+
+}  // namespace deft::graph

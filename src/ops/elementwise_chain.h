@@ -1,0 +1,34 @@
+// Several elementwise ops in one pass over memory, with the same bits as one by one. Made by compile().
+#pragma once
+
+#include "core/op.h"
+
+namespace deft {
+
+struct OpSamples;
+
+struct ElementwiseChain {
+  static constexpr int kInputs = 8, kSteps = 16, kOperands = 4, kParamBytes = 32;
+  struct Step {
+    int32_t op;  // op_index()
+    DType stored;
+    uint8_t inputs;
+    uint8_t in[kOperands];  // below kInputs: an input; else kInputs + the number of an earlier step
+    uint8_t params[kParamBytes];
+    bool operator==(const Step&) const = default;
+  };
+  struct Params {
+    int32_t inputs = 0, steps = 0;
+    int32_t like = 0;           // the input whose sizes and strides the result has
+    int64_t period[kInputs]{};  // see kernels/cpu/elementwise_chain.h
+    Step step[kSteps]{};
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{
+      .name = "elementwise_chain", .inputs = kListInput, .dtypes = kAllTypes, .fusion = Fusion::elementwise};
+  static constexpr const char* not_differentiable = "it is part of a compiled plan; gradients are recorded uncompiled";
+  static Meta infer(std::span<const Meta* const> inputs, Params& p);
+  static void cpu(KernelCall& c);
+};
+
+}  // namespace deft

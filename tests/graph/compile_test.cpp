@@ -1,0 +1,308 @@
+#include "graph/compile.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "amp/autocast.h"
+#include "base/error.h"
+#include "core/grad_mode.h"
+#include "graph/capture.h"
+#include "models/cnn.h"
+#include "nn/nn.h"
+#include "ops/all_ops.h"
+
+namespace deft {
+namespace {
+
+bool same(const Tensor& a, const Tensor& b) {
+  Tensor x = a.contiguous(), y = b.contiguous();
+  return a.sizes() == b.sizes() && a.dtype() == b.dtype() &&
+         std::memcmp(x.data_ptr(), y.data_ptr(), static_cast<size_t>(x.numel()) * x.element_size()) == 0;
+}
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+TEST(Compile, EveryGuardHasAReason) {
+  Tensor w = randn({4, 4});
+  auto f = compile([&](const Tensor& x) { return matmul(x, w).relu(); });
+  NoGradGuard no_grad;
+  Tensor x = randn({2, 4});
+  f(x);
+  EXPECT_TRUE(same(f(x), matmul(x, w).relu()));
+  f(randn({3, 4}));
+  f(randn({4, 2}).t());
+  f(x.to(DType::f64).to(DType::f32));
+  f(randn({8, 4}).narrow(0, 2, 2));  // the same kind
+  {
+    InferenceModeGuard inference;
+    f(x);
+  }
+  {
+    AutocastGuard amp(DType::bf16);
+    f(x);
+  }
+  EXPECT_EQ(f.stats().captures, 5);
+  EXPECT_EQ(f.stats().replays, 3);
+  ASSERT_EQ(f.misses().size(), 5u);
+  EXPECT_EQ(f.misses()[0], "the first call");
+  EXPECT_EQ(f.misses()[1], "input 0 is [3, 4] f32 instead of [2, 4] f32");
+  EXPECT_TRUE(contains(f.misses()[2], "strides"));
+  EXPECT_TRUE(contains(f.misses()[3], "inference_mode instead of no_grad"));
+  EXPECT_TRUE(contains(f.misses()[4], "autocast bf16"));
+}
+
+TEST(Compile, WeightsAreReadAsTheyAre) {
+  Tensor w = ones({3});
+  auto f = compile([&](const Tensor& x) { return x * w; });
+  NoGradGuard no_grad;
+  f(ones({3}));
+  w.fill_(5);
+  EXPECT_EQ(f(ones({3}))[0].item(), 5);
+  EXPECT_EQ(f.stats().captures, 1);
+}
+
+TEST(Compile, FoldedConstantsAreGuarded) {
+  Tensor w = ones({3});
+  auto f = compile([&](const Tensor& x) { return x * (w + 1).exp(); });
+  NoGradGuard no_grad;
+  f(ones({3}));
+  w.fill_(5);
+  EXPECT_TRUE(same(f(ones({3})), (w + 1).exp()));
+  EXPECT_TRUE(contains(f.misses().back(), "was written"));
+  EXPECT_EQ(f.stats().captures, 2);
+}
+
+TEST(Compile, RefusesGradients) {
+  Tensor w = ones({2}).requires_grad_();
+  auto f = compile([&](const Tensor& x) { return x * w; });
+  EXPECT_THROW(f(ones({2})), CaptureError);
+  EXPECT_THROW(f(ones({2}).requires_grad_()), CaptureError);
+  NoGradGuard no_grad;
+  EXPECT_EQ(f(full({2}, 3))[0].item(), 3);
+}
+
+TEST(Compile, DropoutDrawsFreshNumbers) {
+  auto f = compile([](const Tensor& x) { return dropout(x, 0.5, true); });
+  NoGradGuard no_grad;
+  Tensor x = ones({256});
+  std::vector<Tensor> compiled, eager;
+  {
+    RngScope rng({7, 0});
+    for (int i = 0; i < 3; ++i) compiled.push_back(f(x));
+  }
+  {
+    RngScope rng({7, 0});
+    for (int i = 0; i < 3; ++i) eager.push_back(dropout(x, 0.5, true));
+  }
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(same(compiled[i], eager[i])) << i;
+  EXPECT_FALSE(same(compiled[1], compiled[2]));
+  EXPECT_EQ(f.stats().replays, 2);
+}
+
+TEST(Compile, BoundedPlans) {
+  auto f = compile([](const Tensor& x) { return x + 1; }, {.plans = 2});
+  NoGradGuard no_grad;
+  for (int64_t n : {1, 2, 3, 3, 2, 1}) f(ones({n}));
+  EXPECT_EQ(f.stats().captures, 4);
+  EXPECT_EQ(f.stats().evictions, 2);
+}
+
+TEST(Compile, StateIsPartOfTheKey) {
+  nn::Dropout drop(0.5);
+  auto f = compile([&](const Tensor& x) { return drop(x); }, {.state = [&] { return uint64_t{drop.is_training()}; }});
+  NoGradGuard no_grad;
+  Tensor x = ones({64});
+  drop.eval();
+  f(x);
+  drop.train();
+  EXPECT_FALSE(same(f(x), x));
+  drop.eval();
+  EXPECT_TRUE(same(f(x), x));
+  EXPECT_EQ(f.stats().captures, 2);
+}
+
+TEST(Compile, ShadowComparesAndExplains) {
+  Tensor hidden = ones({1});
+  bool lie = false;
+  auto f = compile([&](const Tensor& x) { return lie ? x * 3 : x * 2; }, {.shadow = 2});
+  NoGradGuard no_grad;
+  for (int i = 0; i < 4; ++i) f(ones({2}));
+  EXPECT_EQ(f.stats().shadows, 1);
+  lie = true;  // what no guard can see
+  EXPECT_THROW(f(ones({2})), InternalError);
+  EXPECT_TRUE(contains(f.explain(), "mul("));
+  EXPECT_TRUE(contains(f.explain(), "arena"));
+}
+
+TEST(Compile, NothingIsAllocatedInSteadyState) {
+  auto f = compile([](const Tensor& x) { return (x * 2 + 1).relu().exp(); });
+  NoGradGuard no_grad;
+  Tensor x = randn({100000});
+  f(x);
+  f(x);
+  int64_t before = system_allocations();
+  for (int i = 0; i < 5; ++i) f(x);
+  EXPECT_EQ(system_allocations(), before);
+}
+
+TEST(GraphText, RoundTrips) {
+  NoGradGuard no_grad;
+  models::Cnn cnn;
+  nn::EvalGuard eval(cnn);
+  graph::Graph g = graph::capture([&](const std::vector<Tensor>& x) { return std::vector<Tensor>{cnn(x[0])}; },
+                                  {randn({1, 1, 28, 28})})
+                       .graph;
+  std::vector<Tensor> constants;
+  for (const graph::Buffer& b : g.buffers)
+    if (b.kind == graph::BufferKind::constant) constants.push_back(b.constant);
+  std::string text = graph::to_text(g);
+  graph::Graph again = graph::parse(text, constants);
+  for (graph::Instruction& x : g.instructions) x.site = {};
+  EXPECT_EQ(graph::to_text(again), graph::to_text(g));
+  EXPECT_THROW(graph::parse("buffer 0 temporary x\n", {}), LoadError);
+  EXPECT_THROW(graph::parse(text + "%0 = nothing(%0)\n", constants), LoadError);
+  EXPECT_THROW(graph::parse(text, {}), LoadError);
+}
+
+TEST(GraphPasses, EqualUnusedAndConstant) {
+  NoGradGuard no_grad;
+  Tensor w = randn({4});
+  graph::Graph g = graph::capture(
+                       [&](const std::vector<Tensor>& x) {
+                         Tensor unused = x[0].exp();
+                         Tensor a = x[0].sin() * w.abs(), b = x[0].sin() * w.abs();
+                         return std::vector<Tensor>{a + b};
+                       },
+                       {randn({4})})
+                       .graph;
+  EXPECT_EQ(g.instructions.size(), 8u);
+  std::vector<graph::Dependency> dependencies;
+  graph::Notes notes;
+  graph::run_passes(g, {.fuse_elementwise = false}, dependencies, notes);
+  EXPECT_EQ(g.instructions.size(), 3u);  // sin, mul, add; the two abs are one constant
+  // sin and mul are read twice by the sum; one chain reads them from memory, the other makes them.
+  graph::run_passes(g, {}, dependencies, notes);
+  EXPECT_LE(g.instructions.size(), 2u);
+  ASSERT_EQ(dependencies.size(), 1u);
+  EXPECT_TRUE(dependencies[0].tensor.shares_storage_with(w));
+}
+
+// Bitwise, whatever the types, layouts and places of the operands.
+TEST(GraphPasses, ChainsGiveTheSameBits) {
+  auto f = [](const Tensor& x, const Tensor& row) {
+    Tensor y = ((x * 0.5 + row).tanh() - x).abs();
+    Tensor z = where(y > 0.25, y.exp(), x * row) / 3;
+    z.add_(1);
+    z.mul_(x).relu_();
+    return z + y.to(DType::f32);
+  };
+  NoGradGuard no_grad;
+  for (DType t : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    for (int64_t n : {1, 7, 600}) {
+      for (bool columns : {false, true}) {
+        Tensor x = randn({n, 33}).to(t), row = randn({33}).to(t);
+        if (columns) x = x.t().contiguous().t();
+        auto compiled = compile(f);
+        compiled(x, row);
+        Tensor other = randn({n, 33}).to(t);
+        if (columns) other = other.t().contiguous().t();
+        EXPECT_TRUE(same(compiled(other, row), f(other, row))) << name_of(t) << " " << n << " " << columns;
+        EXPECT_EQ(compiled.stats().captures, 1);
+      }
+    }
+  }
+}
+
+TEST(GraphPasses, ConvolutionsTakeWhatFollows) {
+  nn::Conv2d conv(3, 8, 3, {.padding = 1}), second(8, 8, 1);
+  nn::BatchNorm2d norm(8), norm2(8);
+  for (nn::BatchNorm2d* n : {&norm, &norm2}) {
+    uniform_(n->running_mean, -1, 1);
+    uniform_(n->running_var, 0.5, 2);
+    n->eval();
+  }
+  auto f = [&](const Tensor& x) {
+    Tensor y = norm(conv(x)).relu();
+    return (norm2(second(y)) + y).relu();
+  };
+  NoGradGuard no_grad;
+  for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+    Tensor x = randn({2, 3, 9, 9}).contiguous(format);
+    auto compiled = compile(f);
+    compiled(x);
+    Tensor wanted = f(x), found = compiled(x);
+    EXPECT_LE((wanted - found).abs().amax().item(), 1e-5 * wanted.abs().amax().item());
+    std::string text = compiled.explain();
+    EXPECT_TRUE(contains(text, "2 kernels")) << text;
+    EXPECT_TRUE(contains(text, "fold_batch_norm: 2 into"));
+    norm.running_mean.add_(1);  // went into the plan
+    EXPECT_LE((f(x) - compiled(x)).abs().amax().item(), 1e-5 * wanted.abs().amax().item());
+    EXPECT_TRUE(contains(compiled.misses().back(), "was written"));
+  }
+}
+
+TEST(GraphPasses, ProductsTakeWhatFollows) {
+  Tensor w = randn({64, 32}), v = randn({32, 64}), b = randn({64}), c = randn({32});
+  auto f = [&](const Tensor& x) { return linear(gelu(linear(x, w, b)), v, c) + x; };
+  NoGradGuard no_grad;
+  for (int64_t rows : {1, 5, 40}) {
+    Tensor x = randn({rows, 32});
+    auto compiled = compile(f);
+    for (int i = 0; i < 3; ++i) {
+      Tensor wanted = f(x), found = compiled(x);
+      EXPECT_LE((wanted - found).abs().amax().item(), 2e-5 * wanted.abs().amax().item());
+    }
+    EXPECT_TRUE(contains(compiled.explain(), "2 kernels")) << compiled.explain();
+    w.mul_(1.5);  // read where it is
+    Tensor wanted = f(x);
+    EXPECT_LE((wanted - compiled(x)).abs().amax().item(), 2e-5 * wanted.abs().amax().item());
+    EXPECT_EQ(compiled.stats().captures, 1);
+  }
+}
+
+// A result that is read elsewhere, or written meanwhile, stays as it is.
+TEST(GraphPasses, WhatIsUsedTwiceStays) {
+  Tensor w = randn({16, 16});
+  NoGradGuard no_grad;
+  std::vector<std::function<Tensor(const Tensor&)>> functions = {[&](const Tensor& x) {
+                                                                   Tensor y = linear(x, w);
+                                                                   return y.relu() + y;
+                                                                 },
+                                                                 [&](const Tensor& x) {
+                                                                   Tensor y = x * 1, z = linear(y, w);
+                                                                   y.zero_();
+                                                                   return z.relu() + y;
+                                                                 },
+                                                                 [&](const Tensor& x) {
+                                                                   Tensor y = x + 1, z = y * 2;
+                                                                   y.add_(z);
+                                                                   return y * z;
+                                                                 },
+                                                                 [&](const Tensor& x) {
+                                                                   Tensor y = x * 2, part = y.narrow(0, 0, 1);
+                                                                   part.add_(1);
+                                                                   return y.exp();
+                                                                 }};
+  for (size_t i = 0; i < functions.size(); ++i) {
+    Tensor x = randn({4, 16}), other = randn({4, 16});
+    auto compiled = compile(functions[i]);
+    compiled(x);
+    EXPECT_LE((compiled(other) - functions[i](other)).abs().amax().item(), 1e-5) << i;
+    EXPECT_EQ(compiled.stats().replays, 1);
+  }
+}
+
+TEST(GraphPasses, WritesKeepEqualOpsApart) {
+  auto f = compile([](const Tensor& x) {
+    Tensor y = x * 1, a = y.exp();
+    y.add_(1);
+    return a + y.exp();
+  });
+  NoGradGuard no_grad;
+  Tensor x = randn({8});
+  f(x);
+  EXPECT_TRUE(same(f(x), x.exp() + (x + 1).exp()));
+}
+
+}  // namespace
+}  // namespace deft
