@@ -61,13 +61,14 @@ class Compiled {
 Compiled compile(Compiled::Function function, CompileOptions options = {});
 // Functions of one or more tensors that give one tensor.
 template <class F>
-requires std::is_invocable_r_v<Tensor, F, const Tensor&> Compiled compile(F f, CompileOptions options = {}) {
+requires std::copy_constructible<F> && std::is_invocable_r_v<Tensor, F, const Tensor&> Compiled
+compile(F f, CompileOptions options = {}) {
   return compile([f = std::move(f)](const std::vector<Tensor>& x) { return std::vector<Tensor>{f(x.at(0))}; },
                  std::move(options));
 }
 template <class F>
-requires std::is_invocable_r_v<Tensor, F, const Tensor&, const Tensor&> Compiled compile(F f,
-                                                                                         CompileOptions options = {}) {
+requires std::copy_constructible<F> && std::is_invocable_r_v<Tensor, F, const Tensor&, const Tensor&> Compiled
+compile(F f, CompileOptions options = {}) {
   return compile([f = std::move(f)](const std::vector<Tensor>& x) { return std::vector<Tensor>{f(x.at(0), x.at(1))}; },
                  std::move(options));
 }
