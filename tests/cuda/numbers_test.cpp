@@ -126,7 +126,7 @@ TEST_F(CudaNumbers, SpecialValuesInElementwiseOps) {
         Tensors in;
         for (size_t i = 0; i < s.args.size(); ++i) in.push_back(special(t, i == 0 && s.args.size() == 2));
         // x times the share below x: -inf times 0 on the GPU, as PyTorch's; the CPU's kernel gives the limit.
-        if (std::string(op.op) == "gelu") in[0] = in[0].clamp(-1e30);
+        if (std::string(op.op) == "gelu") in[0] = in[0].clamp(-6e4);
         bool real_only = true;
         for (const Arg& a : s.args) real_only &= a.kind == Arg::Kind::real;
         if (!real_only) continue;
