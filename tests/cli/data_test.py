@@ -1,0 +1,100 @@
+"""`deft data`, `deft bench data` and training through the loader, as a user runs them."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+DEFT = os.environ["DEFT_CLI"]
+PICTURES = sorted(p for p in (pathlib.Path(__file__).parent.parent / "fixtures" / "images").rglob("*")
+                  if p.suffix in (".jpg", ".png"))
+
+
+def deft(*arguments):
+    return subprocess.run([DEFT, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+def results(run):
+    return json.loads(run.stdout)["results"]
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp())
+        for part in ("train", "val"):
+            for i, name in enumerate(("cat", "dog")):
+                folder = self.root / part / name
+                folder.mkdir(parents=True)
+                for k in range(4):
+                    picture = PICTURES[(i + k) % len(PICTURES)]
+                    shutil.copy(picture, folder / f"{k}{picture.suffix}")
+
+    def tearDown(self):
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def test_inspect_counts_and_names_what_is_broken(self):
+        run = deft("data", "inspect", "--path", self.root / "train", "-o", "json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        row = results(run)[0]
+        self.assertEqual((row["samples"], row["broken"], row["classes"]), (8, 0, 2))
+        (self.root / "train" / "cat" / "9.jpg").write_bytes(b"\xff\xd8\xff\xe0 not a picture")
+        run = deft("data", "inspect", "--path", self.root / "train", "-o", "json")
+        self.assertEqual(run.returncode, 4, run.stderr)
+        row = results(run)[0]
+        self.assertEqual((row["samples"], row["broken"]), (8, 1))
+        self.assertIn("cat/9.jpg", row["errors"][0])
+
+    def test_bench_of_a_folder(self):
+        run = deft("data", "bench", "--path", self.root / "train", "-b", 4, "--size", 32, "--seconds", 0.3, "--rate", 1000,
+                   "--workers", 1, "-o", "json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        row = results(run)[0]
+        self.assertGreater(row["samples_per_second"], 0)
+        self.assertGreater(row["cpu_ms_per_sample"], 0)
+        self.assertTrue(0 <= row["stall_percent"] <= 100)
+
+    def test_training_on_a_folder(self):
+        run = deft("train", "-m", "resnet18", "-d", "images", "--path", self.root, "--image-size", 32, "-b", 4, "-e", 1,
+                   "--workers", 1, "-q", "-o", "json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(results(run)[0]["steps"], 2)
+
+
+class Commands(unittest.TestCase):
+    def test_inspect_of_text_draws_lengths(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("\n".join("x" * n for n in range(1, 101)) + "\n")
+            file.flush()
+            row = results(deft("data", "inspect", "--path", file.name, "-o", "json"))[0]
+            self.assertEqual((row["samples"], row["shortest"], row["longest"]), (100, 1, 100))
+            self.assertEqual(sum(row["histogram"]["counts"]), 100)
+            text = deft("data", "inspect", "--path", file.name).stdout
+            self.assertIn("padding", text)
+
+    def test_wrong_paths(self):
+        for verb in ("inspect", "bench"):
+            run = deft("data", verb, "--path", "/no/such/place")
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn("/no/such/place", run.stderr)
+            self.assertEqual(deft("data", verb).returncode, 2)
+
+    def test_bench_data_runs(self):
+        run = deft("bench", "data", "--part", "loader,images", "--quick", "-q", "-o", "json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual({row["part"] for row in results(run)}, {"loader", "images"})
+
+    # FI15, FI16: what is learned does not depend on the number of workers.
+    def test_workers_never_show(self):
+        losses = set()
+        for workers in (0, 1, 4):
+            run = deft("train", "-m", "mlp", "-d", "glyphs", "--train-size", 512, "--test-size", 128, "-b", 32, "-e", 2,
+                       "--workers", workers, "-q", "-o", "json")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            losses.add(results(run)[0]["test_loss"])
+        self.assertEqual(len(losses), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
