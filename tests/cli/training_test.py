@@ -113,8 +113,9 @@ class Resume(InFolder):
         for trial in range(3):
             out, code = self.path(f"run{trial}"), None
             while code != 0:
-                process = subprocess.Popen([DEFT, "train", *QUICK, *common, "--out", out, "--resume", "-o", "json"],
-                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                workers = str(chance.choice([0, 1, 4]))  # FI16
+                process = subprocess.Popen([DEFT, "train", *QUICK, *common, "--out", out, "--resume", "--workers", workers,
+                                            "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                 time.sleep(chance.uniform(0.02, 0.4))
                 process.send_signal(chance.choice([signal.SIGTERM, signal.SIGINT, signal.SIGKILL]))
                 text, errors = process.communicate(timeout=120)

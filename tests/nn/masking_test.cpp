@@ -44,7 +44,7 @@ TEST(Masking, GradientsStopAtThePadding) {
     masked_mean(x, mask()).sum().backward();
     Tensor g = x.grad();
     EXPECT_TRUE(std::isfinite(g.sum().item()));
-    EXPECT_EQ(g.abs().sum().item(), take_tokens(g, mask()).abs().sum().item());
+    EXPECT_NEAR(g.abs().sum().item(), take_tokens(g, mask()).abs().sum().item(), 1e-4);  // summed in another order
     EXPECT_NEAR(g[2][0][0].item(), 0.2, 1e-7);
   }
   std::vector<Tensor> inputs{some_input().to(DType::f64).requires_grad_()};
