@@ -118,8 +118,8 @@ void InputFile::check_unchanged() const {
 
 const std::shared_ptr<InputFile::Mapping>& InputFile::mapping() const {
   if (mapping_) return mapping_;
-  // Private and writable: tensors may be changed in place, the file never is. No memory is set aside for all of it, or a
-  // file larger than the memory could not be mapped.
+  // Private and writable: tensors may be changed in place, the file never is. No memory is set aside for all of it, or
+  // a file larger than the memory could not be mapped.
   void* p = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0);
   if (p == MAP_FAILED) source_.fail("file", 0, "cannot map the file ({})", error_text(errno));
   mapping_ = std::make_shared<Mapping>(p, size_);

@@ -72,7 +72,8 @@ std::vector<Uncovered> ops_without_samples() {
     auto cut = name.rfind("_backward");
     std::string parent(cut == name.npos ? "" : name.substr(0, cut));
     if (name == "extreme_backward") parent = "amax";
-    bool of_plans = name == "elementwise_chain" || name == "fused_convolution";  // tests/graph compares them with others
+    bool of_plans =
+        name == "elementwise_chain" || name == "fused_convolution";  // tests/graph compares them with others
     missing.push_back({s.op, of_plans ? "compile" : sampled(parent) ? parent : ""});
   }
   return missing;

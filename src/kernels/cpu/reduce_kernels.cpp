@@ -196,8 +196,8 @@ inline typename P::V fold_lanes(const typename P::V* a) {
   return P::load_acc(results);
 }
 
-// `live` short lines, at most as many as a vector has lanes; missing ones repeat the last. Every short line goes through
-// here, whatever its neighbours: which lines are computed together depends on the number of threads.
+// `live` short lines, at most as many as a vector has lanes; missing ones repeat the last. Every short line goes
+// through here, whatever its neighbours: which lines are computed together depends on the number of threads.
 template <class F, class S>
 inline void fold_short_lines(const S* x, int64_t stride, int64_t live, int64_t n, double param, acc_t<S>* out) {
   using P = Pack<S>;
