@@ -49,6 +49,8 @@ class RecordStream {
   virtual ~RecordStream() = default;
   // False at the end. `record` may be one that was used before: its memory is reused.
   virtual bool next(Record& record) = 0;
+  // As many calls of next(), whose records nobody wants; how many there were. Reads them unless a stream knows better.
+  virtual int64_t skip(int64_t count);
 };
 
 // Samples one after the other, such as those of tar files: one reader, many decoders.

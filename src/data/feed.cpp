@@ -157,11 +157,8 @@ class StreamFeed final : public Feed {
     stream_ = dataset_->open(seed_, at_.epoch());
     pass(at_.batch() * batch_size_);
   }
-  // Reads and forgets.
   void pass(int64_t count) {
-    Record record;
-    for (int64_t i = 0; i < count && !at_.over(); ++i)
-      if (!stream_->next(record)) at_.skip_epoch();
+    if (!at_.over() && stream_->skip(count) < count) at_.skip_epoch();
   }
 
   std::shared_ptr<const StreamDataset> dataset_;

@@ -36,7 +36,7 @@ class TarStream final : public RecordStream {
 
   bool next(Record& record) override;
   // As many calls of next(), but only headers are read unless a shard is gzipped; how many records there were.
-  int64_t skip(int64_t count);
+  int64_t skip(int64_t count) override;
 
  private:
   struct Slot {

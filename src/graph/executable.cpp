@@ -46,7 +46,7 @@ struct Executable::Impl {
     const Value& v = graph.value(id);
     const Buffer& b = graph.buffer_of(id);
     if (b.kind == BufferKind::constant) {
-      values[static_cast<size_t>(id)] = alias_of(b.constant, v);
+      values[static_cast<size_t>(id)] = on_memory_of(b.constant, v);
     } else if (memory.offsets[static_cast<size_t>(v.buffer)] != kOutside) {
       char* at = arena + memory.offsets[static_cast<size_t>(v.buffer)] + v.offset;
       values[static_cast<size_t>(id)] = Tensor(make_external(at, v.meta, {}));
@@ -54,13 +54,6 @@ struct Executable::Impl {
       moving.push_back(id);
     }  // else nothing uses it any more
   }
-  // `v` on the memory of `t`, whatever part of it `t` shows.
-  static Tensor alias_of(const Tensor& t, const Value& v) {
-    ImplPtr alias = make_alias(*t.impl(), v.meta, 0);
-    alias->data = static_cast<char*>(t.impl()->storage->data) + v.offset;
-    return Tensor(alias);
-  }
-
   void add_step(const Instruction& x) {
     Step s{nullptr, x.def, {}, {}, x.params, x.site};
     for (ValueId id : x.outputs) {
@@ -104,7 +97,7 @@ struct Executable::Impl {
     for (ValueId id : moving) {
       const Value& v = graph.value(id);
       if (graph.buffer_of(id).kind == BufferKind::temporary)
-        values[static_cast<size_t>(id)] = alias_of(results[static_cast<size_t>(v.buffer)], v);
+        values[static_cast<size_t>(id)] = on_memory_of(results[static_cast<size_t>(v.buffer)], v);
     }
     for (const MovingOutput& m : moving_outputs) steps[m.step].outputs[m.at] = values[static_cast<size_t>(m.value)];
   }

@@ -94,7 +94,7 @@ class Folder {
     bool known = false;
     for (const Dependency& d : dependencies_) known |= d.tensor.impl()->storage == s;
     if (!known) dependencies_.push_back({t, s->current_version()});
-    return constant_of(g_, id);
+    return on_memory_of(t, g_.value(id));
   }
   ValueId add_constant(const Tensor& t) {
     return g_.add_value(t.meta(), g_.add_buffer(BufferKind::constant, t.impl()->storage->nbytes, t));

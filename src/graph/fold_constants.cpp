@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/grad_mode.h"
-#include "core/tensor_impl.h"
 #include "graph/passes.h"
 
 namespace deft::graph {
@@ -45,18 +44,11 @@ class Folder {
       if (written_[static_cast<size_t>(g_.value(id).buffer)]) return false;
     return true;
   }
-  Tensor constant(ValueId id) const {
-    const Value& v = g_.value(id);
-    const Tensor& t = g_.buffer_of(id).constant;
-    ImplPtr alias = make_alias(*t.impl(), v.meta, 0);
-    alias->data = static_cast<char*>(t.impl()->storage->data) + v.offset;
-    return Tensor(alias);
-  }
   void fold(Instruction& x) {
     NoGradGuard no_grad;
     std::vector<Tensor> in;
     for (ValueId id : x.inputs) {
-      in.push_back(id == kNone ? Tensor() : constant(id));
+      in.push_back(id == kNone ? Tensor() : on_memory_of(g_.buffer_of(id).constant, g_.value(id)));
       if (id != kNone) depend(g_.buffer_of(id));
     }
     std::vector<const Tensor*> pointers;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "graph/passes.h"
+#include "graph/uses.h"
 #include "ops/elementwise_chain.h"
 #include "ops/op_table.h"
 
@@ -41,29 +42,18 @@ struct Program {
 
 class Fuser {
  public:
-  Fuser(Graph& graph, Notes& notes) : g_(graph), notes_(notes) {}
+  Fuser(Graph& graph, Notes& notes) : g_(graph), uses_(graph), notes_(notes) {}
 
   void run() {
-    count_uses();
     for (size_t i = 0; i < g_.instructions.size(); ++i) {
       while (fuse_a_producer(i)) {
       }
     }
-    std::erase_if(g_.instructions, [](const Instruction& x) { return x.def == nullptr; });
+    remove_taken(g_);
     if (fused_) notes_.done.push_back(fmt::format("fuse_elementwise: {} passes over memory saved", fused_));
   }
 
  private:
-  void count_uses() {
-    readers_.assign(g_.values.size(), 0);
-    places_.assign(g_.buffers.size(), 0);
-    for (const Instruction& x : g_.instructions)
-      for (ValueId id : x.inputs)
-        if (id != kNone) ++readers_[static_cast<size_t>(id)];
-    for (ValueId id : g_.outputs) ++readers_[static_cast<size_t>(id)];
-    for (const Value& v : g_.values) ++places_[static_cast<size_t>(v.buffer)];
-  }
-
   bool is_elementwise(const Instruction& x) const {
     if (!x.def || x.action == Action::view) return false;
     if (x.def == &op_def<Chain>) return true;
@@ -107,42 +97,11 @@ class Fuser {
     return at;
   }
 
-  // The last instruction before `i` that makes or writes `id`.
-  int maker_of(ValueId id, size_t i) const {
-    while (i-- > 0) {
-      const Instruction& x = g_.instructions[i];
-      if (x.def && x.action != Action::view && std::find(x.outputs.begin(), x.outputs.end(), id) != x.outputs.end())
-        return static_cast<int>(i);
-    }
-    return -1;
-  }
-  bool writes(const Instruction& x, BufferId buffer) const {
-    if (!x.def || x.action == Action::view) return false;
-    return std::any_of(x.outputs.begin(), x.outputs.end(), [&](ValueId id) { return g_.value(id).buffer == buffer; });
-  }
-  bool reads(const Instruction& x, BufferId buffer) const {
-    if (!x.def || x.action == Action::view) return false;
-    return std::any_of(x.inputs.begin(), x.inputs.end(),
-                       [&](ValueId id) { return id != kNone && g_.value(id).buffer == buffer; });
-  }
-
-  // What the producer reads must still be there, and nobody else may have seen what it made.
-  bool may_move(size_t from, size_t to, ValueId made) const {
-    BufferId buffer = g_.value(made).buffer;
-    for (size_t i = from + 1; i < to; ++i) {
-      const Instruction& x = g_.instructions[i];
-      if (reads(x, buffer) || writes(x, buffer)) return false;
-      for (ValueId id : g_.instructions[from].inputs)
-        if (writes(x, g_.value(id).buffer)) return false;
-    }
-    return true;
-  }
-
   bool fuse_a_producer(size_t i) {
     const Instruction& consumer = g_.instructions[i];
     if (!is_elementwise(consumer)) return false;
     for (ValueId id : consumer.inputs) {
-      int from = maker_of(id, i);
+      int from = uses_.maker(id, i);
       if (from < 0 || !is_elementwise(g_.instructions[static_cast<size_t>(from)])) continue;
       if (try_fuse(static_cast<size_t>(from), i, id)) return true;
     }
@@ -152,12 +111,9 @@ class Fuser {
   bool try_fuse(size_t from, size_t to, ValueId made) {
     Instruction &producer = g_.instructions[from], &consumer = g_.instructions[to];
     bool rewritten = consumer.action == Action::write && consumer.outputs[0] == made;
-    // A result that stays is read by the consumer alone; one that the consumer overwrites was read by nobody before.
-    if (!rewritten && (readers_[static_cast<size_t>(made)] != 1 || producer.action == Action::write)) return false;
-    if (places_[static_cast<size_t>(g_.value(made).buffer)] != 1) return false;
-    if (g_.buffer_of(made).kind != BufferKind::temporary) return false;
+    if (producer.action == Action::write && !rewritten) return false;
     if (!(g_.value(made).meta.sizes == g_.value(consumer.outputs[0]).meta.sizes)) return false;
-    if (!may_move(from, to, made)) return false;
+    if (!uses_.only_between(made, from, to) || !uses_.inputs_stand(from, to)) return false;
     std::optional<Program> p = program_of(producer), c = program_of(consumer);
     if (!p || !c) return false;
     std::optional<Program> both = joined(*p, *c, made);
@@ -195,13 +151,10 @@ class Fuser {
 
   void replace(size_t from, size_t to, ValueId made, const Program& both, Action action) {
     Instruction& x = g_.instructions[to];
-    for (ValueId id : g_.instructions[from].inputs) --readers_[static_cast<size_t>(id)];
-    for (ValueId id : x.inputs) --readers_[static_cast<size_t>(id)];
     Instruction fused{&op_def<Chain>, action, both.inputs, x.outputs, {}, x.site};
     if (action == Action::write) put_first(fused, both, made);
     const auto* bytes = reinterpret_cast<const std::byte*>(&both.params);
     if (fused.params.empty()) fused.params.assign(bytes, bytes + sizeof both.params);
-    for (ValueId id : fused.inputs) ++readers_[static_cast<size_t>(id)];
     g_.instructions[from].def = nullptr;
     g_.instructions[to] = std::move(fused);
     ++fused_;
@@ -224,8 +177,8 @@ class Fuser {
   }
 
   Graph& g_;
+  Uses uses_;
   Notes& notes_;
-  std::vector<int> readers_, places_;
   size_t fused_ = 0;
 };
 

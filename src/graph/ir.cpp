@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "core/tensor_impl.h"
 
 namespace deft::graph {
 
@@ -13,6 +14,12 @@ ValueId Graph::add_value(const Meta& meta, BufferId buffer, int64_t offset) {
 BufferId Graph::add_buffer(BufferKind kind, size_t bytes, Tensor constant) {
   buffers.push_back({kind, bytes, std::move(constant), false});
   return static_cast<BufferId>(buffers.size() - 1);
+}
+
+Tensor on_memory_of(const Tensor& t, const Value& value) {
+  ImplPtr alias = make_alias(*t.impl(), value.meta, 0);
+  alias->data = static_cast<char*>(t.impl()->storage->data) + value.offset;
+  return Tensor(alias);
 }
 
 namespace {

@@ -60,6 +60,9 @@ struct Graph {
   const Buffer& buffer_of(ValueId id) const { return buffers[static_cast<size_t>(value(id).buffer)]; }
 };
 
+// The value on the memory of `t`, whatever part of it `t` shows.
+Tensor on_memory_of(const Tensor& t, const Value& value);
+
 // InternalError, naming the instruction and the pass, where the graph breaks a rule: ids in range, values made before
 // they are read, outputs as the op's own rule infers them, views within their buffers, inputs and constants written
 // only where they may be.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/tensor_impl.h"
-
 namespace deft::graph {
 
 Uses::Uses(const Graph& graph) : g_(graph), places_(graph.buffers.size(), 0) {
@@ -57,14 +55,6 @@ bool Uses::inputs_stand(size_t from, size_t to) const {
 
 void remove_taken(Graph& graph) {
   std::erase_if(graph.instructions, [](const Instruction& x) { return x.def == nullptr; });
-}
-
-Tensor constant_of(const Graph& graph, ValueId id) {
-  const Value& v = graph.value(id);
-  const Tensor& t = graph.buffer_of(id).constant;
-  ImplPtr alias = make_alias(*t.impl(), v.meta, 0);
-  alias->data = static_cast<char*>(t.impl()->storage->data) + v.offset;
-  return Tensor(alias);
 }
 
 }  // namespace deft::graph

@@ -29,7 +29,4 @@ class Uses {
 // Instructions that a pass took out have no op.
 void remove_taken(Graph& graph);
 
-// The values of a constant, as a tensor.
-Tensor constant_of(const Graph& graph, ValueId id);
-
 }  // namespace deft::graph

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "data/captured_sample.h"
+#include "data/loader.h"
 #include "data/tar_builder.h"
 #include "data/transforms.h"
 #ifdef DEFT_HAS_JPEG
@@ -236,6 +237,37 @@ TEST_F(TarShard, PicturesGoThroughATransform) {
   EXPECT_NE(load_error([&] { set.decode(r, found); }).find("a.tar/b.jpeg"), std::string::npos);
 }
 #endif
+
+TEST_F(TarShard, ThroughTheLoaderStoppedAndResumed) {
+  auto set =
+      std::make_shared<TarDataset>(labelled(write({20, 30, 1, 40, 9}), {.shuffle_shards = true, .shuffle_buffer = 16}));
+  auto take = [](DataLoader& loader, int most) {
+    std::vector<int64_t> all;
+    Batch batch;
+    for (int i = 0; i < most && loader.next(batch); ++i) {
+      auto labels = batch["label"].to_vector<int64_t>();
+      all.insert(all.end(), labels.begin(), labels.end());
+    }
+    return all;
+  };
+  DataLoader straight(set, {.batch_size = 7, .seed = 3, .workers = 0});
+  std::vector<int64_t> expected = take(straight, 1000);
+  EXPECT_EQ(expected.size(), 100u);
+  for (int workers : {0, 1, 4}) {
+    std::vector<int64_t> found;
+    DataLoader loader(set, {.batch_size = 7, .seed = 3, .workers = workers});
+    for (int stop : {2, 5, 1}) {  // each goes on in a loader of its own
+      auto part = take(loader, stop);
+      found.insert(found.end(), part.begin(), part.end());
+      State state = loader.state();
+      loader = DataLoader(set, {.batch_size = 7, .seed = 3, .workers = workers});
+      loader.load_state(state);
+    }
+    auto rest = take(loader, 1000);
+    found.insert(found.end(), rest.begin(), rest.end());
+    EXPECT_EQ(found, expected) << workers;
+  }
+}
 
 TEST_F(TarShard, LabelsAreWholeNumbers) {
   TarDataset set(write({1}), {label_field()});
