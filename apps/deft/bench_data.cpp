@@ -8,6 +8,7 @@
 #include "bench/data_sequences.h"
 #include "bench/interrupt.h"
 #include "output.h"
+#include "task_flags.h"
 #include "verbs.h"
 
 namespace deft::cli {
@@ -101,7 +102,8 @@ int run(const Flags& f) {
 
 std::function<int()> add_bench_data(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  add_measure_flags(app, *flags, "Not used here");
+  add_common_flags(app, *flags);
+  add_threads_flag(app, *flags);
   app.add_option("--part", flags->parts, "loader, images, sequences; default: all")
       ->delimiter(',')
       ->check(one_of("part", {"loader", "images", "sequences"}))

@@ -38,16 +38,14 @@ data::DataLoader make_loader(const DataSource& source, const Flags& f) {
 // A consumer that takes `rate` samples a second, or all it can get.
 void consume(data::DataLoader& loader, const Flags& f, const Progress& progress) {
   data::Batch batch;
-  Clock::time_point start = Clock::now(), busy_until = start;
+  Clock::time_point start = Clock::now();
   int64_t samples = 0;
   while (!bench::interrupted() && Clock::now() - start < std::chrono::duration<double>(f.seconds)) {
     if (!loader.next(batch)) continue;  // the next epoch
     samples += batch.rows();
     progress.show(fmt::format("{} samples", samples));
     if (f.rate <= 0) continue;
-    auto work = std::chrono::duration<double>(static_cast<double>(batch.rows()) / f.rate);
-    busy_until = Clock::now() + std::chrono::duration_cast<Clock::duration>(work);
-    std::this_thread::sleep_until(busy_until);
+    std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(batch.rows()) / f.rate));
   }
 }
 
