@@ -1,6 +1,9 @@
 // Where ops tell a capture what they did. kCapture is a slow-path bit, so ops that nobody captures pay nothing.
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "core/op.h"
 
 namespace deft {
@@ -16,6 +19,10 @@ class CaptureHook {
   virtual void write(const OpDef& def, const Tensor* const* inputs, int count, const void* params,
                      const Site& site) = 0;
   virtual void view(const OpDef& def, const Tensor& x, const Tensor& out, const void* params, const Site& site) = 0;
+  // Code that keeps a state of its own ran: the first `written` of the tensors were written, the others read. A replay
+  // calls `run` with the tensors that take their places.
+  virtual void outside_call(const char* name, std::span<const Tensor> tensors, size_t written,
+                            std::function<void(std::span<const Tensor>)> run, const Site& site) = 0;
   // Values are about to be read by the host: what comes after may depend on them.
   virtual void host_read(const char* what, const Tensor& x, const Site& site) = 0;
 };

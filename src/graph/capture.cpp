@@ -67,6 +67,15 @@ class Recorder : public CaptureHook {
     instruction.outputs.push_back(add(out));
   }
 
+  void outside_call(const char* name, std::span<const Tensor> tensors, size_t written,
+                    std::function<void(std::span<const Tensor>)> run, const Site& site) override {
+    Instruction x{&kOutsideCall, Action::call, {}, {}, {}, site};
+    for (const Tensor& t : tensors) x.inputs.push_back(t.defined() ? value_of(t) : kNone);
+    for (size_t i = 0; i < written; ++i) mark_written(graph_.value(x.inputs[i]).buffer);
+    x.outside = std::make_shared<const OutsideCall>(OutsideCall{name, written, std::move(run)});
+    graph_.instructions.push_back(std::move(x));
+  }
+
   void host_read(const char* what, const Tensor& x, const Site& site) override {
     if (!x.defined()) return;
     auto known = buffers_.find(x.impl()->storage);

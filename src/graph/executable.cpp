@@ -18,6 +18,7 @@ struct Executable::Impl {
     std::vector<std::byte> params;
     Site site;
     BufferId written = kNone;  // of a constant: its version counts up
+    std::shared_ptr<const OutsideCall> outside = nullptr;
   };
 
   explicit Impl(Graph g) : graph(std::move(g)), memory(plan_memory(graph)), values(graph.values.size()) {
@@ -56,6 +57,12 @@ struct Executable::Impl {
   }
   void add_step(const Instruction& x) {
     Step s{nullptr, x.def, {}, {}, x.params, x.site};
+    for (ValueId id : x.inputs) s.inputs.push_back(id == kNone ? &undefined : &values[static_cast<size_t>(id)]);
+    s.outside = x.outside;
+    if (!s.outside) add_kernel(s, x);
+    steps.push_back(std::move(s));
+  }
+  void add_kernel(Step& s, const Instruction& x) {
     for (ValueId id : x.outputs) {
       s.outputs.push_back(values[static_cast<size_t>(id)]);
       if (!s.outputs.back().defined()) moving_outputs.push_back({steps.size(), s.outputs.size() - 1, id});
@@ -63,10 +70,13 @@ struct Executable::Impl {
     Device device = graph.value(x.outputs[0]).meta.device;
     s.kernel = x.def->kernels[static_cast<int>(device.type)];
     DEFT_CHECK(s.kernel, UnsupportedError, "{}: has no kernel for {}", x.def->info.name, to_string(device));
-    for (ValueId id : x.inputs) s.inputs.push_back(id == kNone ? &undefined : &values[static_cast<size_t>(id)]);
     const Value& out = graph.value(x.outputs[0]);
     if (x.action == Action::write && graph.buffer_of(x.outputs[0]).kind == BufferKind::constant) s.written = out.buffer;
-    steps.push_back(std::move(s));
+  }
+  static void run_outside(const Step& s) {
+    std::vector<Tensor> tensors;
+    for (const Tensor* t : s.inputs) tensors.push_back(*t);
+    s.outside->run(tensors);
   }
 
   // A tensor over all of a result's memory; the last one if nobody else holds it any more.
@@ -117,6 +127,10 @@ struct Executable::Impl {
     bind(inputs);
     for (Step& s : steps) {
       Zone zone(s.def->info.name, s.site);
+      if (s.outside) {
+        run_outside(s);
+        continue;
+      }
       if (s.def->redraw) s.def->redraw(s.params.data());
       KernelCall call{*s.def, s.inputs.data(), static_cast<int>(s.inputs.size()), s.outputs.data(), s.params.data()};
       s.kernel(call);

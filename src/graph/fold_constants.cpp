@@ -14,7 +14,8 @@ class Folder {
   Folder(Graph& graph, std::vector<Dependency>& dependencies) : g_(graph), dependencies_(dependencies) {
     written_.assign(graph.buffers.size(), false);
     for (const Instruction& x : graph.instructions)
-      if (x.action == Action::write) written_[static_cast<size_t>(graph.value(x.outputs[0]).buffer)] = true;
+      if (x.action == Action::write || x.action == Action::call)
+        for (ValueId id : written_values(x)) written_[static_cast<size_t>(graph.value(id).buffer)] = true;
   }
 
   size_t run() {

@@ -6,6 +6,20 @@
 
 namespace deft::graph {
 
+const OpDef kOutsideCall{
+    .info = {.name = "call"}, .node = {"call", nullptr, nullptr}, .params_bytes = 0, .infer = nullptr, .kernels = {}};
+
+std::span<const ValueId> written_values(const Instruction& x) {
+  switch (x.action) {
+    case Action::view:
+      return {};
+    case Action::call:
+      return std::span(x.inputs).first(x.outside->written);
+    default:
+      return x.outputs;
+  }
+}
+
 ValueId Graph::add_value(const Meta& meta, BufferId buffer, int64_t offset) {
   values.push_back({meta, buffer, offset});
   return static_cast<ValueId>(values.size() - 1);
@@ -80,6 +94,11 @@ class Verifier {
         return;
       case Action::make:
         check_made(x);
+        return;
+      case Action::call:
+        require(x.outside && x.outside->run && x.outside->written <= x.inputs.size() && x.outputs.empty(),
+                "a call has no code, or outputs");
+        for (ValueId id : written_values(x)) check_written(id);
         return;
     }
   }

@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,7 +41,16 @@ enum class Action : uint8_t {
   make,   // outputs are new
   write,  // output 0 is input 0, written in place
   view,   // output 0 is another form of input 0: nothing runs
+  call,   // code outside the graph runs on the inputs and writes the first of them; there are no outputs
 };
+
+// An optimizer's step, say: code that keeps a state of its own.
+struct OutsideCall {
+  std::string name;
+  size_t written = 0;  // so many of the inputs, the first ones; the others are only read
+  std::function<void(std::span<const Tensor>)> run;
+};
+extern const OpDef kOutsideCall;  // the op of such instructions: a name and no more
 
 struct Instruction {
   const OpDef* def = nullptr;
@@ -46,7 +58,11 @@ struct Instruction {
   std::vector<ValueId> inputs, outputs;
   std::vector<std::byte> params;
   Site site;
+  std::shared_ptr<const OutsideCall> outside = nullptr;  // of calls
 };
+
+// What the instruction makes or writes.
+std::span<const ValueId> written_values(const Instruction& x);
 
 struct Graph {
   std::vector<Buffer> buffers;

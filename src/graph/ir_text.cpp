@@ -4,6 +4,7 @@
 //   %5 = add(%2, %4) at net.cpp:12
 //   %5 write mul(%5, %1)
 //   %6 view permute(%5) {0100...}
+//   call sgd.step(%7, %8) writes 1
 //   inputs %0      outputs %6
 #include <charconv>
 #include <sstream>
@@ -102,6 +103,7 @@ class Reader {
       (word == "inputs" ? graph_.inputs : graph_.outputs) = values(rest);
       return;
     }
+    require(word != "call", "a graph that calls code outside cannot be read back");
     read_instruction(line);
   }
   void read_buffer(std::istringstream& in) {
@@ -198,8 +200,12 @@ std::string to_text(const Graph& graph) {
   }
   text += fmt::format("inputs {}\n", list(graph.inputs));
   for (const Instruction& x : graph.instructions) {
-    text += fmt::format("{} {} {}({})", list(x.outputs), kActions[static_cast<int>(x.action)], x.def->info.name,
-                        list(x.inputs));
+    if (x.action == Action::call) {
+      text += fmt::format("call {}({}) writes {}", x.outside->name, list(x.inputs), x.outside->written);
+    } else {
+      text += fmt::format("{} {} {}({})", list(x.outputs), kActions[static_cast<int>(x.action)], x.def->info.name,
+                          list(x.inputs));
+    }
     if (!x.params.empty()) text += fmt::format(" {{{}}}", hex(x.params));
     if (x.site.line()) text += " at " + to_string(x.site);
     text += "\n";

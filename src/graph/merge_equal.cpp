@@ -17,7 +17,8 @@ using Key = std::tuple<const OpDef*, std::vector<std::pair<ValueId, int>>, std::
 std::vector<bool> ever_written(const Graph& graph) {
   std::vector<bool> written(graph.buffers.size(), false);
   for (const Instruction& x : graph.instructions)
-    if (x.action == Action::write) written[static_cast<size_t>(graph.value(x.outputs[0]).buffer)] = true;
+    if (x.action == Action::write || x.action == Action::call)
+      for (ValueId id : written_values(x)) written[static_cast<size_t>(graph.value(id).buffer)] = true;
   return written;
 }
 
@@ -37,7 +38,8 @@ class Merger {
         ++merged_;
         continue;
       }
-      if (x.action == Action::write) ++writes_[static_cast<size_t>(g_.value(x.outputs[0]).buffer)];
+      if (x.action == Action::write || x.action == Action::call)
+        for (ValueId id : written_values(x)) ++writes_[static_cast<size_t>(g_.value(id).buffer)];
       if (x.action == Action::view) move_view(x);
       kept.push_back(std::move(x));
     }

@@ -15,7 +15,7 @@ void remove_unused(Graph& graph, Notes& notes) {
   size_t removed = 0;
   for (size_t i = graph.instructions.size(); i-- > 0;) {
     Instruction& x = graph.instructions[i];
-    bool used = false;
+    bool used = x.action == Action::call;
     for (ValueId id : x.outputs) {
       const Value& v = graph.value(id);
       used |= wanted[static_cast<size_t>(v.buffer)];

@@ -16,8 +16,9 @@ Uses::Uses(const Graph& graph) : g_(graph), places_(graph.buffers.size(), 0) {
 }
 
 bool Uses::writes(const Instruction& x, BufferId buffer) const {
-  if (!x.def || x.action == Action::view) return false;
-  return std::any_of(x.outputs.begin(), x.outputs.end(), [&](ValueId id) { return g_.value(id).buffer == buffer; });
+  if (!x.def) return false;
+  auto written = written_values(x);
+  return std::any_of(written.begin(), written.end(), [&](ValueId id) { return g_.value(id).buffer == buffer; });
 }
 bool Uses::reads(const Instruction& x, BufferId buffer) const {
   if (!x.def || x.action == Action::view) return false;
@@ -28,8 +29,9 @@ bool Uses::reads(const Instruction& x, BufferId buffer) const {
 int Uses::maker(ValueId id, size_t at) const {
   while (at-- > 0) {
     const Instruction& x = g_.instructions[at];
-    if (x.def && x.action != Action::view && std::find(x.outputs.begin(), x.outputs.end(), id) != x.outputs.end())
-      return static_cast<int>(at);
+    if (!x.def) continue;
+    auto written = written_values(x);
+    if (std::find(written.begin(), written.end(), id) != written.end()) return static_cast<int>(at);
   }
   return -1;
 }
