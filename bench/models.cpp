@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include "amp/autocast.h"
 #include "base/check.h"
@@ -15,6 +16,7 @@
 #include "bench/peer.h"
 #include "bench/statistics.h"
 #include "deft/deft.h"
+#include "graph/compile.h"
 #include "models/bert.h"
 #include "models/cnn.h"
 #include "models/gpt2.h"
@@ -40,8 +42,9 @@ constexpr int kDeviceCalls = 4;
 // A model with inputs and targets of a batch.
 struct Workload {
   std::shared_ptr<nn::Module> model;
-  std::function<Tensor()> outputs;
-  std::function<Tensor()> loss;
+  Tensor x, y;
+  std::function<Tensor(const Tensor& x)> outputs;
+  std::function<Tensor(const Tensor& x, const Tensor& y)> loss;
 };
 
 Workload image_workload(std::shared_ptr<nn::Module> model, Tensor x, int64_t classes, Device device) {
@@ -50,8 +53,9 @@ Workload image_workload(std::shared_ptr<nn::Module> model, Tensor x, int64_t cla
   model->to(device);
   auto* m = model.get();
   // bf16 models take bf16 inputs.
-  auto outputs = [m, x] { return (*m)(x.to(m->parameters()[0].dtype())); };
-  return {std::move(model), outputs, [outputs, y] { return cross_entropy(outputs(), y); }};
+  auto outputs = [m](const Tensor& in) { return (*m)(in.to(m->parameters()[0].dtype())); };
+  auto loss = [outputs](const Tensor& in, const Tensor& classes_of) { return cross_entropy(outputs(in), classes_of); };
+  return {std::move(model), x, y, outputs, loss};
 }
 
 constexpr int64_t kLength = 128;  // tokens per row
@@ -76,8 +80,9 @@ Workload make_workload(const std::string& name, int64_t batch, Device device) {
     auto model = std::make_shared<models::BertForSequenceClassification>(2, o);
     Tensor tokens = randint(1, o.vocabulary, {batch, kLength}).to(device), y = randint(0, 2, {batch}).to(device);
     model->to(device);
-    auto outputs = [m = model.get(), tokens] { return m->logits(tokens); };
-    return {model, outputs, [outputs, y] { return cross_entropy(outputs(), y); }};
+    auto outputs = [m = model.get()](const Tensor& in) { return m->logits(in); };
+    auto loss = [outputs](const Tensor& in, const Tensor& labels) { return cross_entropy(outputs(in), labels); };
+    return {model, tokens, y, outputs, loss};
   }
   if (name == "gpt2") {
     models::Gpt2Options o;
@@ -86,8 +91,11 @@ Workload make_workload(const std::string& name, int64_t batch, Device device) {
     Tensor tokens = randint(0, o.vocabulary, {batch, kLength}).to(device);
     Tensor next = randint(0, o.vocabulary, {batch * kLength}).to(device);
     model->to(device);
-    auto outputs = [m = model.get(), tokens] { return m->logits(tokens); };
-    return {model, outputs, [=] { return cross_entropy(outputs().reshape({-1, o.vocabulary}), next); }};
+    auto outputs = [m = model.get()](const Tensor& in) { return m->logits(in); };
+    auto loss = [outputs, words = o.vocabulary](const Tensor& in, const Tensor& targets) {
+      return cross_entropy(outputs(in).reshape({-1, words}), targets);
+    };
+    return {model, tokens, next, outputs, loss};
   }
   models::TransformerXLOptions o;
   o.dropout = 0;
@@ -95,13 +103,21 @@ Workload make_workload(const std::string& name, int64_t batch, Device device) {
   Tensor tokens = randint(0, 20000, {batch, kLength}).to(device);
   Tensor next = randint(0, o.vocabulary, {batch, kLength}).to(device);
   model->to(device);
-  auto outputs = [m = model.get(), tokens] { return (*m)(tokens); };
-  auto loss = [m = model.get(), tokens, next] {
+  auto outputs = [m = model.get()](const Tensor& in) { return (*m)(in); };
+  auto loss = [m = model.get()](const Tensor& in, const Tensor& targets) {
     models::TransformerXL::Memory memory;
-    return m->loss(tokens, next, memory).mean();
+    return m->loss(in, targets, memory).mean();
   };
-  return {model, outputs, loss};
+  return {model, tokens, next, outputs, loss};
 }
+
+// What one way of running a row took.
+struct Samples {
+  std::vector<double> ms;
+  int64_t peak = 0, saved = 0;
+  int64_t activations = 0;  // what a call needs beyond what was there, and the arena of a plan
+  std::array<int64_t, kMemoryCategoryCount> peaks{};
+};
 
 // train: forward, backward and an SGD step; validate: forward with gradients on, as a forgotten no_grad leaves it, and
 // under no_grad; infer: inference mode.
@@ -109,17 +125,22 @@ struct Row {
   std::string pass;
   Mode mode;
   std::string type;
-  std::vector<double> ms;
-  int64_t peak = 0, saved = 0;
-  std::array<int64_t, kMemoryCategoryCount> peaks{};
+  Samples eager = {}, compiled = {};
+  double cold_ms = 0, warm_ms = 0;  // of making a plan, for the first and the second time
   double peer_ns = 0;
 };
 
 class RowRunner {
  public:
-  RowRunner(Workload& workload, Row& row, Device device)
+  RowRunner(Workload& workload, const Row& row, Device device)
       : workload_(workload), row_(row), device_(device), optimizer_(workload.model->parameters(), {}) {
     workload.model->train(row.pass == "train");
+  }
+
+  // From here on by a plan. Milliseconds of the first call.
+  double compile() {
+    compiled_.emplace([this](const std::vector<Tensor>& in) { return std::vector<Tensor>{call(in[0], in[1])}; });
+    return run_once();
   }
   // Milliseconds of a call.
   double run() {
@@ -129,14 +150,22 @@ class RowRunner {
     wait();
     return seconds_since(start) * 1e3 / calls;
   }
-  void measure_memory() {
+  double run_once() {
+    wait();
+    Clock::time_point start = Clock::now();
+    run([] {});
+    wait();
+    return seconds_since(start) * 1e3;
+  }
+  void measure_memory(Samples& to) {
     int64_t before = graph_stats().saved_bytes;
     wait();
     MemoryScope scope;
-    run([&] { row_.saved = graph_stats().saved_bytes - before; });
-    row_.peak = scope.peak_bytes();
+    run([&] { to.saved = graph_stats().saved_bytes - before; });
+    to.peak = scope.peak_bytes();
+    to.activations = scope.peak_growth() + (compiled_ ? compiled_->stats().arena_bytes : 0);
     for (int i = 0; i < kMemoryCategoryCount; ++i)
-      row_.peaks[static_cast<size_t>(i)] = scope.peak_bytes(static_cast<MemoryCategory>(i));
+      to.peaks[static_cast<size_t>(i)] = scope.peak_bytes(static_cast<MemoryCategory>(i));
   }
 
  private:
@@ -144,12 +173,20 @@ class RowRunner {
   void run(const std::function<void()>& after_forward) {
     AutocastGuard autocast(row_.type == "amp" ? choose_autocast(device_).dtype : DType::f32);
     ModeScope mode(row_.mode);
-    Tensor result = row_.pass == "train" ? workload_.loss() : workload_.outputs();
-    after_forward();
-    if (row_.pass != "train") return;
+    after_forward_ = &after_forward;
+    if (compiled_)
+      (*compiled_)(workload_.x, workload_.y);
+    else
+      call(workload_.x, workload_.y);
+  }
+  Tensor call(const Tensor& x, const Tensor& y) {
+    Tensor result = row_.pass == "train" ? workload_.loss(x, y) : workload_.outputs(x);
+    (*after_forward_)();
+    if (row_.pass != "train") return result;
     result.backward();
     optimizer_.step();
     optimizer_.zero_grad();
+    return result.detach();
   }
 
   void wait() {
@@ -157,9 +194,11 @@ class RowRunner {
   }
 
   Workload& workload_;
-  Row& row_;
+  const Row& row_;
   Device device_;
   optim::SGD optimizer_;
+  std::optional<Compiled> compiled_;
+  const std::function<void()>* after_forward_ = nullptr;
 };
 
 std::vector<Row> rows_of(const ModelsOptions& o) {
@@ -169,27 +208,37 @@ std::vector<Row> rows_of(const ModelsOptions& o) {
   std::vector<Row> rows;
   for (const std::string type : {"f32", "amp", "bf16"}) {
     if (!wanted(o.types, type)) continue;
-    if (wanted(o.passes, "train") && type != "bf16") rows.push_back({"train", Mode::grad, type, {}});
+    if (wanted(o.passes, "train") && type != "bf16") rows.push_back({"train", Mode::grad, type});
     if (wanted(o.passes, "validate")) {
-      if (type == "f32") rows.push_back({"validate", Mode::grad, type, {}});
-      rows.push_back({"validate", Mode::no_grad, type, {}});
+      if (type == "f32" && !o.compile) rows.push_back({"validate", Mode::grad, type});
+      rows.push_back({"validate", Mode::no_grad, type});
     }
-    if (wanted(o.passes, "infer")) rows.push_back({"infer", Mode::inference, type, {}});
+    if (wanted(o.passes, "infer")) rows.push_back({"infer", Mode::inference, type});
   }
   return rows;
 }
 
-// Deft and the peer take turns.
+constexpr int kWarmUp = 2;  // packed weights are kept from the second call on
+
+// Eager, the plan and the peer take turns.
 bool sample(Workload& workload, Row& row, const std::string& peer_case, Peer* peer, const ModelsOptions& o) {
-  RowRunner runner(workload, row, o.device);
-  runner.run();
-  runner.run();  // packed weights are kept from here on
-  runner.measure_memory();
+  RowRunner eager(workload, row, o.device);
+  for (int i = 0; i < kWarmUp; ++i) eager.run();
+  eager.measure_memory(row.eager);
+  std::optional<RowRunner> plan;
+  if (o.compile) {
+    double call = eager.run_once();
+    row.cold_ms = std::max(0.0, plan.emplace(workload, row, o.device).compile() - call);
+    row.warm_ms = std::max(0.0, plan.emplace(workload, row, o.device).compile() - call);
+    for (int i = 0; i < kWarmUp; ++i) plan->run();
+    plan->measure_memory(row.compiled);
+  }
   Clock::time_point start = Clock::now();
   int wanted = o.repeats > 0 ? o.repeats : kLeastSamples;
   for (int i = 0; i < wanted || (o.repeats == 0 && seconds_since(start) < kRowSeconds); ++i) {
     if (interrupted()) return false;
-    row.ms.push_back(runner.run());
+    row.eager.ms.push_back(eager.run());
+    if (plan) row.compiled.ms.push_back(plan->run());
     if (peer && i < wanted) {
       std::string where = o.device.is_cpu() ? fmt::format("threads={}", num_threads()) : to_string(o.device);
       auto ns = peer->ns_per_op(peer_case, where, kPeerBatches);
@@ -200,27 +249,38 @@ bool sample(Workload& workload, Row& row, const std::string& peer_case, Peer* pe
 }
 
 Json to_json(const std::string& name, int64_t batch, const Row& row, const Peer* peer) {
-  double p50 = percentile(row.ms, 50);
+  const Samples& s = row.compiled.ms.empty() ? row.eager : row.compiled;
+  double p50 = percentile(s.ms, 50);
   Json memory;
   for (int i = 0; i < kMemoryCategoryCount; ++i)
-    memory[name_of(static_cast<MemoryCategory>(i))] = static_cast<double>(row.peaks[static_cast<size_t>(i)]) / 1e6;
+    memory[name_of(static_cast<MemoryCategory>(i))] = static_cast<double>(s.peaks[static_cast<size_t>(i)]) / 1e6;
   bool has_peer = peer && row.peer_ns > 0;
-  return {{"case", name},
-          {"batch", batch},
-          {"pass", row.pass},
-          {"mode", name_of(row.mode)},
-          {"type", row.type},
-          {"p50_ms", rounded(p50, 4)},
-          {"p99_ms", rounded(percentile(row.ms, 99), 4)},
-          {"total_ms", rounded(std::accumulate(row.ms.begin(), row.ms.end(), 0.0), 4)},
-          {"samples_per_second", rounded(static_cast<double>(batch) * 1e3 / p50, 2)},
-          {"peak_mb", static_cast<double>(row.peak) / 1e6},
-          {"saved_for_backward_mb", static_cast<double>(row.saved) / 1e6},
-          {"peak_mb_by_category", memory},
-          {"samples", row.ms.size()},
-          {"peer", has_peer ? Json(peer->name()) : Json()},
-          {"peer_ms", has_peer ? Json(rounded(row.peer_ns / 1e6, 4)) : Json()},
-          {"peer_ratio", has_peer ? Json(rounded(row.peer_ns / 1e6 / p50, 3)) : Json()}};
+  Json json{{"case", name},
+            {"batch", batch},
+            {"pass", row.pass},
+            {"mode", name_of(row.mode)},
+            {"type", row.type},
+            {"p50_ms", rounded(p50, 4)},
+            {"p99_ms", rounded(percentile(s.ms, 99), 4)},
+            {"total_ms", rounded(std::accumulate(s.ms.begin(), s.ms.end(), 0.0), 4)},
+            {"samples_per_second", rounded(static_cast<double>(batch) * 1e3 / p50, 2)},
+            {"peak_mb", static_cast<double>(s.peak) / 1e6},
+            {"saved_for_backward_mb", static_cast<double>(s.saved) / 1e6},
+            {"peak_mb_by_category", memory},
+            {"samples", s.ms.size()},
+            {"peer", has_peer ? Json(peer->name()) : Json()},
+            {"peer_ms", has_peer ? Json(rounded(row.peer_ns / 1e6, 4)) : Json()},
+            {"peer_ratio", has_peer ? Json(rounded(row.peer_ns / 1e6 / p50, 3)) : Json()}};
+  if (&s == &row.eager) return json;
+  double eager = percentile(row.eager.ms, 50);
+  json["eager_ms"] = rounded(eager, 4);
+  json["times_eager"] = rounded(eager / p50, 3);
+  json["activations_mb"] = rounded(static_cast<double>(s.activations) / 1e6, 3);
+  json["activations_of_eager"] =
+      rounded(static_cast<double>(s.activations) / static_cast<double>(std::max<int64_t>(1, row.eager.activations)), 3);
+  json["compile_cold_ms"] = rounded(row.cold_ms, 3);
+  json["compile_warm_ms"] = rounded(row.warm_ms, 3);
+  return json;
 }
 
 bool measure_model(const BenchModelInfo& info, const ModelsOptions& o, Peer* peer, Report& report) {
@@ -236,7 +296,7 @@ bool measure_model(const BenchModelInfo& info, const ModelsOptions& o, Peer* pee
     std::string peer_case = fmt::format("model {} {} {} {}", info.name, batch, row.pass, row.type);
     bool complete =
         sample(workload, row, peer_case, row.mode == Mode::grad && row.pass == "validate" ? nullptr : peer, o);
-    if (!row.ms.empty()) report.results.push_back(to_json(info.name, batch, row, peer));
+    if (!row.eager.ms.empty()) report.results.push_back(to_json(info.name, batch, row, peer));
     if (!complete) return false;
   }
   return true;

@@ -16,6 +16,7 @@ struct ModelsOptions {
   Device device = kCPU;
   std::vector<std::string> passes;  // train, validate, infer; empty: all
   std::vector<std::string> types;   // f32, amp, bf16; empty: all. bf16: weights too, inference only
+  bool compile = false;             // each row by a plan, beside the same row eager
   int repeats = 0;                  // samples per row; 0: within a few seconds
   std::string peer;                 // a program; see peer.h
   std::function<void(const std::string&)> progress = [](const std::string&) {};

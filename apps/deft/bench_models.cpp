@@ -4,6 +4,7 @@
 #include "bench/interrupt.h"
 #include "bench/mission_tables.h"
 #include "bench/models.h"
+#include "bench/small.h"
 #include "output.h"
 #include "runtime/backend.h"
 #include "runtime/numerics.h"
@@ -15,7 +16,7 @@ namespace deft::cli {
 namespace {
 
 struct Flags : CommonFlags {
-  bool tables = false;
+  bool tables = false, small = false;
   std::string device = "cpu";
   bench::ModelsOptions options;
 };
@@ -33,11 +34,34 @@ Presentation presentation_of(const bench::Report& report, Device device) {
                {"peak_mb", "peak MB", 1}, {"saved_for_backward_mb", "saved for backward MB", 1},
                {"samples", "samples"},    {"peer", "peer"},
                {"peer_ms", "peer ms", 2}, {"peer_ratio", "times as fast", 2}};
+  if (!report.results.empty() && report.results[0].contains("eager_ms")) {
+    p.columns.insert(p.columns.begin() + 6,
+                     {{"eager_ms", "eager ms", 2}, {"times_eager", "times as fast as eager", 2}});
+    p.columns.insert(p.columns.begin() + 11, {{"activations_mb", "activations MB", 1},
+                                              {"activations_of_eager", "of eager's", 2},
+                                              {"compile_cold_ms", "compile ms", 0},
+                                              {"compile_warm_ms", "again ms", 0}});
+  }
   p.notes = {
       "train: forward, backward, SGD step. validate: forward in eval mode, with gradients as a forgotten no_grad "
       "leaves it "
       "and under no_grad. amp: autocast in the type that is fast here. bf16: weights too."};
   if (!device.is_cpu()) p.notes.push_back("A sample is the mean of four calls in a row.");
+  return p;
+}
+
+Presentation small_of(const bench::Report& report) {
+  Presentation p;
+  p.title = fmt::format("Small work on {}, 1 thread", report.machine["cpu"].get<std::string>());
+  p.columns = {{"case", "what"},
+               {"eager_ns", "eager ns", 0},
+               {"compiled_ns", "compiled ns", 0},
+               {"ratio", "times as fast", 2},
+               {"eager_instructions", "eager instructions"},
+               {"compiled_instructions", "compiled instructions"},
+               {"eager_heap_allocs", "eager allocations", 1},
+               {"compiled_heap_allocs", "compiled allocations", 1}};
+  p.notes = {"One call in inference mode; medians of batches that take turns."};
   return p;
 }
 
@@ -104,6 +128,10 @@ std::function<int()> add_bench_models(CLI::App& app) {
   auto* tables = app.add_flag("--tables", flags->tables,
                               "Two tables instead: one model by grad mode, models by batch; default: ResNet-50, and "
                               "Transformer-XL, BERT-base, ResNet-50 with batches of 64, 32, 128");
+  app.add_flag("--compile", o.compile, "Each row by a compiled plan, beside eager")->excludes(tables);
+  app.add_flag("--small", flags->small,
+               "Compiled against eager where arithmetic costs least: cells and nets of one row")
+      ->excludes(tables);
   app.add_option("--peer", o.peer, "Program to compare with, such as bench/peer_models.py")
       ->check(a_command())
       ->excludes(tables)
@@ -118,8 +146,16 @@ std::function<int()> add_bench_models(CLI::App& app) {
     {
       Progress progress("bench models", flags->quiet);
       flags->options.progress = [&](const std::string& what) { progress.show(what); };
-      report = flags->tables ? bench::measure_mission_tables(flags->options) : bench::measure_models(flags->options);
+      if (flags->small) {
+        bench::SmallOptions small;
+        if (flags->repeats > 0) small.repeats = flags->repeats;
+        small.progress = flags->options.progress;
+        report = bench::measure_small(small);
+      } else {
+        report = flags->tables ? bench::measure_mission_tables(flags->options) : bench::measure_models(flags->options);
+      }
     }
+    if (flags->small) return print_report(report, *flags, small_of(report));
     Presentation p = presentation_of(report, flags->options.device);
     return print_report(report, *flags, flags->tables ? tables_of(report, p) : p);
   };

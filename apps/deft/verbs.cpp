@@ -8,6 +8,7 @@ const std::vector<Verb>& verbs() {
       {"", "train", "Train a built-in model on a built-in data set", add_train},
       {"", "eval", "Test accuracy of weights", add_eval},
       {"", "infer", "The classes a model finds in pictures", add_infer},
+      {"", "compile", "A model and its weights as a plan in one file", add_compile},
       {"", "generate", "Text from a language model", add_generate},
       {"bench", "modes", "Built-in models under grad, no_grad and inference_mode: latency and memory", add_bench_modes},
       {"bench", "models", "Training and inference of whole models: latency, memory by category, peers",

@@ -24,6 +24,7 @@ std::function<int()> add_info(CLI::App& app);
 std::function<int()> add_train(CLI::App& app);
 std::function<int()> add_eval(CLI::App& app);
 std::function<int()> add_infer(CLI::App& app);
+std::function<int()> add_compile(CLI::App& app);
 std::function<int()> add_generate(CLI::App& app);
 std::function<int()> add_bench_overhead(CLI::App& app);
 std::function<int()> add_bench_modes(CLI::App& app);

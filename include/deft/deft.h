@@ -37,6 +37,7 @@
 #include "io/load_tensors.h"
 #include "io/names.h"
 #include "io/npy.h"
+#include "io/plan_file.h"
 #include "io/pt.h"
 #include "io/safetensors.h"
 #include "models/bert.h"

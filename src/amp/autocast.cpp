@@ -125,6 +125,7 @@ Tensor convert(const Tensor& x, DType to, detail::CastCounts& counts, const Site
 // A right-hand side, which may be a weight: converted once while it stands and no gradients are wanted, so through all
 // steps of an evaluation. With gradients on every use has a conversion of its own in the graph.
 Tensor convert_weight(const Tensor& x, DType to, detail::CastCounts& counts, const Site& site) {
+  if (context().bits & kCapture) return convert(x, to, counts, site);  // a capture wants to see it
   bool made_now = false;
   auto make = [&] {
     made_now = true;

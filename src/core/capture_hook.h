@@ -25,6 +25,16 @@ class CaptureHook {
                             std::function<void(std::span<const Tensor>)> run, const Site& site) = 0;
   // Values are about to be read by the host: what comes after may depend on them.
   virtual void host_read(const char* what, const Tensor& x, const Site& site) = 0;
+
+  // --- Gradients
+  // The .grad of a leaf is about to be read, written, replaced or taken away.
+  virtual void leaf_grad(TensorImpl& leaf) = 0;
+  // A node handed its gradients on and gave up what it saved.
+  virtual void backward_ran(const Node& node) = 0;
+  // Nobody but the caller and this capture holds the tensor or its memory.
+  virtual bool is_only_here(const Tensor& x) const = 0;
+  // So many ops, writes, views and calls were told.
+  virtual size_t told() const = 0;
 };
 
 // Installs a hook on this thread. Captures do not nest: ValueError.
@@ -43,6 +53,10 @@ CaptureHook* active_capture();
 inline void note_host_read(const char* what, const Tensor& x, const Site& site) {
   if (context().bits & kCapture) [[unlikely]]
     active_capture()->host_read(what, x, site);
+}
+inline void note_leaf_grad(TensorImpl& leaf) {
+  if (detail::exec_context.bits & kCapture) [[unlikely]]  // a fresh thread captures nothing
+    active_capture()->leaf_grad(leaf);
 }
 
 namespace detail {

@@ -229,6 +229,11 @@ std::shared_ptr<const void> find_derived(const Tensor& from, const DerivedForm& 
   return made.object;
 }
 
+bool may_keep_derived(const Tensor& from) {
+  std::lock_guard lock(mutex);
+  return cache().limit() > 0 && may_keep(from);
+}
+
 void forget_derived(Storage& storage) noexcept {
   Entries gone;
   std::lock_guard lock(mutex);

@@ -19,7 +19,7 @@ namespace deft {
 class Tensor;
 struct Storage;
 
-enum class DerivedKind : uint8_t { gemm_right, conv_weight, cast };
+enum class DerivedKind : uint8_t { gemm_right, conv_weight, cast, row_panels };
 
 // What is made of the bytes, and how. One tensor and one form: one object.
 struct DerivedForm {
@@ -36,6 +36,9 @@ struct Derived {
 // which is all that activations ever have, and for weights in training, which change with every step; also where
 // nothing may be kept. `make` may be called by several threads at once.
 std::shared_ptr<const void> find_derived(const Tensor& from, const DerivedForm& form, FunctionRef<Derived()> make);
+
+// Whether anything made of `from` may be kept at all.
+bool may_keep_derived(const Tensor& from);
 
 // Most bytes kept; 0 turns keeping off. What was used longest ago goes first, but not for something that was seen less
 // lately: a model larger than the limit keeps a part of its weights instead of none. Default: 1 GiB, or

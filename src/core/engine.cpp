@@ -4,13 +4,16 @@
 #include <array>
 #include <bit>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_set>
 
 #include "base/check.h"
+#include "core/capture_hook.h"
 #include "core/core_ops.h"
 #include "core/describe.h"
 #include "core/grad_mode.h"
+#include "core/hooks.h"
 #include "core/leaf_state.h"
 #include "core/op.h"
 #include "runtime/stream.h"
@@ -37,6 +40,7 @@ struct Task {
 
 // Working memory of one backward pass. Kept between passes so that steady state allocates nothing.
 struct Run {
+  bool leased = false;
   std::vector<Task> tasks;
   std::vector<uint32_t> free_tasks;
   // Sorted by sequence number, which is also what a node is found by: the latest op is at the end, and new entries
@@ -87,34 +91,38 @@ constexpr size_t kKeepTasks = 4096;  // larger working memory is given back afte
 
 // Backward may be called inside backward (hooks, checkpointing): each level has a Run of its own.
 struct RunLease {
-  using Idle = std::vector<std::unique_ptr<Run>>;
-  static Idle& idle() {
-    static thread_local Idle runs;
-    return runs;
+  static Run& of_thread() {
+    static thread_local Run run;
+    return run;
   }
-  Idle& pool = idle();
-  std::unique_ptr<Run> run;
+  Run* run = &of_thread();
+  std::unique_ptr<Run> own;
   RunLease() {
-    if (pool.empty()) {
-      run = std::make_unique<Run>();
-    } else {
-      run = std::move(pool.back());
-      pool.pop_back();
+    if (run->leased) [[unlikely]] {
+      own = std::make_unique<Run>();
+      run = own.get();
     }
+    run->leased = true;
   }
   ~RunLease() {
     run->clear();
-    if (run->tasks.size() <= kKeepTasks) pool.push_back(std::move(run));
+    if (run->tasks.size() > kKeepTasks) [[unlikely]]
+      *run = Run();
+    run->leased = false;
   }
 };
 
+// What a capture keeps does not count.
+[[gnu::cold, gnu::noinline]] bool only_captured(const Tensor& t) { return active_capture()->is_only_here(t); }
 // True if nobody else can see the tensor's bytes, so that a sum may be made in place.
 bool exclusively_ours(const Tensor& t) {
-  return t.impl()->unique() && !t.impl()->base && t.impl()->storage->refs.load(std::memory_order_acquire) == 1 &&
-         t.impl()->storage->place != StoragePlace::external && (t.meta().contiguous || t.meta().is_dense());
+  bool single = t.impl()->unique() && t.impl()->storage->refs.load(std::memory_order_acquire) == 1;
+  if (!single && (!(context().bits & kCapture) || !only_captured(t))) return false;
+  return !t.impl()->base && t.impl()->storage->place != StoragePlace::external &&
+         (t.meta().contiguous || t.meta().is_dense());
 }
 
-void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site) {
+[[gnu::noinline]] void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site) {
   if (!create_graph && exclusively_ours(sum) && sum.dtype() == value.dtype()) {
     sum.add_(value, site);
   } else {
@@ -122,7 +130,8 @@ void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site
   }
 }
 
-void accumulate_into_leaf(TensorImpl& leaf, Tensor&& g, bool create_graph, const Site& site) {
+[[gnu::always_inline]] inline void accumulate_into_leaf(TensorImpl& leaf, Tensor&& g, bool create_graph,
+                                                        const Site& site) {
   LeafState& state = leaf_state(leaf);
   std::lock_guard lock(state.mutex);
   Tensor sum;
@@ -143,9 +152,7 @@ void accumulate_into_leaf(TensorImpl& leaf, Tensor&& g, bool create_graph, const
 }
 
 // Brings a formula's result to the input's shape and type, or explains what is wrong with it.
-void fit_gradient(Tensor& g, const Edge& edge, const Node& node, int index) {
-  if (g.sizes() == edge.sizes && g.dtype() == edge.dtype) [[likely]]
-    return;
+[[gnu::noinline]] void fit_gradient(Tensor& g, const Edge& edge, const Node& node, int index) {
   DEFT_CHECK(is_floating(g.dtype()), GradError,
              "{}: its gradient for input {} is {}, expected a floating type like the input's {}", node.type->name,
              index, name_of(g.dtype()), name_of(edge.dtype));
@@ -164,12 +171,16 @@ void fit_gradient(Tensor& g, const Edge& edge, const Node& node, int index) {
   if (g.dtype() != edge.dtype) g = g.to(edge.dtype, node.site);
 }
 
-void check_anomaly(const Tensor& g, const Node& node, int index) {
+[[gnu::noinline]] void check_anomaly(const Tensor& g, const Node& node, int index) {
   DEFT_CHECK(!has_nan(g), GradError, "{}: its gradient for input {} holds NaN; its forward pass was at {}",
              node.type->name, index, to_string(node.site));
 }
 
 struct Engine {
+  Engine(Run& r, bool create, bool keep) : run(r), create_graph(create), keep_graph(keep || create) {
+    anomaly = (context().bits & kAnomaly) != 0;
+  }
+
   Run& run;
   bool create_graph, keep_graph;
   bool anomaly;
@@ -181,14 +192,15 @@ struct Engine {
     Tensor* result;
   };
   std::vector<Capture> captures;
-  std::array<uint64_t, kMaxDevices> used_streams;  // only set where on_device is
-  std::unordered_set<Node*> wanted;                // nodes that lead to a capture; only used with captures
+  std::array<uint64_t, kMaxDevices> used_streams;   // only set where on_device is
+  std::optional<std::unordered_set<Node*>> wanted;  // nodes that lead to a capture; only with captures
+  CaptureHook* hook = nullptr;                      // compile() looks on
 
-  bool leads_on(Node* n) const { return captures.empty() || wanted.count(n); }
+  bool leads_on(Node* n) const { return captures.empty() || wanted->count(n); }
   // Where grad() ends: the node of a requested tensor need not run, and keeps what it saved.
   bool any_input_wanted(Node& n) const {
     for (int i = 0; i < n.inputs; ++i)
-      if (n.edges()[i].node && wanted.count(n.edges()[i].node)) return true;
+      if (n.edges()[i].node && wanted->count(n.edges()[i].node)) return true;
     return false;
   }
 
@@ -201,16 +213,37 @@ struct Engine {
     }
   }
 
-  void run_hooks(Node& n, Task& task) {
+  [[gnu::noinline]] void run_hooks(Node& n, Task& task) {
     auto hooks = n.hooks->output;  // a copy: a hook may remove itself
     for (auto& h : hooks) {
       Tensor& g = task.grad(h.output_nr);
       if (!g.defined()) continue;
+      const size_t told = hook ? hook->told() : 0;
       Tensor changed = h.call(g);
+      if (hook && !(h.id & kRetainHook)) check_replayable(n, told, changed.defined());
       if (!changed.defined()) continue;
       check_hook_result(changed, g, n);
       g = std::move(changed);
     }
+  }
+
+  // What a hook does beside ops is not seen: one that does nothing else would be lost.
+  void check_replayable(const Node& n, size_t told, bool changed) const {
+    DEFT_CHECK(
+        changed || hook->told() != told, CaptureError,
+        "capture: a hook on the gradient of {}{} calls no op and changes no gradient, so a replay would leave it "
+        "out; remove it, or leave this function uncompiled",
+        n.type->name, n.has(kNodeIsLeaf) ? "" : " (forward at " + to_string(n.site) + ")");
+  }
+  template <class F>
+  void call_node_hook(const Node& n, std::vector<Tensor>& grads, F call) {
+    if (!hook) return call();
+    const size_t told = hook->told();
+    std::vector<Tensor> before = grads;
+    call();
+    bool changed = before.size() != grads.size();
+    for (size_t i = 0; !changed && i < grads.size(); ++i) changed = !grads[i].is_same(before[i]);
+    check_replayable(n, told, changed);
   }
 
   static void check_hook_result(const Tensor& changed, const Tensor& g, const Node& n) {
@@ -223,23 +256,26 @@ struct Engine {
   }
 
   void finish_leaf(Node& n, Tensor&& g) {
-    if (!n.hooks || n.hooks->around.empty()) [[likely]] {
-      if (captures.empty()) accumulate_into_leaf(*n.owner, std::move(g), create_graph, n.site);
-      return;
-    }
     if (!captures.empty()) return;
+    if (hook || n.hooks) [[unlikely]]
+      return finish_with_hooks(n, std::move(g));
+    accumulate_into_leaf(*n.owner, std::move(g), create_graph, n.site);
+  }
+  [[gnu::noinline]] void finish_with_hooks(Node& n, Tensor&& g) {
+    if (hook) hook->leaf_grad(*n.owner);
+    if (!n.hooks || n.hooks->around.empty()) return accumulate_into_leaf(*n.owner, std::move(g), create_graph, n.site);
     auto hooks = n.hooks->around;
     std::vector<Tensor> outs{std::move(g)}, none;
     for (auto& h : hooks)
       if (h.pre) call_pre(h, outs, n);
     accumulate_into_leaf(*n.owner, Tensor(outs[0]), create_graph, n.site);
     for (auto& h : hooks)
-      if (h.post) h.post(none, outs);
+      if (h.post) call_node_hook(n, none, [&] { h.post(none, outs); });
   }
 
   void call_pre(NodeHooks::NodeHook& h, std::vector<Tensor>& outs, const Node& n) {
     std::vector<Tensor> before = outs;
-    h.pre(outs);
+    call_node_hook(n, outs, [&] { h.pre(outs); });
     DEFT_CHECK(outs.size() == before.size(), GradError, "{}: a node hook changed the number of gradients from {} to {}",
                n.type->name, before.size(), outs.size());
     for (size_t i = 0; i < outs.size(); ++i)
@@ -277,12 +313,16 @@ struct Engine {
       Edge& edge = n.edges()[i];
       Tensor g = std::move(grad_inputs[i]);
       if (!edge.node || !g.defined() || !leads_on(edge.node)) continue;
-      fit_gradient(g, edge, n, i);
+      if (!(g.sizes() == edge.sizes) || g.dtype() != edge.dtype) [[unlikely]]
+        fit_gradient(g, edge, n, i);
       if (anomaly) [[unlikely]]
         check_anomaly(g, n, i);
       push(edge.node, edge.output_nr, std::move(g), n.site);
     }
-    if (!keep_graph) n.release_saved();
+    if (keep_graph) return;
+    n.release_saved();
+    if (hook) [[unlikely]]
+      hook->backward_ran(n);
   }
 
   // The formula and what follows it runs on the stream its op ran on. Gradients that come from other streams are waited
@@ -327,7 +367,7 @@ struct Engine {
     return fits ? &sum : nullptr;
   }
 
-  void run_with_hooks(Node& n, Tensor* grad_inputs, Tensor* grad_outputs) {
+  [[gnu::noinline]] void run_with_hooks(Node& n, Tensor* grad_inputs, Tensor* grad_outputs) {
     std::vector<Tensor> outs(grad_outputs, grad_outputs + n.outputs);
     auto hooks = n.hooks->around;
     for (auto& h : hooks)
@@ -336,7 +376,7 @@ struct Engine {
     call_formula(n, grad_inputs, grad_outputs);
     std::vector<Tensor> ins(grad_inputs, grad_inputs + n.inputs);
     for (auto& h : hooks)
-      if (h.post) h.post(ins, outs);
+      if (h.post) call_node_hook(n, ins, [&] { h.post(ins, outs); });
     DEFT_CHECK(ins.size() == n.inputs, GradError, "{}: a node hook changed the number of gradients from {} to {}",
                n.type->name, int{n.inputs}, ins.size());
     std::copy(ins.begin(), ins.end(), grad_inputs);
@@ -392,8 +432,9 @@ Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size
 }
 
 // Nodes from which one of the captures can be reached.
-void find_wanted(Engine& engine, std::span<const GradSource> roots) {
+[[gnu::noinline]] void find_wanted(Engine& engine, std::span<const GradSource> roots) {
   std::unordered_set<Node*> targets, seen;
+  engine.wanted.emplace();
   for (auto& c : engine.captures) targets.insert(c.node);
   struct Frame {
     Node* node;
@@ -413,8 +454,8 @@ void find_wanted(Engine& engine, std::span<const GradSource> roots) {
         continue;
       }
       bool is_wanted = targets.count(n) != 0;
-      for (int i = 0; !is_wanted && i < n->inputs; ++i) is_wanted = engine.wanted.count(n->edges()[i].node) != 0;
-      if (is_wanted) engine.wanted.insert(n);
+      for (int i = 0; !is_wanted && i < n->inputs; ++i) is_wanted = engine.wanted->count(n->edges()[i].node) != 0;
+      if (is_wanted) engine.wanted->insert(n);
       stack.pop_back();
     }
   }
@@ -426,6 +467,8 @@ void run_engine(std::span<const Tensor> roots, std::span<const Tensor> gradients
              roots.size(), gradients.size());
   // Backward's modes are its own: grad mode is create_graph, inference mode and autocast are off.
   ExecContext ctx = context();
+  if (ctx.bits & kCapture) [[unlikely]]
+    engine.hook = active_capture();
   ctx.bits &= ~(kInference | kGradOff | kAutocast);
   if (!engine.create_graph) {
     ctx.bits |= kGradOff;
@@ -457,14 +500,7 @@ bool in_backward() { return backward_depth > 0; }
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, BackwardOptions options, Site site) {
   RunLease lease;
-  Engine engine{*lease.run,
-                options.create_graph,
-                options.retain_graph || options.create_graph,
-                (context().bits & kAnomaly) != 0,
-                false,
-                {},
-                {},
-                {}};
+  Engine engine(*lease.run, options.create_graph, options.retain_graph);
   run_engine(roots, gradients, engine, "backward", site);
 }
 
@@ -472,14 +508,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                          const std::vector<Tensor>& gradients, GradOptions options, Site site) {
   std::vector<Tensor> results(inputs.size());
   RunLease lease;
-  Engine engine{*lease.run,
-                options.create_graph,
-                options.retain_graph || options.create_graph,
-                (context().bits & kAnomaly) != 0,
-                false,
-                {},
-                {},
-                {}};
+  Engine engine(*lease.run, options.create_graph, options.retain_graph);
   std::vector<GradSource> sources;  // keeps the nodes alive
   for (size_t i = 0; i < inputs.size(); ++i) {
     DEFT_CHECK(inputs[i].defined(), ValueError, "grad: input {} is an undefined tensor", i);

@@ -12,9 +12,6 @@ namespace deft {
 
 namespace {
 
-// Hooks of retain_grad() carry this bit in their id: they come last and move with in-place writes.
-constexpr uint64_t kRetainHook = uint64_t{1} << 63;
-
 uint64_t next_hook_id() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);

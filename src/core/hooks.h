@@ -21,6 +21,9 @@ HookHandle register_node_hook(const NodePtr& node, NodePreHook pre, NodePostHook
 void remove_node_hook(const Tensor& t, HookHandle handle);
 void remove_node_hook(const NodePtr& node, HookHandle handle);
 
+// Hooks of retain_grad() carry this bit in their id: they come last and move with in-place writes.
+inline constexpr uint64_t kRetainHook = uint64_t{1} << 63;
+
 // After an in-place write retain_grad() means the new value: its hook moves from output `output_nr` of the old node to
 // t's.
 void move_retain_hooks(Node& from, uint32_t output_nr, TensorImpl& t);

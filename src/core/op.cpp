@@ -155,10 +155,10 @@ void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* 
 
 namespace {
 
-// A copy that takes the original's place in the graph.
-Tensor copy_with_history(const Tensor& x, const Site& site) {
+// A copy that takes the original's place in the graph. A capture is told of it although the op itself is paused.
+Tensor copy_with_history(const Tensor& x, bool captured, const Site& site) {
   ExecContext quiet = context();
-  quiet.bits |= kGradOff;
+  quiet.bits |= captured ? kGradOff | kCapture : kGradOff;
   ContextGuard guard(quiet);
   Tensor copy = x.clone(MemoryFormat::preserve, site);
   TensorImpl& t = *x.impl();
@@ -170,15 +170,15 @@ Tensor copy_with_history(const Tensor& x, const Site& site) {
 
 namespace {
 
+void run_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, CaptureHook* hook,
+                 const Site& site);
+
 [[gnu::cold, gnu::noinline]] void capture_inplace(const OpDef& def, const Tensor* const* inputs, int count,
                                                   void* params, const Site& site) {
   CaptureHook& hook = *active_capture();
   hook.before_write(def, inputs, count, effective_site(site));
-  {
-    detail::CapturePause pause;
-    dispatch_inplace(def, inputs, count, params, site);
-  }
-  hook.write(def, inputs, count, params, effective_site(site));
+  detail::CapturePause pause;
+  run_inplace(def, inputs, count, params, &hook, site);
 }
 
 }  // namespace
@@ -186,6 +186,13 @@ namespace {
 void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, const Site& site) {
   if (context().bits & kCapture) [[unlikely]]
     return capture_inplace(def, inputs, count, params, site);
+  run_inplace(def, inputs, count, params, nullptr, site);
+}
+
+namespace {
+
+void run_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, CaptureHook* hook,
+                 const Site& site) {
   Zone zone(def.info.name, site);
   check_inputs(def, inputs, count);
   const Tensor& x = *inputs[0];
@@ -223,7 +230,7 @@ void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, 
         inputs[i]->data_ptr() == x.data_ptr() && inputs[i]->sizes() == x.sizes() && inputs[i]->strides() == x.strides();
     bool saved = uses & input(i);
     if (same && !saved) continue;
-    copies[i] = copy_with_history(*inputs[i], site);
+    copies[i] = copy_with_history(*inputs[i], hook != nullptr, site);
     record_inputs[i] = &copies[i];
     if (!same) kernel_inputs[i] = &copies[i];
   }
@@ -238,9 +245,9 @@ void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, 
   }
   x.impl()->storage->bump_version(def.info.name, effective_site(site));
   if (will_record) record(def, record_inputs, count, &out, params, site, true);
+  if (hook) [[unlikely]]
+    hook->write(def, kernel_inputs, count, params, effective_site(site));
 }
-
-namespace {
 
 [[gnu::cold, gnu::noinline]] Tensor capture_view(const OpDef& def, const Tensor& x, const ViewSpec& spec,
                                                  const void* params, const Site& site, ViewOrigin origin) {

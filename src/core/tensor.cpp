@@ -115,6 +115,7 @@ Tensor& Tensor::requires_grad_(bool on, Site site) {
 }
 
 Tensor Tensor::grad() const {
+  note_leaf_grad(*impl_);
   LeafState* state = impl_->leaf.load(std::memory_order_acquire);
   if (!state) return {};
   std::lock_guard lock(state->mutex);
@@ -129,6 +130,7 @@ void Tensor::set_grad(const Tensor& g, Site site) const {
     DEFT_CHECK(!g.is_inference() || is_inference(), InferenceError,
                "set_grad: a tensor made inside inference_mode cannot be a gradient; clone() it outside");
   }
+  note_leaf_grad(*impl_);
   LeafState& state = leaf_state(*impl_);
   std::lock_guard lock(state.mutex);
   if (g.defined()) {
@@ -139,6 +141,7 @@ void Tensor::set_grad(const Tensor& g, Site site) const {
 }
 
 void Tensor::zero_grad(bool set_to_none) const {
+  note_leaf_grad(*impl_);
   if (set_to_none) {
     LeafState* state = impl_->leaf.load(std::memory_order_acquire);
     if (!state) return;

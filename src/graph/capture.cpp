@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "core/capture_hook.h"
 #include "core/describe.h"
+#include "core/engine.h"
 #include "core/grad_mode.h"
+#include "core/leaf_state.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
 
@@ -17,54 +20,60 @@ namespace {
 
 class Recorder : public CaptureHook {
  public:
-  explicit Recorder(const std::vector<Tensor>& inputs) {
+  Recorder(const std::vector<Tensor>& inputs, const std::vector<Tensor>& callers)
+      : inputs_(inputs), gradients_(is_grad_enabled()) {
+    for (size_t i = 0; i < callers.size(); ++i) callers_.emplace(callers[i].impl(), i);
     for (const Tensor& t : inputs) {
       DEFT_CHECK(t.defined(), ValueError, "capture: an input is an undefined tensor; give every input a value");
-      DEFT_CHECK(!t.requires_grad() || !is_grad_enabled(), CaptureError,
-                 "capture: an input {} requires grad; capture under no_grad or inference_mode", describe(t.meta()));
+      DEFT_CHECK(!gradients_ || t.is_leaf(), CaptureError,
+                 "capture: input {} {} is the result of {} and has a history, which a replay could not follow; "
+                 "detach() it, or compute it inside the function",
+                 graph_.inputs.size(), describe(t.meta()), t.grad_fn_name());
       if (!buffers_.contains(t.impl()->storage)) add_storage(t, BufferKind::input);
       graph_.inputs.push_back(add(t));
+      if (gradients_) state_.needs_inputs.push_back(t.requires_grad());
     }
   }
 
   void op(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const void* params,
           const Site& site) override {
-    check(def, outputs, def.info.outputs, site);
     DEFT_CHECK(def.infer, CaptureError,
                "capture: the shape of the result of {} depends on values ({}); leave it outside the compiled function",
                def.info.name, to_string(site));
-    Instruction& x = add_instruction(def, Action::make, inputs, count, params, site);
+    check_draw(def, site);
+    Instruction x = make_instruction(def, Action::make, inputs, count, params, site);
     for (int i = 0; i < def.info.outputs; ++i) {
       // A result may be there already: ops that give their input back.
       bool known = values_.contains(outputs[i].impl());
       if (!known) add_storage(outputs[i], BufferKind::temporary);
       x.outputs.push_back(add(outputs[i]));
     }
+    x.again = is_again();
+    note_effects(x);
+    for (ValueId id : rewritten_values(x)) {
+      mark_written(graph_.value(id).buffer);
+      moved_.emplace_back(graph_.value(id).buffer, site);
+    }
+    graph_.instructions.push_back(std::move(x));
   }
 
-  void before_write(const OpDef& def, const Tensor* const* inputs, int count, const Site& site) override {
-    check(def, inputs[0], 1, site);
+  void before_write(const OpDef& def, const Tensor* const* inputs, int, const Site& site) override {
+    check_draw(def, site);
     BufferId id = graph_.value(value_of(*inputs[0])).buffer;
     keep_start(id);
-    // What shares memory with the target without being it is read as it was before.
-    for (int i = 1; i < count; ++i) {
-      const Tensor& t = *inputs[i];
-      if (!t.defined() || !t.shares_storage_with(*inputs[0]) || t.impl() == inputs[0]->impl()) continue;
-      DEFT_CHECK(false, CaptureError,
-                 "capture: {} writes a tensor that its input {} shares memory with ({}); clone() it", def.info.name, i,
-                 to_string(site));
-    }
   }
   void write(const OpDef& def, const Tensor* const* inputs, int count, const void* params, const Site& site) override {
-    Instruction& x = add_instruction(def, Action::write, inputs, count, params, site);
+    Instruction x = make_instruction(def, Action::write, inputs, count, params, site);
     x.outputs.push_back(x.inputs[0]);
     mark_written(graph_.value(x.inputs[0]).buffer);
+    graph_.instructions.push_back(std::move(x));
   }
 
   void view(const OpDef& def, const Tensor& x, const Tensor& out, const void* params, const Site& site) override {
     const Tensor* in[] = {&x};
-    Instruction& instruction = add_instruction(def, Action::view, in, 1, params, site);
+    Instruction instruction = make_instruction(def, Action::view, in, 1, params, site);
     instruction.outputs.push_back(add(out));
+    if (instruction.outputs[0] != instruction.inputs[0]) graph_.instructions.push_back(std::move(instruction));
   }
 
   void outside_call(const char* name, std::span<const Tensor> tensors, size_t written,
@@ -79,31 +88,146 @@ class Recorder : public CaptureHook {
   void host_read(const char* what, const Tensor& x, const Site& site) override {
     if (!x.defined()) return;
     auto known = buffers_.find(x.impl()->storage);
-    bool harmless =
-        known == buffers_.end() || graph_.buffers[static_cast<size_t>(known->second)].kind == BufferKind::constant;
-    DEFT_CHECK(
-        harmless, CaptureError,
-        "capture: {}() reads a value of {} on the host ({}), and what follows may depend on it; move it outside the "
-        "compiled function",
-        what, describe(x.meta()), to_string(effective_site(site)));
+    bool constant = known == buffers_.end() || is_constant(known->second);
+    check_read(constant, what, x.meta(), effective_site(site));
+    read_.push_back({x, what, effective_site(site), x.impl()->storage->current_version()});
   }
 
-  Captured finish(std::vector<Tensor> results) {
-    for (const Tensor& t : results) {
-      DEFT_CHECK(t.defined(), CaptureError, "capture: a result is an undefined tensor");
-      graph_.outputs.push_back(value_of(t));
+  void leaf_grad(TensorImpl& leaf) override {
+    if (leaf.grad_fn || touched_.contains(&leaf)) return;
+    auto known = buffers_.find(leaf.storage);
+    if (known != buffers_.end() && graph_.buffers[at(known->second)].kind == BufferKind::temporary) return;
+    touched_.insert(&leaf);
+    LeafState* state = leaf.leaf.load(std::memory_order_acquire);
+    Tensor grad = state ? Tensor(ImplPtr::share(state->grad)) : Tensor();
+    if (grad.defined()) {
+      DEFT_CHECK(!grad.requires_grad() && !buffers_.contains(grad.impl()->storage), CaptureError,
+                 "capture: the gradient {} of a leaf has a history, or was used before under another name; let the "
+                 "function read it from the leaf's grad()",
+                 describe(grad.meta()));
+      add_storage(grad, BufferKind::input);
+      graph_.inputs.push_back(add(grad));
     }
+    leaves_.push_back({Tensor(ImplPtr::share(&leaf)), std::move(grad)});
+  }
+  void backward_ran(const Node& node) override { ran_.insert(&node); }
+
+  bool is_only_here(const Tensor& x) const override {
+    const Storage* s = x.impl()->storage;
+    auto known = headers_.find(s);
+    if (known == headers_.end() || graph_.buffers[at(buffers_.at(x.impl()->storage))].kind != BufferKind::temporary)
+      return false;
+    uint32_t others = values_.contains(x.impl()) ? 0 : 1;
+    for (const TensorImpl* h : known->second)
+      if (h->refs.load(std::memory_order_acquire) > references(*h) + (h == x.impl())) return false;
+    return s->refs.load(std::memory_order_acquire) <= known->second.size() + others;
+  }
+  size_t told() const override { return graph_.instructions.size(); }
+
+  Captured finish(std::vector<Tensor> results) {
+    for (size_t i = 0; i < results.size(); ++i) {
+      DEFT_CHECK(results[i].defined(), CaptureError, "capture: a result is an undefined tensor");
+      graph_.outputs.push_back(value_of(results[i]));
+      results[i] = without_history(results[i], i);
+    }
+    drop_histories();
+    add_gradients(results);
+    for (ValueId id : graph_.outputs) keep_start(graph_.value(id).buffer);  // each run gives the caller a new one
     make_own_tensors(results);
+    for (const auto& [id, site] : moved_)
+      DEFT_CHECK(!is_constant(id) || !is_own(graph_.buffers[at(id)], results), CaptureError,
+                 "capture: the function makes the running statistics that {} moves; make them outside",
+                 to_string(site));
+    keep_outside_needs(results);
+    Captured captured{{}, std::move(results), std::move(state_), reads(), std::move(held_)};
     verify(graph_, "capture");
-    return {std::move(graph_), std::move(results)};
+    captured.graph = std::move(graph_);
+    return captured;
   }
 
  private:
-  void check(const OpDef& def, const Tensor* tensors, int count, const Site& site) const {
-    for (int i = 0; i < count; ++i)
-      DEFT_CHECK(!tensors[i].requires_grad(), CaptureError,
-                 "capture: {} records a gradient ({}); capture under no_grad or inference_mode", def.info.name,
-                 to_string(site));
+  // A checkpoint computes in backward what it did before, and draws the same numbers.
+  static bool is_again() { return in_backward() && is_grad_enabled(); }
+  static size_t at(BufferId id) { return static_cast<size_t>(id); }
+  bool is_constant(BufferId id) const { return graph_.buffers[at(id)].kind == BufferKind::constant; }
+
+  static void check_read(bool good, const char* what, const Meta& meta, const Site& site) {
+    DEFT_CHECK(
+        good, CaptureError,
+        "capture: {}() reads a value of {} on the host ({}), and what follows may depend on it; move it outside the "
+        "compiled function",
+        what, describe(meta), to_string(site));
+  }
+  // What the host read must stay as it was.
+  std::vector<Dependency> reads() const {
+    std::vector<Dependency> all;
+    for (const Read& r : read_) {
+      auto known = buffers_.find(r.tensor.impl()->storage);
+      const Buffer* b = known == buffers_.end() ? nullptr : &graph_.buffers[at(known->second)];
+      check_read(!b || !b->written, r.what, r.tensor.meta(), r.site);
+      if (!b || b->kind == BufferKind::constant) all.push_back({r.tensor, r.version});
+    }
+    return all;
+  }
+
+  Tensor without_history(const Tensor& t, size_t index) const {
+    if (!t.requires_grad()) return t;
+    NodePtr node = t.grad_fn();
+    DEFT_CHECK(!node || ran_.contains(node.get()), CaptureError,
+               "capture: result {}, of {} at {}, still needs its graph, which a replay does not make: no backward() "
+               "inside the function used it up; return its detach(), or call the function under no_grad",
+               index, node->type->name, to_string(node->site));
+    LeafState* state = t.impl()->leaf.load(std::memory_order_acquire);
+    DEFT_CHECK(!node || !state || !state->grad, CaptureError,
+               "capture: result {} retains its gradient; return that as a result of its own", index);
+    return t.detach();
+  }
+  // What the function made itself needs no guard.
+  void keep_outside_needs(const std::vector<Tensor>& results) {
+    std::vector<GradState::Need> outside;
+    for (const GradState::Need& n : state_.constants) {
+      const Buffer& b = graph_.buffers[at(buffers_.at(n.constant.impl()->storage))];
+      if (b.kind == BufferKind::constant && !is_own(b, results)) outside.push_back(n);
+    }
+    state_.constants = std::move(outside);
+  }
+  // That this capture has to a header in kept_: its own and those of views.
+  uint32_t references(const TensorImpl& t) const {
+    uint32_t count = 1;
+    for (const TensorImpl* other : headers_.at(t.storage)) count += other->base == &t;
+    return count;
+  }
+  // The last ones first: each node goes with the tensor it made.
+  void drop_histories() {
+    for (size_t i = kept_.size(); i-- > 0;) {
+      TensorImpl* t = kept_[i].impl();
+      if (!t->grad_fn || t->refs.load(std::memory_order_acquire) > references(*t)) continue;
+      if (Node* n = std::exchange(t->grad_fn, nullptr)) n->release();
+      t->flags &= static_cast<uint8_t>(~kRequiresGrad);
+    }
+  }
+  void add_gradients(const std::vector<Tensor>& results) {
+    for (const Touched& l : leaves_) {
+      auto known = buffers_.find(l.leaf.impl()->storage);
+      // A leaf that the function made goes with it.
+      if (known != buffers_.end() && is_constant(known->second) && is_own(graph_.buffers[at(known->second)], results))
+        continue;
+      LeafGrad g{.leaf = l.leaf, .before = l.before.defined()};
+      if (g.before) g.meta = l.before.meta();
+      for (size_t i = 0; i < inputs_.size(); ++i)
+        if (inputs_[i].is_same(l.leaf)) g.input = static_cast<int32_t>(i);
+      if (g.input >= 0) g.leaf = Tensor();
+      if (Tensor now = l.leaf.grad(); now.defined()) {
+        DEFT_CHECK(!now.requires_grad(), CaptureError,
+                   "capture: the gradient {} that the function leaves in a leaf has a history; call backward() without "
+                   "create_graph, or detach() it",
+                   describe(now.meta()));
+        bool same = g.before && now.impl()->data == l.before.impl()->data && now.strides() == l.before.strides();
+        g.after = same ? LeafGrad::After::same : LeafGrad::After::made;
+        if (!same) graph_.outputs.push_back(value_of(now)), ++state_.made;
+      }
+      state_.leaves.push_back(std::move(g));
+    }
   }
 
   BufferId add_storage(const Tensor& t, BufferKind kind) {
@@ -112,27 +236,51 @@ class Recorder : public CaptureHook {
     buffers_.emplace(s, id);
     return id;
   }
-  // A value for a tensor whose storage is known.
+  // The value for a tensor whose storage is known. Headers that show the same place in the same way share one.
   ValueId add(const Tensor& t) {
     auto [at, added] = values_.try_emplace(t.impl(), kNone);
     if (!added) return at->second;
     kept_.push_back(t);
+    headers_[t.impl()->storage].push_back(t.impl());
+    BufferId buffer = buffers_.at(t.impl()->storage);
+    note_need(t, buffer);
     auto offset = static_cast<const char*>(t.data_ptr()) - static_cast<const char*>(t.impl()->storage->data);
-    return at->second = graph_.add_value(t.meta(), buffers_.at(t.impl()->storage), offset);
+    for (ValueId id : of_buffer_[buffer])
+      if (is_at(graph_.value(id), offset, t.meta())) return at->second = id;
+    at->second = graph_.add_value(t.meta(), buffer, offset);
+    of_buffer_[buffer].push_back(at->second);
+    return at->second;
+  }
+  static bool is_at(const Value& v, int64_t offset, const Meta& m) {
+    return v.offset == offset && v.meta.dtype == m.dtype && v.meta.sizes == m.sizes && v.meta.strides == m.strides &&
+           v.meta.wrapped_number == m.wrapped_number;
   }
   ValueId value_of(const Tensor& t) {
-    if (!buffers_.contains(t.impl()->storage)) add_storage(t, BufferKind::constant);
+    auto callers = callers_.find(t.impl());
+    if (callers != callers_.end() && !values_.contains(t.impl())) held_.push_back(callers->second);
+    if (!buffers_.contains(t.impl()->storage)) {
+      DEFT_CHECK(!gradients_ || t.is_leaf(), CaptureError,
+                 "capture: a tensor {} that the function did not make is the result of {} and has a history, which a "
+                 "replay could not follow; detach() it, or compute it inside the function",
+                 describe(t.meta()), t.grad_fn_name());
+      add_storage(t, BufferKind::constant);
+    }
     return add(t);
   }
+  // Freezing a weight, or the opposite, makes another graph.
+  void note_need(const Tensor& t, BufferId buffer) {
+    if (!gradients_ || !is_constant(buffer) || !is_floating(t.dtype()) || t.meta().wrapped_number || t.is_view())
+      return;
+    if (t.is_leaf()) state_.constants.push_back({t, t.requires_grad()});
+  }
 
-  Instruction& add_instruction(const OpDef& def, Action action, const Tensor* const* inputs, int count,
+  Instruction make_instruction(const OpDef& def, Action action, const Tensor* const* inputs, int count,
                                const void* params, const Site& site) {
     Instruction x{&def, action, {}, {}, {}, site};
     for (int i = 0; i < count; ++i) x.inputs.push_back(inputs[i]->defined() ? value_of(*inputs[i]) : kNone);
     const auto* bytes = static_cast<const std::byte*>(params);
     if (def.params_bytes) x.params.assign(bytes, bytes + def.params_bytes);
-    graph_.instructions.push_back(std::move(x));
-    return graph_.instructions.back();
+    return x;
   }
 
   void keep_start(BufferId id) {
@@ -160,6 +308,9 @@ class Recorder : public CaptureHook {
     for (const Tensor& t : kept_) owns(t);
     for (const Tensor& t : results) owns(t);
     for (const Buffer& other : graph_.buffers) owns(other.constant);
+    for (const Touched& l : leaves_) owns(l.leaf), owns(l.before);
+    for (const GradState::Need& n : state_.constants) owns(n.constant);
+    for (const Read& r : read_) owns(r.tensor);
     for (const Tensor& t : kept_)
       if (TensorImpl* base = t.impl()->base; base && mine.contains(base)) ++mine[base];
     for (const auto& [header, refs] : mine)
@@ -173,19 +324,38 @@ class Recorder : public CaptureHook {
       Buffer& b = graph_.buffers[static_cast<size_t>(id)];
       if (!is_own(b, results)) continue;
       b = {BufferKind::temporary, b.bytes, {}, false};
+      const size_t first = first_use(id);
+      if (make_instead(first, id)) continue;
       BufferId from = graph_.add_buffer(BufferKind::constant, start.bytes.impl()->storage->nbytes, start.bytes);
       Meta meta = start.bytes.meta();
       ValueId source = graph_.add_value(meta, from);
       ValueId target = graph_.add_value(meta, id);
-      Instruction x{&op_def<Clone>, Action::make, {source}, {target}, {}, {}};
-      Clone::Params params{MemoryFormat::contiguous};
-      const auto* bytes = reinterpret_cast<const std::byte*>(&params);
-      x.params.assign(bytes, bytes + op_def<Clone>.params_bytes);
-      pending_.emplace_back(first_use(id), std::move(x));
+      pending_.emplace_back(first, clone_into(source, target, {}));
     }
     std::stable_sort(pending_.begin(), pending_.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     for (auto& [at, x] : pending_)
       graph_.instructions.insert(graph_.instructions.begin() + static_cast<std::ptrdiff_t>(at), std::move(x));
+  }
+  static Instruction clone_into(ValueId source, ValueId target, const Site& site) {
+    Instruction x{&op_def<Clone>, Action::make, {source}, {target}, {}, site};
+    Clone::Params params{MemoryFormat::contiguous};
+    const auto* bytes = reinterpret_cast<const std::byte*>(&params);
+    x.params.assign(bytes, bytes + op_def<Clone>.params_bytes);
+    return x;
+  }
+  // What begins with a copy over all of it need not be anything before.
+  bool make_instead(size_t first, BufferId id) {
+    if (first == graph_.instructions.size()) return false;
+    Instruction& x = graph_.instructions[first];
+    if (x.def != &op_def<CopyInto> || x.action != Action::write || graph_.value(x.outputs[0]).buffer != id)
+      return false;
+    const Value &to = graph_.value(x.outputs[0]), &from = graph_.value(x.inputs[1]);
+    const auto bytes = static_cast<size_t>(to.meta.numel) * size_of(to.meta.dtype);
+    if (to.offset != 0 || !to.meta.contiguous || bytes != graph_.buffers[at(id)].bytes || from.buffer == id ||
+        !(from.meta.sizes == to.meta.sizes) || from.meta.dtype != to.meta.dtype || from.meta.device != to.meta.device)
+      return false;
+    x = clone_into(x.inputs[1], x.outputs[0], x.site);
+    return true;
   }
   size_t first_use(BufferId id) const {
     for (size_t i = 0; i < graph_.instructions.size(); ++i)
@@ -198,7 +368,38 @@ class Recorder : public CaptureHook {
     Tensor bytes;
     size_t at;
   };
+  struct Touched {
+    Tensor leaf, before;
+  };
+  struct Read {
+    Tensor tensor;
+    const char* what;
+    Site site;
+    uint32_t version;
+  };
+  // A replay draws from the generator of its caller.
+  void check_draw(const OpDef& def, const Site& site) const {
+    if (!def.redraw || is_again()) return;
+    DEFT_CHECK(&generator() == generator_ && rng_state().seed == seed_, CaptureError,
+               "capture: {} draws from a generator that the function made or seeded ({}); do that outside",
+               def.info.name, to_string(site));
+  }
+
+  const Generator* generator_ = &generator();
+  uint64_t seed_ = rng_state().seed;
+  std::unordered_map<const TensorImpl*, size_t> callers_;
+  std::vector<size_t> held_;
+  const std::vector<Tensor>& inputs_;
+  const bool gradients_;  // are on when the function is called
+  GradState state_;
+  std::vector<Touched> leaves_;
+  std::unordered_set<const TensorImpl*> touched_;
+  std::unordered_set<const Node*> ran_;
+  std::vector<Read> read_;
+  std::vector<std::pair<BufferId, Site>> moved_;  // running statistics
   Graph graph_;
+  std::unordered_map<const Storage*, std::vector<TensorImpl*>> headers_;  // of the tensors in kept_
+  std::unordered_map<BufferId, std::vector<ValueId>> of_buffer_;
   std::unordered_map<const TensorImpl*, ValueId> values_;
   std::unordered_map<Storage*, BufferId> buffers_;
   std::unordered_map<BufferId, Start> starts_;
@@ -208,8 +409,8 @@ class Recorder : public CaptureHook {
 
 }  // namespace
 
-Captured capture(const Function& function, const std::vector<Tensor>& inputs) {
-  Recorder recorder(inputs);
+Captured capture(const Function& function, const std::vector<Tensor>& inputs, const std::vector<Tensor>& callers) {
+  Recorder recorder(inputs, callers);
   std::vector<Tensor> results;
   {
     CaptureScope scope(recorder);

@@ -4,7 +4,9 @@
 #include <functional>
 #include <vector>
 
+#include "graph/grad_state.h"
 #include "graph/ir.h"
+#include "graph/passes.h"
 
 namespace deft::graph {
 
@@ -12,12 +14,17 @@ using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
 
 struct Captured {
   Graph graph;
-  std::vector<Tensor> results;  // of this run
+  std::vector<Tensor> results;  // of this run, without history
+  GradState gradients = {};
+  std::vector<Dependency> read = {};  // constants whose values the host read
+  std::vector<size_t> held = {};      // inputs that the function has hold of itself, too
 };
 
 // Tensors that the function reads and nobody gave it become constants; those it made itself and wrote in place start
 // from the value they had.
-// CaptureError for values read by the host, results whose shape depends on values, gradients that are recorded.
-Captured capture(const Function& function, const std::vector<Tensor>& inputs);
+// Gradients may be recorded as long as backward() uses them up: nothing of them is left when the capture ends.
+// CaptureError for values read by the host, results whose shape depends on values, results that still have a history.
+// `callers`: the tensors that `inputs` are other headers of, so that a function that has hold of one is noticed.
+Captured capture(const Function& function, const std::vector<Tensor>& inputs, const std::vector<Tensor>& callers = {});
 
 }  // namespace deft::graph

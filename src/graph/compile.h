@@ -1,20 +1,25 @@
 // compile(f): the first call with inputs of a kind runs f and writes down what it does; later ones run the plan made
-// from that. Plans record no gradients: CaptureError where f would record some, so call it under no_grad or
-// inference_mode.
+// from that. Plans record no gradients. f may run backward() and an optimizer itself, a whole training step; a result
+// that still needs its graph is a CaptureError.
 //
 //   auto fast = deft::compile([&](const Tensor& x) { return model(x); });
 //   Tensor y = fast(x);
 //   std::cout << fast.explain();
+//
+// Plans keep the tensors that f reads. Optimizers, schedules, scalers and averages that f calls are called again by
+// each replay: they must live longer than the compiled function.
 #pragma once
 
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/tensor.h"
 #include "graph/passes.h"
+#include "graph/symbolic.h"
 
 namespace deft {
 
@@ -22,13 +27,17 @@ struct CompileOptions {
   size_t plans = 16;                    // at most; the one that was not used for the longest time goes first
   size_t plan_bytes = size_t{1} << 30;  // of all arenas and constants made for plans
   graph::PassOptions passes = {};
-  int shadow = 0;  // every n-th call of a plan is compared with f itself; 0: never
+  // Sizes become symbols where captures show how the graph follows from them; see docs/guide/compile.md.
+  bool symbolic = true;
+  std::vector<graph::InputDim> dynamic = {};  // dims that f does not branch on: two captures are enough
+  int shadow = 0;                             // every n-th call of a plan is compared with f itself; 0: never
   // A number that changes when f would do something else: modes of modules, say. Part of the key.
   std::function<uint64_t()> state = {};
 };
 
 struct CompileStats {
-  int64_t calls = 0, replays = 0, captures = 0, evictions = 0, shadows = 0;
+  int64_t calls = 0, replays = 0, captures = 0, evictions = 0, shadows = 0, instantiated = 0;
+  int64_t arena_bytes = 0;  // of all plans there are: what lies between their inputs and results
 };
 
 class Compiled {
@@ -41,10 +50,13 @@ class Compiled {
 
   // Any number of tensors; one call at a time. Results are the caller's own.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
-  // For functions with one result.
+  // The same into a vector that is there: what it held is given up first, so that its memory serves again.
+  void run(const std::vector<Tensor>& inputs, std::vector<Tensor>& results);
+  // For functions with one result; ValueError for others. The quickest way to call a plan: no vector is made.
   template <class... T>
   Tensor operator()(const T&... inputs) {
-    return run({inputs...}).front();
+    const Tensor* pointers[] = {&inputs...};
+    return run_one(pointers);
   }
 
   CompileStats stats() const;
@@ -53,7 +65,13 @@ class Compiled {
   // Instructions, what the passes did and left, memory, and the misses, of all plans.
   std::string explain() const;
 
+  // For files (io/plan_file.h): the plans in the modes and the state of the one used last, that one first; and plans
+  // without a function, in any mode: a call that none of them serves is a ValueError.
+  std::vector<const graph::Graph*> graphs() const;
+  static Compiled of_graphs(std::vector<graph::Graph> graphs);
+
  private:
+  Tensor run_one(std::span<const Tensor* const> inputs);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

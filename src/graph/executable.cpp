@@ -1,120 +1,171 @@
 #include "graph/executable.h"
 
+#include <cstring>
+#include <span>
+
 #include "base/check.h"
+#include "core/derived_cache.h"
 #include "core/describe.h"
 #include "core/grad_mode.h"
 #include "core/tensor_impl.h"
-#include "runtime/memory.h"
+#include "graph/device_replay.h"
+#include "graph/edit.h"
+#include "ops/param_fields.h"
+#include "ops/prepared_kernel.h"
 #include "runtime/profile_hook.h"
+#include "runtime/stream.h"
 
 namespace deft::graph {
 
-struct Executable::Impl {
-  struct Step {
-    KernelFn kernel;
-    const OpDef* def;
-    std::vector<const Tensor*> inputs;
-    std::vector<Tensor> outputs;
-    std::vector<std::byte> params;
-    Site site;
-    BufferId written = kNone;  // of a constant: its version counts up
-    std::shared_ptr<const OutsideCall> outside = nullptr;
-  };
+namespace {
 
+size_t at(int32_t id) { return static_cast<size_t>(id); }
+
+struct Step {
+  KernelFn kernel;
+  const OpDef* def;
+  std::vector<const Tensor*> inputs;
+  std::vector<Tensor> outputs;
+  std::vector<std::byte> params;
+  Site site;
+  bool counts_version = false;  // of the memory it writes: somebody else's
+  std::shared_ptr<const OutsideCall> outside = nullptr;
+  std::vector<Tensor> given = {};  // to code outside
+  PreparedKernel prepared = nullptr;
+  int64_t draw = -1;         // where the draw lies in the parameters; -1: it draws nothing
+  int32_t drawn_by = kNone;  // an earlier step whose draw it takes: gradients and checkpoints draw the same numbers
+
+  KernelCall call() { return {*def, inputs.data(), static_cast<int>(inputs.size()), outputs.data(), params.data()}; }
+};
+
+int64_t draw_offset(const OpDef& def) {
+  for (const ParamField& f : param_fields(def))
+    if (f.kind == FieldKind::draw) return f.offset;
+  return -1;
+}
+PhiloxState draw_of(const Step& s) {
+  PhiloxState draw;
+  std::memcpy(&draw, s.params.data() + s.draw, sizeof draw);
+  return draw;
+}
+
+// Conversions are instructions: ops that kernels call get none of their own.
+class AutocastOff {
+ public:
+  AutocastOff() : was_(context().bits & kAutocast) { context().bits &= ~static_cast<uint32_t>(kAutocast); }
+  ~AutocastOff() { context().bits |= was_; }
+  AutocastOff(const AutocastOff&) = delete;
+  AutocastOff& operator=(const AutocastOff&) = delete;
+
+ private:
+  uint32_t was_;
+};
+
+// A header that follows memory which is another one in each run: an input's or a result's.
+//
+// Note [Moving]: its storage is that of the tensor it follows, without a share in it. So it is only good while the
+// caller or `results` hold that tensor, and must get its own storage back before it goes. Kernels do not keep their
+// tensors; code outside the graph gets tensors of its own.
+struct Moving {
+  TensorImpl* header;
+  size_t source;   // which input or result
+  int64_t offset;  // in bytes from the first of that
+};
+
+// Memory for one or more results. What the caller gives back is used again.
+struct Result {
+  Meta meta;  // the first output that fills it, or its bytes
+  Tensor memory;
+};
+
+// Nobody else holds it, and nobody made it part of a graph.
+bool is_free(const Tensor& t) {
+  if (!t.defined() || !t.impl()->unique()) return false;
+  const TensorImpl& x = *t.impl();
+  const uint8_t flags = context().bits & kInference ? kOwnsBlock | kInferenceTensor : kOwnsBlock;
+  return x.storage->refs.load(std::memory_order_acquire) == 1 && x.flags == flags && !x.grad_fn &&
+         !x.leaf.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+struct Executable::Impl {
   explicit Impl(Graph g) : graph(std::move(g)), memory(plan_memory(graph)), values(graph.values.size()) {
-    if (memory.bytes > 0) arena = static_cast<char*>(allocate_buffer(static_cast<size_t>(memory.bytes)));
-    memory_acquired(static_cast<size_t>(memory.bytes), MemoryCategory::workspace);
-    results.resize(graph.buffers.size());
-    for (ValueId id : graph.outputs) is_result(graph.value(id).buffer) = true;
-    for (size_t i = 0; i < values.size(); ++i) bind_fixed(static_cast<ValueId>(i));
+    make_arena();
+    add_results();
+    for (size_t i = 0; i < values.size(); ++i) bind(static_cast<ValueId>(i));
     for (const Instruction& x : graph.instructions)
       if (x.action != Action::view) add_step(x);
+    for (ValueId id : graph.outputs) add_output(id);
+    if (!graph.instructions.empty()) prepare_device();
   }
   ~Impl() {
-    steps.clear();
-    values.clear();
-    memory_released(static_cast<size_t>(memory.bytes), MemoryCategory::workspace);
-    if (arena) free_buffer(arena, static_cast<size_t>(memory.bytes));
+    on_device.reset();  // recordings hold addresses
+    for (auto* list : {&input_values, &result_values})
+      for (Moving& m : *list) m.header->storage = nowhere.impl()->storage;
   }
 
-  std::vector<bool>::reference is_result(BufferId id) {
-    if (result_buffer.empty()) result_buffer.resize(graph.buffers.size());
-    return result_buffer[static_cast<size_t>(id)];
+  void make_arena() {
+    Device device;
+    bool known = false;
+    for (const Value& v : graph.values) {
+      if (memory.offsets[at(v.buffer)] == kOutside) continue;
+      DEFT_CHECK(!known || v.meta.device == device, UnsupportedError,
+                 "executable: results in between lie on {} and on {}; compile what runs on each on its own",
+                 to_string(device), to_string(v.meta.device));
+      device = v.meta.device;
+      known = true;
+    }
+    if (!known) return;
+    arena = Tensor(make_tensor(Meta::dense({memory.bytes}, DType::u8, device)));
+    arena.set_memory_category(MemoryCategory::workspace);
+    keep_nothing_derived(*arena.impl()->storage);  // writes do not count versions here
   }
 
-  // Values whose memory never moves: constants and the arena. The others are bound in each run.
-  void bind_fixed(ValueId id) {
+  void add_results() {
+    result_of.assign(graph.buffers.size(), kNone);
+    for (ValueId id : graph.outputs) {
+      const Value& v = graph.value(id);
+      const Buffer& b = graph.buffer_of(id);
+      if (b.kind != BufferKind::temporary) continue;
+      if (result_of[at(v.buffer)] == kNone) {
+        result_of[at(v.buffer)] = static_cast<int32_t>(results.size());
+        results.push_back({Meta::dense({static_cast<int64_t>(b.bytes)}, DType::u8, v.meta.device), {}});
+        primary.push_back(kNone);
+      }
+      auto slot = at(result_of[at(v.buffer)]);
+      if (primary[slot] != kNone || !fills(v, b)) continue;
+      primary[slot] = id;
+      results[slot].meta = v.meta;
+      results[slot].meta.wrapped_number = false;
+    }
+  }
+  static bool fills(const Value& v, const Buffer& b) {
+    return v.offset == 0 && v.meta.is_dense() && static_cast<size_t>(v.meta.numel) * size_of(v.meta.dtype) == b.bytes;
+  }
+
+  // Constants and the arena never move. A value that nothing uses any more stays undefined.
+  void bind(ValueId id) {
     const Value& v = graph.value(id);
     const Buffer& b = graph.buffer_of(id);
+    const int64_t place = memory.offsets[at(v.buffer)];
     if (b.kind == BufferKind::constant) {
-      values[static_cast<size_t>(id)] = on_memory_of(b.constant, v);
-    } else if (memory.offsets[static_cast<size_t>(v.buffer)] != kOutside) {
-      char* at = arena + memory.offsets[static_cast<size_t>(v.buffer)] + v.offset;
-      values[static_cast<size_t>(id)] = Tensor(make_external(at, v.meta, {}));
-    } else if (b.kind == BufferKind::input || is_result(v.buffer)) {
-      moving.push_back(id);
-    }  // else nothing uses it any more
-  }
-  void add_step(const Instruction& x) {
-    Step s{nullptr, x.def, {}, {}, x.params, x.site};
-    for (ValueId id : x.inputs) s.inputs.push_back(id == kNone ? &undefined : &values[static_cast<size_t>(id)]);
-    s.outside = x.outside;
-    if (!s.outside) add_kernel(s, x);
-    steps.push_back(std::move(s));
-  }
-  void add_kernel(Step& s, const Instruction& x) {
-    for (ValueId id : x.outputs) {
-      s.outputs.push_back(values[static_cast<size_t>(id)]);
-      if (!s.outputs.back().defined()) moving_outputs.push_back({steps.size(), s.outputs.size() - 1, id});
-    }
-    Device device = graph.value(x.outputs[0]).meta.device;
-    s.kernel = x.def->kernels[static_cast<int>(device.type)];
-    DEFT_CHECK(s.kernel, UnsupportedError, "{}: has no kernel for {}", x.def->info.name, to_string(device));
-    const Value& out = graph.value(x.outputs[0]);
-    if (x.action == Action::write && graph.buffer_of(x.outputs[0]).kind == BufferKind::constant) s.written = out.buffer;
-  }
-  static void run_outside(const Step& s) {
-    std::vector<Tensor> tensors;
-    for (const Tensor* t : s.inputs) tensors.push_back(*t);
-    s.outside->run(tensors);
-  }
-
-  // A tensor over all of a result's memory; the last one if nobody else holds it any more.
-  Tensor& fresh(BufferId id) {
-    Tensor& t = results[static_cast<size_t>(id)];
-    bool free = t.defined() && t.impl()->unique() && t.impl()->storage->refs.load(std::memory_order_acquire) == 1;
-    if (free) return t;
-    Device device;
-    for (const Value& v : graph.values)
-      if (v.buffer == id) device = v.meta.device;
-    Meta bytes = Meta::dense({static_cast<int64_t>(graph.buffers[static_cast<size_t>(id)].bytes)}, DType::u8, device);
-    return t = Tensor(make_tensor(bytes));
-  }
-
-  void bind(const std::vector<Tensor>& inputs) {
-    for (ValueId id : moving) {
-      const Value& v = graph.value(id);
-      Tensor& slot = values[static_cast<size_t>(id)];
-      if (graph.buffer_of(id).kind == BufferKind::temporary) continue;
+      values[at(id)] = on_memory_of(b.constant, v);
+    } else if (place != kOutside) {
+      Value in_arena = v;
+      in_arena.offset += place;
+      values[at(id)] = on_memory_of(arena, in_arena);
+    } else if (b.kind == BufferKind::input) {
       size_t i = input_of(v.buffer);
-      ImplPtr alias = make_alias(*inputs[i].impl(), v.meta, 0);
-      alias->data = static_cast<char*>(inputs[i].data_ptr()) + (v.offset - graph.value(graph.inputs[i]).offset);
-      slot = Tensor(alias);
+      input_values.push_back(follow(id, i, v.offset - graph.value(graph.inputs[i]).offset));
+    } else if (result_of[at(v.buffer)] != kNone) {
+      result_values.push_back(follow(id, at(result_of[at(v.buffer)]), v.offset));
     }
-    for (size_t i = 0; i < results.size(); ++i)
-      if (result_buffer.size() > i && result_buffer[i] && graph.buffers[i].kind == BufferKind::temporary)
-        fresh(static_cast<BufferId>(i));
-    for (ValueId id : moving) {
-      const Value& v = graph.value(id);
-      if (graph.buffer_of(id).kind == BufferKind::temporary)
-        values[static_cast<size_t>(id)] = on_memory_of(results[static_cast<size_t>(v.buffer)], v);
-    }
-    for (const MovingOutput& m : moving_outputs) steps[m.step].outputs[m.at] = values[static_cast<size_t>(m.value)];
   }
-  // Nothing of the caller's is kept between runs.
-  void release() {
-    for (const MovingOutput& m : moving_outputs) steps[m.step].outputs[m.at] = Tensor();
-    for (ValueId id : moving) values[static_cast<size_t>(id)] = Tensor();
+  Moving follow(ValueId id, size_t source, int64_t offset) {
+    if (!nowhere.defined()) nowhere = Tensor(make_tensor(Meta::dense({0}, DType::u8, kCPU)));
+    values[at(id)] = Tensor(make_alias(*nowhere.impl(), graph.value(id).meta, 0));
+    return {values[at(id)].impl(), source, offset};
   }
   size_t input_of(BufferId id) const {
     for (size_t i = 0; i < graph.inputs.size(); ++i)
@@ -122,41 +173,197 @@ struct Executable::Impl {
     DEFT_FAIL(InternalError, "executable: buffer {} is no input's", id);
   }
 
-  std::vector<Tensor> run(const std::vector<Tensor>& inputs) {
-    NoGradGuard no_grad;
-    bind(inputs);
-    for (Step& s : steps) {
-      Zone zone(s.def->info.name, s.site);
-      if (s.outside) {
-        run_outside(s);
+  void add_step(const Instruction& x) {
+    Step s{nullptr, x.def, {}, {}, x.params, x.site};
+    for (ValueId id : x.inputs) s.inputs.push_back(id == kNone ? &undefined : &values[at(id)]);
+    s.outside = x.outside;
+    if (s.outside)
+      for (ValueId id : x.inputs) s.given.push_back(id == kNone || moves(id) ? Tensor() : values[at(id)]);
+    else
+      add_kernel(s, x);
+    if (draws(x)) share_draw(s);
+    if (s.kernel && s.draw < 0) s.prepared = prepare_kernel(s.call());
+    steps.push_back(std::move(s));
+  }
+  void share_draw(Step& s) const {
+    s.draw = draw_offset(*s.def);
+    if (s.draw < 0) return;
+    for (size_t i = 0; i < steps.size() && s.drawn_by == kNone; ++i)
+      if (steps[i].draw >= 0 && draw_of(steps[i]) == draw_of(s)) s.drawn_by = static_cast<int32_t>(i);
+  }
+  void take_draw(Step& s) const {
+    const PhiloxState draw = s.drawn_by == kNone ? generator().next_draw() : draw_of(steps[at(s.drawn_by)]);
+    std::memcpy(s.params.data() + s.draw, &draw, sizeof draw);
+  }
+  void add_kernel(Step& s, const Instruction& x) {
+    for (ValueId id : x.outputs) s.outputs.push_back(values[at(id)]);
+    Device device = graph.value(x.outputs[0]).meta.device;
+    s.kernel = x.def->kernels[static_cast<int>(device.type)];
+    DEFT_CHECK(s.kernel, UnsupportedError, "{}: has no kernel for {}", x.def->info.name, to_string(device));
+    s.counts_version = x.action == Action::write && graph.buffer_of(x.outputs[0]).kind != BufferKind::temporary;
+  }
+
+  void add_output(ValueId id) {
+    const int32_t slot = result_of[at(graph.value(id).buffer)];
+    bool whole = slot != kNone && primary[at(slot)] == id;
+    outputs.push_back({id, whole ? slot : kNone});
+  }
+
+  // Results that somebody still holds get new memory.
+  void renew_results() {
+    for (Result& r : results) {
+      if (is_free(r.memory)) {
+        r.memory.impl()->storage->bump_version("compile", {});  // what was made of the old bytes no longer holds
         continue;
       }
-      if (s.def->redraw) s.def->redraw(s.params.data());
-      KernelCall call{*s.def, s.inputs.data(), static_cast<int>(s.inputs.size()), s.outputs.data(), s.params.data()};
-      s.kernel(call);
-      if (s.written != kNone)
-        graph.buffers[static_cast<size_t>(s.written)].constant.impl()->storage->bump_version(s.def->info.name, s.site);
+      results_moved = true;
+      r.memory = Tensor(make_tensor(r.meta));
     }
-    std::vector<Tensor> out;
-    for (ValueId id : graph.outputs) out.push_back(values[static_cast<size_t>(id)]);
-    release();
-    return out;
+    if (!results_moved) return;
+    for (Moving& m : result_values) point(m, *results[m.source].memory.impl());
+    results_moved = false;
+  }
+  static void point(Moving& m, const TensorImpl& to) {
+    m.header->data = static_cast<char*>(to.data) + m.offset;
+    m.header->storage = to.storage;  // Note [Moving]
+    m.header->flags = to.flags & kInferenceTensor;
+  }
+
+  void run(const Tensor* const* inputs, Tensor* found) {
+    NoGradGuard no_grad;
+    AutocastOff as_captured;
+    if (!on_device || !on_device->fixed) renew_results();
+    for (Moving& m : input_values) point(m, *inputs[m.source]->impl());
+    if (on_device) [[unlikely]] {
+      run_on_device(inputs);
+    } else {
+      for (Step& s : steps) run(s);
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) found[i] = output(outputs[i]);
+    if (on_device && on_device->fixed) own_results({found, outputs.size()});
+  }
+  void run(Step& s) {
+    Zone zone(s.def->info.name, s.site);
+    if (s.outside) [[unlikely]]
+      return run_outside(s);
+    if (s.draw >= 0) [[unlikely]]
+      take_draw(s);
+    if (s.prepared) {
+      s.prepared();
+    } else {
+      KernelCall call = s.call();
+      s.kernel(call);
+    }
+    if (s.counts_version) [[unlikely]]
+      s.outputs[0].impl()->storage->bump_version(s.def->info.name, s.site);
+  }
+  // Headers that move are lent for the call.
+  void run_outside(Step& s) {
+    struct Lent {
+      Step& step;
+      std::vector<size_t> which;
+      ~Lent() {
+        for (size_t i : which) step.given[i] = Tensor();
+      }
+    } lent{s, {}};
+    for (size_t i = 0; i < s.given.size(); ++i) {
+      if (s.given[i].defined() || !s.inputs[i]->defined()) continue;
+      s.given[i] = own(*s.inputs[i]);
+      lent.which.push_back(i);
+    }
+    s.outside->run(s.given);
+  }
+  bool moves(ValueId id) const {
+    const Buffer& b = graph.buffer_of(id);
+    return b.kind != BufferKind::constant && memory.offsets[at(graph.value(id).buffer)] == kOutside;
+  }
+
+  // --- On a device: order between streams, and recordings.
+  struct OnDevice {
+    Device device;
+    DeviceReplay replay;
+    std::vector<Tensor> read, written;  // constants
+    bool writes_inputs = false;
+    bool fixed = false;  // inputs are copied to `inputs`, results out of `results`
+    std::vector<Tensor> inputs;
+    std::vector<const void*> addresses;
+  };
+  void prepare_device() {
+    Device where;
+    for (const Value& v : graph.values)
+      if (!v.meta.device.is_cpu()) where = v.meta.device;
+    if (where.is_cpu()) return;
+    std::vector<bool> can_record;
+    for (const Step& s : steps) can_record.push_back(!s.outside && s.draw < 0);
+    on_device =
+        std::make_unique<OnDevice>(OnDevice{where, DeviceReplay(std::move(can_record)), {}, {}, false, false, {}, {}});
+    for (const Buffer& b : graph.buffers)
+      if (b.kind == BufferKind::constant && !b.constant.device().is_cpu())
+        (b.written ? on_device->written : on_device->read).push_back(b.constant);
+    for (const Instruction& x : graph.instructions)
+      for (ValueId id : written_values(x)) on_device->writes_inputs |= graph.buffer_of(id).kind == BufferKind::input;
+  }
+  void run_on_device(const Tensor* const* inputs) {
+    OnDevice& d = *on_device;
+    if (d.replay.wants_fixed_addresses() && !d.writes_inputs && !d.fixed) fix_addresses();
+    if (d.fixed) {
+      for (size_t i = 0; i < d.inputs.size(); ++i) d.inputs[i].copy_(*inputs[i]);
+      for (Moving& m : input_values) point(m, *d.inputs[m.source].impl());
+    }
+    uint8_t stream = context().streams[static_cast<size_t>(d.device.index)];
+    order(inputs, stream);
+    d.addresses.clear();
+    for (const auto* list : {&input_values, &result_values})
+      for (const Moving& m : *list) d.addresses.push_back(m.header->data);
+    d.replay.run(d.device, stream, d.addresses, [&](size_t i) { run(steps[i]); });
+    for (Step& s : steps)
+      if (s.counts_version) s.outputs[0].impl()->storage->bump_version(s.def->info.name, s.site);
+  }
+  void order(const Tensor* const* inputs, uint8_t stream) {
+    auto each = [&](const Tensor& t, void (*by)(DeviceMemory&, uint8_t)) {
+      if (t.defined() && t.impl()->storage->memory && !t.device().is_cpu()) by(*t.impl()->storage->memory, stream);
+    };
+    for (size_t i = 0; i < graph.inputs.size(); ++i)
+      each(*inputs[i], on_device->writes_inputs ? order_write : order_read);
+    for (const Tensor& t : on_device->read) each(t, order_read);
+    for (const Tensor& t : on_device->written) each(t, order_write);
+    for (const Result& r : results) each(r.memory, order_write);
+    each(arena, order_write);
+  }
+  void fix_addresses() {
+    for (ValueId id : graph.inputs) on_device->inputs.push_back(Tensor(make_tensor(graph.value(id).meta)));
+    for (Result& r : results) r.memory = Tensor(make_tensor(r.meta));
+    for (Moving& m : result_values) point(m, *results[m.source].memory.impl());
+    on_device->fixed = true;
+    on_device->replay.forget();
+  }
+  static void own_results(std::span<Tensor> found) {
+    for (Tensor& t : found) t = t.clone();
+  }
+
+  // With a share in its memory.
+  static Tensor own(const Tensor& t) { return Tensor(make_alias(*t.impl(), t.meta(), 0)); }
+  struct Output {
+    ValueId id;
+    int32_t result;  // all of it; kNone: a part, an input or a constant
+  };
+  Tensor output(const Output& o) const {
+    return o.result != kNone ? results[at(o.result)].memory : own(values[at(o.id)]);
   }
 
   Graph graph;
   MemoryPlan memory;
+  Tensor arena, undefined;
+  Tensor nowhere;  // whose storage moving headers have a share in
   std::vector<Tensor> values;
-  std::vector<Tensor> results;  // by buffer
-  std::vector<bool> result_buffer;
-  std::vector<ValueId> moving;  // bound anew in each run: on inputs and on results
-  struct MovingOutput {
-    size_t step, at;
-    ValueId value;
-  };
-  std::vector<MovingOutput> moving_outputs;
+  std::vector<Moving> input_values, result_values;
+  std::vector<Result> results;
+  bool results_moved = false;      // and result_values have not followed
+  std::vector<ValueId> primary;    // of each result: the output that is all of it
+  std::vector<int32_t> result_of;  // by buffer
+  std::vector<Output> outputs;
   std::vector<Step> steps;
-  char* arena = nullptr;
-  Tensor undefined;
+  std::unique_ptr<OnDevice> on_device;  // null on the CPU
 };
 
 Executable::Executable(Graph graph) : impl_(std::make_unique<Impl>(std::move(graph))) {}
@@ -166,14 +373,19 @@ std::vector<Tensor> Executable::run(const std::vector<Tensor>& inputs) {
   const Graph& g = impl_->graph;
   DEFT_CHECK(inputs.size() == g.inputs.size(), ValueError, "executable: found {} inputs, expected {}", inputs.size(),
              g.inputs.size());
+  std::vector<const Tensor*> pointers;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Meta &have = inputs[i].meta(), &want = g.value(g.inputs[i]).meta;
     DEFT_CHECK(have.sizes == want.sizes && have.dtype == want.dtype && have.strides == want.strides &&
                    have.device == want.device,
                ShapeError, "executable: input {} is {}, it was captured with {}", i, describe(have), describe(want));
+    pointers.push_back(&inputs[i]);
   }
-  return impl_->run(inputs);
+  std::vector<Tensor> results(g.outputs.size());
+  run(pointers.data(), results.data());
+  return results;
 }
+void Executable::run(const Tensor* const* inputs, Tensor* results) { impl_->run(inputs, results); }
 
 const Graph& Executable::graph() const { return impl_->graph; }
 const MemoryPlan& Executable::memory() const { return impl_->memory; }

@@ -18,6 +18,8 @@ class Executable {
 
   // Inputs as in the capture: shapes, types, strides. One run at a time.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+  // The same for a caller who knows that they are: as many inputs and results as the graph has. No vectors.
+  void run(const Tensor* const* inputs, Tensor* results);
 
   const Graph& graph() const;
   const MemoryPlan& memory() const;

@@ -82,11 +82,18 @@ class Folder {
     Tensor weight = (w.to(DType::f64) * scale.reshape(along)).to(type);
     Tensor offset = ((bias - mean) * scale + beta).to(type);
     Instruction x = conv;
-    x.inputs[1] = add_constant(weight.contiguous());
+    x.inputs[1] = add_constant(weight.contiguous(order_for(conv, weight)));
     x.inputs[2] = add_constant(offset.contiguous());
     x.outputs = {norm.outputs[0]};
     x.site = norm.site;
     norm = std::move(x);
+  }
+  // The order in which the device's kernels read a weight: others would be copied in every run.
+  static MemoryFormat order_for(const Instruction& conv, const Tensor& weight) {
+    ConvGeometry p;
+    std::memcpy(&p, conv.params.data(), sizeof p);
+    const bool last = p.channels_last && weight.device().type == DeviceType::cuda;
+    return last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
   }
   Tensor read(ValueId id) {
     const Tensor& t = g_.buffer_of(id).constant;

@@ -12,10 +12,10 @@ namespace {
 class Folder {
  public:
   Folder(Graph& graph, std::vector<Dependency>& dependencies) : g_(graph), dependencies_(dependencies) {
-    written_.assign(graph.buffers.size(), false);
+    fixed_.assign(graph.buffers.size(), true);
     for (const Instruction& x : graph.instructions)
-      if (x.action == Action::write || x.action == Action::call)
-        for (ValueId id : written_values(x)) written_[static_cast<size_t>(graph.value(id).buffer)] = true;
+      for (ValueId id : rewritten_values(x)) is_fixed(id) = false;
+    for (ValueId id : graph.outputs) is_fixed(id) = false;  // each run gives the caller a new one
   }
 
   size_t run() {
@@ -34,19 +34,23 @@ class Folder {
   }
 
  private:
-  bool can_fold(const Instruction& x) const {
-    if (!x.def->infer || x.inputs.empty() || x.def->redraw) return false;
+  std::vector<bool>::reference is_fixed(ValueId id) { return fixed_[static_cast<size_t>(g_.value(id).buffer)]; }
+  bool can_fold(const Instruction& x) {
+    if (!x.def->infer || x.inputs.empty() || x.def->redraw || !rewritten_values(x).empty()) return false;
     for (ValueId id : x.inputs) {
       if (id == kNone) continue;
       const Buffer& b = g_.buffer_of(id);
       if (b.kind != BufferKind::constant || b.written) return false;
     }
     for (ValueId id : x.outputs)
-      if (written_[static_cast<size_t>(g_.value(id).buffer)]) return false;
+      if (!is_fixed(id)) return false;
     return true;
   }
   void fold(Instruction& x) {
     NoGradGuard no_grad;
+    ExecContext as_captured = context();
+    as_captured.bits &= ~static_cast<uint32_t>(kAutocast);  // conversions are instructions of their own
+    ContextGuard guard(as_captured);
     std::vector<Tensor> in;
     for (ValueId id : x.inputs) {
       in.push_back(id == kNone ? Tensor() : on_memory_of(g_.buffer_of(id).constant, g_.value(id)));
@@ -74,7 +78,7 @@ class Folder {
 
   Graph& g_;
   std::vector<Dependency>& dependencies_;
-  std::vector<bool> written_;
+  std::vector<bool> fixed_;  // buffers whose bytes may come from here
   std::vector<Storage*> own_;
 };
 

@@ -8,6 +8,7 @@
 #include "graph/passes.h"
 #include "graph/uses.h"
 #include "ops/elementwise_chain.h"
+#include "ops/elementwise_gradient.h"
 #include "ops/op_table.h"
 
 namespace deft::graph {
@@ -15,6 +16,7 @@ namespace deft::graph {
 namespace {
 
 using Chain = ElementwiseChain;
+static_assert(ElementwiseGradient::kParamBytes <= Chain::kParamBytes);
 
 bool same_order(const Meta& a, const Meta& b) {
   return a.sizes == b.sizes && ((a.contiguous && b.contiguous) || (a.strides == b.strides && a.is_dense()));
@@ -23,6 +25,7 @@ bool same_order(const Meta& a, const Meta& b) {
 // After how many elements in the memory order of `out` the values of `in` come again: 0 never, 1 for a single value; -1
 // where it is neither of these nor one value per place in the innermost dimension.
 int64_t period_of(const Meta& in, const Meta& out) {
+  if (in.device != out.device) return in.numel == 1 ? 1 : -1;  // a number next to tensors of a GPU
   if (same_order(in, out)) return 0;
   if (in.numel == 1) return 1;
   int inner = -1;
@@ -50,15 +53,27 @@ class Fuser {
       }
     }
     remove_taken(g_);
+    note_devices();
     if (fused_) notes_.done.push_back(fmt::format("fuse_elementwise: {} passes over memory saved", fused_));
   }
 
  private:
+  void note_devices() {
+    for (const Instruction& x : g_.instructions) {
+      if (!one_by_one(x) || Chain::fuses_on(g_.value(x.outputs[0]).meta.device)) continue;
+      notes_.left.push_back("fuse_elementwise: ops on a GPU stay single; NVRTC 12 or newer was not found");
+      return;
+    }
+  }
+  static bool one_by_one(const Instruction& x) {
+    return x.def && (x.def->elementwise || x.def == &op_def<ElementwiseGradient>);
+  }
   bool is_elementwise(const Instruction& x) const {
     if (!x.def || x.action == Action::view) return false;
     if (x.def == &op_def<Chain>) return true;
-    return x.def->elementwise && x.def->params_bytes <= Chain::kParamBytes && x.inputs.size() <= Chain::kOperands &&
-           g_.value(x.outputs[0]).meta.device.is_cpu() && op_index(*x.def) >= 0 &&
+    if (!one_by_one(x) || !Chain::fuses_on(g_.value(x.outputs[0]).meta.device)) return false;
+    if (x.def == &op_def<ElementwiseGradient>) return true;
+    return x.def->params_bytes <= Chain::kParamBytes && x.inputs.size() <= Chain::kOperands && op_index(*x.def) >= 0 &&
            std::none_of(x.inputs.begin(), x.inputs.end(), [](ValueId id) { return id == kNone; });
   }
 
@@ -75,10 +90,17 @@ class Fuser {
     p.params.inputs = 0;
     p.inputs.clear();
     p.params.like = -1;
-    s.op = op_index(*x.def);
     s.stored = out.dtype;
     s.inputs = static_cast<uint8_t>(x.inputs.size());
-    if (!x.params.empty()) std::memcpy(s.params, x.params.data(), x.params.size());
+    if (x.def == &op_def<ElementwiseGradient>) {
+      ElementwiseGradient::Params gradient;
+      std::memcpy(&gradient, x.params.data(), sizeof gradient);
+      s.op = ~gradient.op;
+      std::memcpy(s.params, gradient.params.data(), sizeof gradient.params);
+    } else {
+      s.op = op_index(*x.def);
+      if (!x.params.empty()) std::memcpy(s.params, x.params.data(), x.params.size());
+    }
     for (size_t i = 0; i < x.inputs.size(); ++i) {
       int64_t period = period_of(g_.value(x.inputs[i]).meta, out);
       if (period < 0) return std::nullopt;
@@ -112,7 +134,8 @@ class Fuser {
     Instruction &producer = g_.instructions[from], &consumer = g_.instructions[to];
     bool rewritten = consumer.action == Action::write && consumer.outputs[0] == made;
     if (producer.action == Action::write && !rewritten) return false;
-    if (!(g_.value(made).meta.sizes == g_.value(consumer.outputs[0]).meta.sizes)) return false;
+    const Meta &between = g_.value(made).meta, &last = g_.value(consumer.outputs[0]).meta;
+    if (!(between.sizes == last.sizes) || between.device != last.device) return false;
     if (!uses_.only_between(made, from, to) || !uses_.inputs_stand(from, to)) return false;
     std::optional<Program> p = program_of(producer), c = program_of(consumer);
     if (!p || !c) return false;
@@ -125,7 +148,7 @@ class Fuser {
     Action action = rewritten && producer.action == Action::write ? Action::write
                     : rewritten                                   ? Action::make
                                                                   : consumer.action;
-    replace(from, to, made, *both, action);
+    replace(from, to, *both, action);
     return true;
   }
 
@@ -149,13 +172,14 @@ class Fuser {
     return both;
   }
 
-  void replace(size_t from, size_t to, ValueId made, const Program& both, Action action) {
+  void replace(size_t from, size_t to, const Program& both, Action action) {
     Instruction& x = g_.instructions[to];
     Instruction fused{&op_def<Chain>, action, both.inputs, x.outputs, {}, x.site};
-    if (action == Action::write) put_first(fused, both, made);
+    if (action == Action::write) put_first(fused, both, x.outputs[0]);
     const auto* bytes = reinterpret_cast<const std::byte*>(&both.params);
     if (fused.params.empty()) fused.params.assign(bytes, bytes + sizeof both.params);
     g_.instructions[from].def = nullptr;
+    uses_.moved(from, to);
     g_.instructions[to] = std::move(fused);
     ++fused_;
   }

@@ -1,8 +1,11 @@
 #include "graph/ir.h"
 
+#include <cstring>
+
 #include "base/check.h"
 #include "core/describe.h"
 #include "core/tensor_impl.h"
+#include "ops/norm.h"
 
 namespace deft::graph {
 
@@ -16,8 +19,22 @@ std::span<const ValueId> written_values(const Instruction& x) {
     case Action::call:
       return std::span(x.inputs).first(x.outside->written);
     default:
-      return x.outputs;
+      return x.effects.empty() ? x.outputs : x.effects;
   }
+}
+std::span<const ValueId> rewritten_values(const Instruction& x) {
+  std::span<const ValueId> all = written_values(x);
+  return x.action == Action::make ? all.subspan(x.outputs.size()) : all;
+}
+
+void note_effects(Instruction& x) {
+  if (x.def != &op_def<BatchNorm> && x.def != &op_def<FusedBatchNorm>) return;
+  BatchNorm::Params p;
+  std::memcpy(&p, x.params.data(), sizeof p);
+  if (!p.training) return;
+  x.effects = x.outputs;
+  for (size_t i : {3, 4})
+    if (x.inputs[i] != kNone) x.effects.push_back(x.inputs[i]);
 }
 
 ValueId Graph::add_value(const Meta& meta, BufferId buffer, int64_t offset) {
@@ -113,6 +130,7 @@ class Verifier {
       require(g_.buffer_of(id).kind == BufferKind::temporary, "a result is not in a temporary buffer");
       known_[static_cast<size_t>(g_.value(id).buffer)] = true;
     }
+    for (ValueId id : rewritten_values(x)) check_written(id);
   }
   void check_metas(const Instruction& x) const {
     if (!x.def->infer) return;

@@ -59,10 +59,15 @@ struct Instruction {
   std::vector<std::byte> params;
   Site site;
   std::shared_ptr<const OutsideCall> outside = nullptr;  // of calls
+  std::vector<ValueId> effects = {};  // of ops that write an input beside what they make: outputs, then those inputs
+  bool again = false;                 // a checkpoint computes it a second time, to spare the memory in between
 };
 
-// What the instruction makes or writes.
+// Fills `effects`: batch norm in training moves its running statistics.
+void note_effects(Instruction& x);
+// What the instruction makes or writes, and the part of it that was there before.
 std::span<const ValueId> written_values(const Instruction& x);
+std::span<const ValueId> rewritten_values(const Instruction& x);
 
 struct Graph {
   std::vector<Buffer> buffers;

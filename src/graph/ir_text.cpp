@@ -3,15 +3,18 @@
 //   value 5 b3+0 f32 [4, 16] [16, 1]
 //   %5 = add(%2, %4) at net.cpp:12
 //   %5 write mul(%5, %1)
-//   %6 view permute(%5) {0100...}
+//   %6 view permute(%5) {[1,0]}
 //   call sgd.step(%7, %8) writes 1
 //   inputs %0      outputs %6
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 
 #include "base/check.h"
 #include "core/describe.h"
 #include "graph/ir.h"
+#include "graph/params_text.h"
+#include "graph/verify_foreign.h"
 #include "ops/op_table.h"
 #include "runtime/device.h"
 
@@ -22,11 +25,6 @@ namespace {
 constexpr const char* kKinds[] = {"input", "constant", "temporary"};
 constexpr const char* kActions[] = {"=", "write", "view"};
 
-std::string hex(const std::vector<std::byte>& bytes) {
-  std::string text;
-  for (std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
-  return text;
-}
 std::string list(const std::vector<ValueId>& ids) {
   std::string text;
   for (ValueId id : ids) text += (text.empty() ? "" : ", ") + (id == kNone ? "-" : fmt::format("%{}", id));
@@ -41,13 +39,14 @@ std::string numbers(const Shape& s) {
 // Reads what the functions above write. Errors carry the number of the line.
 class Reader {
  public:
-  Reader(const std::string& text, const std::vector<Tensor>& constants) : in_(text), constants_(constants) {}
+  Reader(const std::string& text, const std::vector<Tensor>& constants, uint64_t most = UINT64_MAX)
+      : in_(text), constants_(constants), most_(most) {}
 
   Graph read() {
     std::string line;
     while (std::getline(in_, line)) {
       ++number_;
-      if (!line.empty()) read_line(line);
+      if (!line.empty()) read_line_or_name_it(line);
     }
     require(used_ == constants_.size(), fmt::format("{} constants were given, {} are named", constants_.size(), used_));
     return std::move(graph_);
@@ -91,6 +90,17 @@ class Reader {
     return s;
   }
 
+  void read_line_or_name_it(const std::string& line) {
+    try {
+      read_line(line);
+    } catch (const LoadError&) {
+      throw;
+    } catch (const Error& e) {
+      require(false, e.what());
+    }
+    size_t most = std::max({graph_.buffers.size(), graph_.values.size(), graph_.instructions.size()});
+    require(most <= most_, fmt::format("there are more than {} of a kind", most_));
+  }
   void read_line(const std::string& line) {
     std::istringstream in(line);
     std::string word;
@@ -112,6 +122,7 @@ class Reader {
     require(integer(number) == static_cast<int64_t>(graph_.buffers.size()), "buffers must be in order");
     for (int k = 0; k < 3; ++k) {
       if (kind != kKinds[k]) continue;
+      require(integer(bytes) >= 0, "a buffer has less than no bytes");
       Buffer b{static_cast<BufferKind>(k), static_cast<size_t>(integer(bytes)), {}, written == "written"};
       if (b.kind == BufferKind::constant) {
         require(used_ < constants_.size(), "more constants are named than were given");
@@ -133,6 +144,8 @@ class Reader {
     require(buffer >= 0 && buffer < static_cast<int64_t>(graph_.buffers.size()), "there is no such buffer");
     Shape s = shape(sizes), t = shape(strides);
     require(s.size() == t.size(), "sizes and strides differ in number");
+    for (int64_t n : s) require(n >= 0, "a size is negative");
+    for (int64_t n : t) require(n >= 0, "a stride is negative");
     Meta m = Meta::dense(s, dtype(type), parse_device(device));
     m.set_strides(t);
     m.wrapped_number = wrapped == "number";
@@ -160,27 +173,19 @@ class Reader {
     require(known, fmt::format("found '{}', expected =, write or view", action));
     x.outputs = values(head.substr(0, before));
     x.inputs = values(line.substr(open + 1, close - open - 1));
+    require(x.def->info.inputs == kListInput || static_cast<int>(x.inputs.size()) == x.def->info.inputs,
+            "the number of inputs is wrong");
     size_t brace = line.find('{', close), end = line.find('}', close);
-    if (brace != line.npos && end != line.npos) x.params = bytes(line.substr(brace + 1, end - brace - 1));
+    bool given = brace != line.npos && end != line.npos && brace < end;
+    x.params = parse_params(*x.def, given ? line.substr(brace + 1, end - brace - 1) : "");
+    note_effects(x);
     graph_.instructions.push_back(std::move(x));
   }
-  std::vector<std::byte> bytes(const std::string& text) const {
-    std::vector<std::byte> out;
-    require(text.size() % 2 == 0, "parameters have an odd number of digits");
-    for (size_t i = 0; i < text.size(); i += 2) {
-      unsigned n = 0;
-      auto [end, error] = std::from_chars(text.data() + i, text.data() + i + 2, n, 16);
-      require(error == std::errc() && end == text.data() + i + 2, "parameters are not hexadecimal");
-      out.push_back(static_cast<std::byte>(n));
-    }
-    return out;
-  }
-
   std::istringstream in_;
   const std::vector<Tensor>& constants_;
   Graph graph_;
   size_t used_ = 0;
-  uint64_t number_ = 0;
+  uint64_t number_ = 0, most_;
 };
 
 }  // namespace
@@ -206,7 +211,7 @@ std::string to_text(const Graph& graph) {
       text += fmt::format("{} {} {}({})", list(x.outputs), kActions[static_cast<int>(x.action)], x.def->info.name,
                           list(x.inputs));
     }
-    if (!x.params.empty()) text += fmt::format(" {{{}}}", hex(x.params));
+    if (!x.params.empty()) text += fmt::format(" {{{}}}", params_text(*x.def, x.params));
     if (x.site.line()) text += " at " + to_string(x.site);
     text += "\n";
   }
@@ -216,6 +221,12 @@ std::string to_text(const Graph& graph) {
 Graph parse(const std::string& text, const std::vector<Tensor>& constants) {
   Graph graph = Reader(text, constants).read();
   verify(graph, "parse");
+  return graph;
+}
+
+Graph parse_foreign(const std::string& text, const std::vector<Tensor>& constants, uint64_t most) {
+  Graph graph = Reader(text, constants, most).read();
+  verify_foreign(graph);
   return graph;
 }
 

@@ -14,6 +14,7 @@ struct MemoryPlan {
   int64_t bytes = 0;             // of the arena
   int64_t sum = 0;               // of all buffers in it, as if none shared a place
   int64_t floor = 0;             // the most that is alive at once: no plan can do with less
+  int64_t in_place = 0;          // buffers that are written over what their instruction reads
 };
 
 // The instructions between which each buffer is in use. Results live to the end.
@@ -22,7 +23,9 @@ struct Lifetime {
 };
 std::vector<Lifetime> lifetimes(const Graph& graph);
 
-// Largest first, each at the lowest place that is free throughout its life. Deterministic.
+// A result goes over an input that nobody reads later where the kernel allows it: elementwise ops, and products and
+// convolutions over their residual. Then one after the other, each at the lowest place that is free throughout its
+// life; the best of several orders. Deterministic.
 MemoryPlan plan_memory(const Graph& graph);
 
 }  // namespace deft::graph

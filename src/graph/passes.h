@@ -25,7 +25,17 @@ struct PassOptions {
   bool remove_unused = true;
   bool fold_batch_norm = true;
   bool fuse_epilogues = true;
+  bool fuse_norms = true;
   bool fuse_elementwise = true;
+  bool assign_precision = true;
+  bool assign_layout = true;
+  bool fuse_attention = true;
+  bool narrow_early = true;
+  bool merge_siblings = true;
+  bool fuse_rows = true;
+  bool pack_rows = true;
+  bool prepack_weights = true;
+  bool cost_model = true;  // off: passes do what they can, whether it pays or not (`weigh` below; graph/cost.h)
 };
 // From names such as "merge_equal,remove_unused" that switch passes off; ValueError for an unknown one.
 PassOptions without(PassOptions options, const std::string& names);
@@ -40,9 +50,29 @@ void remove_unused(Graph& graph, Notes& notes);
 void fold_batch_norm(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes);
 // An activation and the sum with a residual go into the product or convolution before them. Rounds less often for
 // 16-bit floats; activations may differ in their last bits.
-void fuse_epilogues(Graph& graph, Notes& notes);
+void fuse_epilogues(Graph& graph, Notes& notes, bool weigh = true);
+// Batch norm in training takes the residual and the relu after it, and its gradient that of the relu; with `weigh`,
+// where that was measured to be faster. Same bits.
+void fuse_norms(Graph& graph, Notes& notes, bool weigh = true);
 // Elementwise ops that follow each other become one pass over memory, with the same bits.
 void fuse_elementwise(Graph& graph, Notes& notes);
+// Casts to a wider type and back go. Same bits.
+void assign_precision(Graph& graph, Notes& notes);
+// Images that convolutions work on get their channels innermost; conversions are counted. Rounds differently.
+void assign_layout(Graph& graph, Notes& notes, bool weigh = true);
+// softmax(q k^T * scale + mask) v in single ops becomes scaled_dot_product_attention. Rounds differently.
+void fuse_attention(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh = true);
+// Ops of which only some rows are read compute those rows only. Rounds as the ops do for so many rows.
+void narrow_early(Graph& graph, Notes& notes);
+// Products of one input with constant weights become one product and views of its result. Same bits, as far as the
+// kernels of the two widths agree.
+void merge_siblings(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh = true);
+// Products of a single row with a small weight read it in panels. Sums in another order.
+void pack_rows(Graph& graph, Notes& notes);
+// Softmax and norms take the elementwise ops before and after them, a few rows at a time. Same bits.
+void fuse_rows(Graph& graph, Notes& notes, bool weigh = true);
+// Constant weights of products and convolutions are packed now instead of in the second run.
+void prepack_weights(Graph& graph, Notes& notes);
 
 // All that are on, in order; the graph is verified after each.
 void run_passes(Graph& graph, const PassOptions& options, std::vector<Dependency>& dependencies, Notes& notes);

@@ -15,14 +15,11 @@ void remove_unused(Graph& graph, Notes& notes) {
   size_t removed = 0;
   for (size_t i = graph.instructions.size(); i-- > 0;) {
     Instruction& x = graph.instructions[i];
-    bool used = x.action == Action::call;
-    for (ValueId id : x.outputs) {
-      const Value& v = graph.value(id);
-      used |= wanted[static_cast<size_t>(v.buffer)];
-      used |= x.action == Action::write && graph.buffers[static_cast<size_t>(v.buffer)].kind != BufferKind::temporary;
-    }
-    // Training batch norm also writes its running statistics.
-    for (ValueId id : x.inputs) used |= id != kNone && graph.buffer_of(id).written && x.action == Action::make;
+    // Code that is not seen may do anything, and who draws moves the generator for those that draw next.
+    bool used = x.action == Action::call || x.def->redraw;
+    for (ValueId id : x.outputs) used |= wanted[static_cast<size_t>(graph.value(id).buffer)];
+    for (ValueId id : rewritten_values(x))
+      used |= wanted[static_cast<size_t>(graph.value(id).buffer)] || graph.buffer_of(id).kind != BufferKind::temporary;
     if (!used) {
       removed += x.action != Action::view;
       continue;

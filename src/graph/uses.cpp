@@ -1,18 +1,37 @@
 #include "graph/uses.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace deft::graph {
 
-Uses::Uses(const Graph& graph) : g_(graph), places_(graph.buffers.size(), 0) {
+namespace {
+
+size_t index(int32_t id) { return static_cast<size_t>(id); }
+
+void add(std::vector<int32_t>& list, size_t place) {
+  if (list.empty() || index(list.back()) != place) list.push_back(static_cast<int32_t>(place));
+}
+
+}  // namespace
+
+Uses::Uses(const Graph& graph) : g_(graph), places_(graph.buffers.size()), now_(graph.instructions.size()) {
+  std::iota(now_.begin(), now_.end(), 0);
   std::vector<bool> used(graph.values.size(), false);
-  for (const Instruction& x : graph.instructions) {
-    for (ValueId id : x.inputs)
-      if (id != kNone) used[static_cast<size_t>(id)] = true;
-    for (ValueId id : x.outputs) used[static_cast<size_t>(id)] = true;
+  auto on_buffer = [&](ValueId id) -> Places& { return places_[index(graph.value(id).buffer)]; };
+  for (size_t i = 0; i < graph.instructions.size(); ++i) {
+    const Instruction& x = graph.instructions[i];
+    if (!x.def) continue;
+    for (ValueId id : x.inputs) {
+      if (id == kNone) continue;
+      used[index(id)] = true;
+      if (x.action != Action::view) add(on_buffer(id).reads, i);
+    }
+    for (ValueId id : x.outputs) used[index(id)] = true;
+    for (ValueId id : written_values(x)) add(on_buffer(id).writes, i);
   }
-  for (ValueId id : graph.outputs) used[static_cast<size_t>(id)] = true;
-  for (size_t i = 0; i < used.size(); ++i) places_[static_cast<size_t>(graph.values[i].buffer)] += used[i];
+  for (ValueId id : graph.outputs) used[index(id)] = true;
+  for (size_t i = 0; i < used.size(); ++i) places_[index(graph.values[i].buffer)].values += used[i];
 }
 
 bool Uses::writes(const Instruction& x, BufferId buffer) const {
@@ -26,33 +45,74 @@ bool Uses::reads(const Instruction& x, BufferId buffer) const {
                      [&](ValueId id) { return id != kNone && g_.value(id).buffer == buffer; });
 }
 
-int Uses::maker(ValueId id, size_t at) const {
-  while (at-- > 0) {
-    const Instruction& x = g_.instructions[at];
-    if (!x.def) continue;
-    auto written = written_values(x);
-    if (std::find(written.begin(), written.end(), id) != written.end()) return static_cast<int>(at);
+int32_t Uses::place_now(int32_t place) const {
+  while (!g_.instructions[index(place)].def) {
+    if (now_[index(place)] == place) return -1;
+    place = now_[index(place)];
   }
+  return place;
+}
+std::optional<bool> Uses::any_within(const std::vector<int32_t>& places, size_t from, size_t to) const {
+  bool any = false;
+  for (int32_t place : places) {
+    int32_t now = place_now(place);
+    if (now < 0) return std::nullopt;
+    any |= index(now) >= from && index(now) < to;
+  }
+  return any;
+}
+bool Uses::written_within(BufferId buffer, size_t from, size_t to) const {
+  if (index(buffer) < places_.size())
+    if (auto known = any_within(places_[index(buffer)].writes, from, to)) return *known;
+  for (size_t i = from; i < to; ++i)
+    if (writes(g_.instructions[i], buffer)) return true;
+  return false;
+}
+bool Uses::read_within(BufferId buffer, size_t from, size_t to) const {
+  if (index(buffer) < places_.size())
+    if (auto known = any_within(places_[index(buffer)].reads, from, to)) return *known;
+  for (size_t i = from; i < to; ++i)
+    if (reads(g_.instructions[i], buffer)) return true;
+  return false;
+}
+
+int Uses::maker(ValueId id, size_t at) const {
+  auto makes = [&](size_t i) {
+    const Instruction& x = g_.instructions[i];
+    if (!x.def) return false;
+    auto written = written_values(x);
+    return std::find(written.begin(), written.end(), id) != written.end();
+  };
+  if (BufferId buffer = g_.value(id).buffer; index(buffer) < places_.size()) {
+    int32_t last = -1;
+    bool known = true;
+    for (int32_t place : places_[index(buffer)].writes) {
+      int32_t now = place_now(place);
+      known &= now >= 0;
+      if (now >= 0 && index(now) < at && makes(index(now))) last = std::max(last, now);
+    }
+    if (known) return last;
+  }
+  while (at-- > 0)
+    if (makes(at)) return static_cast<int>(at);
   return -1;
 }
 
 bool Uses::only_between(ValueId id, size_t maker, size_t reader) const {
   BufferId buffer = g_.value(id).buffer;
-  if (g_.buffer_of(id).kind != BufferKind::temporary || places_[static_cast<size_t>(buffer)] != 1) return false;
-  for (size_t i = maker + 1; i < reader; ++i)
-    if (reads(g_.instructions[i], buffer) || writes(g_.instructions[i], buffer)) return false;
+  if (g_.buffer_of(id).kind != BufferKind::temporary) return false;
+  if (index(buffer) >= places_.size() || places_[index(buffer)].values != 1) return false;
+  if (read_within(buffer, maker + 1, reader) || written_within(buffer, maker + 1, reader)) return false;
   const Instruction& last = g_.instructions[reader];
   if (last.action == Action::write && last.outputs[0] == id) return true;  // gone with this instruction
-  for (size_t i = reader + 1; i < g_.instructions.size(); ++i)
-    if (reads(g_.instructions[i], buffer)) return false;
+  if (read_within(buffer, reader + 1, g_.instructions.size())) return false;
   return std::find(g_.outputs.begin(), g_.outputs.end(), id) == g_.outputs.end();
 }
 
 bool Uses::inputs_stand(size_t from, size_t to) const {
-  for (size_t i = from + 1; i < to; ++i)
-    for (ValueId id : g_.instructions[from].inputs)
-      if (id != kNone && writes(g_.instructions[i], g_.value(id).buffer)) return false;
-  return true;
+  const std::vector<ValueId>& inputs = g_.instructions[from].inputs;
+  return std::none_of(inputs.begin(), inputs.end(),
+                      [&](ValueId id) { return id != kNone && written_within(g_.value(id).buffer, from + 1, to); });
 }
 
 void remove_taken(Graph& graph) {

@@ -1,12 +1,15 @@
 // Who makes, reads and writes what, for passes that bring instructions together.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "graph/ir.h"
 
 namespace deft::graph {
 
+// Answers for the graph as it is now, as long as passes only take instructions out (def = nullptr) and let later ones
+// do their work: what was read or written in a place still is, or an instruction that did so was taken out.
 class Uses {
  public:
   explicit Uses(const Graph& graph);
@@ -18,12 +21,28 @@ class Uses {
   bool only_between(ValueId id, size_t maker, size_t reader) const;
   // Nothing of what `from` reads is written between the two instructions.
   bool inputs_stand(size_t from, size_t to) const;
+  // The instruction `to` now does the work of `from`, which was taken out. Without that answers are the same, later.
+  void moved(size_t from, size_t to) { now_[from] = static_cast<int32_t>(to); }
 
  private:
+  // Where a buffer was read and written when this was made, in order.
+  struct Places {
+    std::vector<int32_t> reads, writes;
+    int values = 0;  // on this buffer
+  };
   bool writes(const Instruction& x, BufferId buffer) const;
   bool reads(const Instruction& x, BufferId buffer) const;
+  // Where the instruction that was at `place` is now; -1 where nobody said so.
+  int32_t place_now(int32_t place) const;
+  // Whether one of `places`, as far as that is known, is in [from, to).
+  std::optional<bool> any_within(const std::vector<int32_t>& places, size_t from, size_t to) const;
+  // Whether an instruction in [from, to) does so.
+  bool written_within(BufferId buffer, size_t from, size_t to) const;
+  bool read_within(BufferId buffer, size_t from, size_t to) const;
+
   const Graph& g_;
-  std::vector<int> places_;  // values in each buffer
+  std::vector<Places> places_;
+  std::vector<int32_t> now_;  // by instruction: the one that does its work, or itself
 };
 
 // Instructions that a pass took out have no op.

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "core/grad_mode.h"
 #include "io/atomic_file.h"
-#include "io/crc32.h"
+#include "io/checksum.h"
 #include "io/safetensors.h"
 
 namespace deft::io {
@@ -24,8 +24,6 @@ constexpr const char *kVersionKey = "deft.checkpoint", *kStepKey = "deft.step", 
                      *kCheckKey = "deft.crc32";
 constexpr std::string_view kValuePrefix = "value.";
 constexpr const char *kPrefix = "step-", *kSuffix = ".safetensors";
-
-using Metadata = std::map<std::string, std::string>;
 
 // --- Values as text: a letter for the type, then the value. Doubles are hexadecimal, so that all bits come back.
 
@@ -120,45 +118,6 @@ class Decoder {
   const std::string &file_, &name_;
 };
 
-// Of everything that was meant: what a damaged file says instead has another one.
-class Checksum {
- public:
-  void add(const void* data, size_t size) { crc_ = crc32(crc_, {static_cast<const std::byte*>(data), size}); }
-  void add(std::string_view text) {
-    uint64_t size = text.size();
-    add(&size, sizeof size);
-    add(text.data(), text.size());
-  }
-  void add(const Metadata& metadata) {
-    for (auto& [key, value] : metadata) {
-      if (key == kCheckKey) continue;
-      add(std::string_view(key));
-      add(std::string_view(value));
-    }
-  }
-  void add(const NamedTensor& t) {
-    add(std::string_view(t.name));
-    add(name_of(t.tensor.dtype()));
-    for (int64_t size : t.tensor.sizes()) add(&size, sizeof size);
-    Tensor x = t.tensor.detach().cpu().contiguous();
-    add(x.data_ptr(), static_cast<size_t>(x.numel()) * x.element_size());
-  }
-  std::string text() const { return fmt::format("{:08x}", crc_); }
-
- private:
-  uint32_t crc_ = 0;
-};
-
-std::string checksum(const Metadata& metadata, const NamedTensors& tensors) {
-  Checksum sum;
-  sum.add(metadata);
-  std::vector<const NamedTensor*> sorted;
-  for (const NamedTensor& t : tensors) sorted.push_back(&t);
-  std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->name < b->name; });
-  for (const NamedTensor* t : sorted) sum.add(*t);
-  return sum.text();
-}
-
 const std::string& entry(const Metadata& metadata, const char* key, const std::string& path) {
   auto found = metadata.find(key);
   if (found == metadata.end())
@@ -182,7 +141,7 @@ void save_checkpoint(const std::string& path, const State& state, const Checkpoi
       {kVersionKey, std::to_string(kVersion)}, {kStepKey, std::to_string(info.step)}, {kConfigKey, info.config}};
   for (auto& [name, value] : state.values)
     metadata[std::string(kValuePrefix) + name] = std::visit([](auto& v) { return encode(v); }, value);
-  metadata[kCheckKey] = checksum(metadata, state.tensors);
+  metadata[kCheckKey] = checksum(metadata, state.tensors, kCheckKey);
   save_safetensors(path, state.tensors, metadata);
 }
 
@@ -190,7 +149,8 @@ Checkpoint load_checkpoint(const std::string& path, const LoadOptions& options) 
   SafetensorsFile file = load_safetensors(path, options);
   int64_t version = number_entry(file.metadata, kVersionKey, path);
   // First, and by one rule for all versions: a damaged version number is damage, not another version.
-  std::string found = checksum(file.metadata, file.tensors), expected = entry(file.metadata, kCheckKey, path);
+  std::string found = checksum(file.metadata, file.tensors, kCheckKey),
+              expected = entry(file.metadata, kCheckKey, path);
   if (found != expected)
     throw LoadError(
         kFormat, path, "checksum", 8,

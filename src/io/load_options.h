@@ -32,6 +32,9 @@ struct LoadLimits {
   uint64_t pickle_stack = 1'000'000;
   uint64_t pickle_memo = 1'000'000;
   uint64_t pickle_string_bytes = 1 << 20;
+  // plans
+  uint64_t plan_entries = 50'000;                  // buffers, values and instructions of a graph, each
+  uint64_t plan_bytes = uint64_t{64} * (1 << 30);  // of the arena, the inputs and the results of a graph
 };
 
 struct LoadOptions {

@@ -46,11 +46,13 @@ Tensor AdaptiveEmbedding::forward(const Tensor& words) {
   }
   Tensor flat = words.reshape({-1});
   Tensor result = zeros({flat.numel(), hidden_}, {table(0).dtype(), words.device()});
+  // Every word goes through every table, as its first one where it is not there: asking which words are where would make
+  // a device wait, and shapes depend on values.
   for (size_t i = 0; i < clusters_.count(); ++i) {
-    Tensor at = clusters_.members(flat, i);
-    if (at.numel() == 0) continue;
-    Tensor x = (*tables_[i])(flat.index_select(0, at) - clusters_.begin(i));
-    result = index_add(result, 0, at, linear(x, *projections_[i]).to(result.dtype()));
+    int64_t begin = clusters_.begin(i);
+    Tensor here = (flat >= begin) & (flat < begin + clusters_.size(i));
+    Tensor x = linear((*tables_[i])((flat - begin) * here), *projections_[i]);
+    result = where(here.unsqueeze(1), x.to(result.dtype()), result);
   }
   Shape sizes = words.sizes();
   sizes.push_back(hidden_);

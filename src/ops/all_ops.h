@@ -8,6 +8,8 @@
 #include "ops/creation.h"
 #include "ops/cumulative.h"
 #include "ops/elementwise_chain.h"
+#include "ops/elementwise_gradient.h"
+#include "ops/fused_rows.h"
 #include "ops/index.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"

@@ -149,13 +149,13 @@ void ScaledDotProductAttention::vjp(VjpContext& c) {
   const Params& p = c.params<ScaledDotProductAttention>();
   Tensor q = c.saved_input(0), k = c.saved_input(1), v = c.saved_input(2), mask;
   if (norms::has_saved_input(c, 3)) mask = c.saved_input(3);
-  if (c.needs(3)) c.grad_in(3) = composed_grad(composed_weights(q, k, mask, p.causal, p.scale), c.grad(0), v, p.drop);
+  if (c.needs(3)) c.grad_in(3) = composed_grad(composed_weights(q, k, mask, p.causal, p.scale), c.grad(0), v, p.drop());
   auto wanted = static_cast<uint8_t>(c.needs(0) | c.needs(1) << 1 | c.needs(2) << 2);
   if (!wanted) return;
   // Results carry no gradient of their own here: the formula of the second derivative makes them again.
   Tensor result = c.saved_output(0).detach(), log_sum = c.saved_output(1).detach();
-  auto grads = call<ScaledDotProductAttentionBackward>(c.node.site, {p.scale, p.causal, p.drop, wanted}, c.grad(0), q,
-                                                       k, v, mask, result, log_sum);
+  auto grads = call<ScaledDotProductAttentionBackward>(c.node.site, {p.scale, p.causal, p.drop_p, p.draw, wanted},
+                                                       c.grad(0), q, k, v, mask, result, log_sum);
   for (int i = 0; i < 3; ++i)
     if (wanted >> i & 1) c.grad_in(i) = grads[static_cast<size_t>(i)];
 }
@@ -185,8 +185,8 @@ void ScaledDotProductAttentionBackward::vjp(VjpContext& c) {
     const bool padded = hides_padding(in[4], q);
     Tensor k = padded ? without_hidden(in[2], in[4]) : in[2], v = padded ? without_hidden(in[3], in[4]) : in[3];
     Tensor w = composed_weights(q, k, in[4], p.causal, p.scale);
-    Tensor ds = composed_grad(w, g, v, p.drop) * p.scale;
-    return {matmul(ds, k), matmul(ds.t(), q), matmul(dropped(w, p.drop, lead_of(g.sizes())).t(), g)};
+    Tensor ds = composed_grad(w, g, v, p.drop()) * p.scale;
+    return {matmul(ds, k), matmul(ds.t(), q), matmul(dropped(w, p.drop(), lead_of(g.sizes())).t(), g)};
   });
 }
 
@@ -209,7 +209,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   Tensor k = padded && is_grad_enabled() ? without_hidden(key, attn_mask) : key;
   Dropout::Params drop{.p = dropout_p, .draw = dropout_p > 0 ? generator().next_draw() : PhiloxState{}};
   if (query.device().is_cpu() || on_cuda)
-    return call<ScaledDotProductAttention>(site, {factor, is_causal, drop}, query, k, v, attn_mask)[0];
+    return call<ScaledDotProductAttention>(site, {factor, is_causal, drop.p, drop.draw}, query, k, v, attn_mask)[0];
   Tensor weights = composed_weights(query, k, attn_mask, is_causal, factor);
   Shape lead = broadcast_shapes(lead_of(weights.sizes()), lead_of(v.sizes()), kName);
   return matmul(dropped(weights, drop, lead), v);

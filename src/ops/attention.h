@@ -19,7 +19,9 @@ struct ScaledDotProductAttention {
   struct Params {
     double scale = 1;
     bool causal = false;
-    Dropout::Params drop{.p = 0, .draw = {}};
+    double drop_p = 0;
+    PhiloxState draw;
+    Dropout::Params drop() const { return {drop_p, draw}; }
     bool operator==(const Params&) const = default;
   };
   static constexpr uint16_t kSaved = input(0) | input(1) | input(2) | input(3) | output(0) | output(1);
@@ -40,8 +42,10 @@ struct ScaledDotProductAttentionBackward {
   struct Params {
     double scale = 1;
     bool causal = false;
-    Dropout::Params drop{.p = 0, .draw = {}};
+    double drop_p = 0;
+    PhiloxState draw;
     uint8_t wanted = 7;  // bit i: output i; the others come back empty
+    Dropout::Params drop() const { return {drop_p, draw}; }
     bool operator==(const Params&) const = default;
   };
   static constexpr uint16_t kSaved = input(0) | input(1) | input(2) | input(3) | input(4);

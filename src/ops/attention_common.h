@@ -55,7 +55,7 @@ struct Prepared {
     call.value_features = kept[2].size(-1);
     call.scale = p.scale;
     call.causal = p.causal;
-    call.drop = {p.drop.p, p.drop.draw};
+    call.drop = {p.drop_p, p.draw};
     call.q = view_of<View>(kept[0], lead);
     call.k = view_of<View>(kept[1], lead);
     call.v = view_of<View>(kept[2], lead);

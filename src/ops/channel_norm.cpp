@@ -78,10 +78,16 @@ std::vector<Moments> moments(const cpu::ChannelsView& v, const Tensor& x, int64_
 }
 double rstd_of(const Moments& m, double eps) { return m.count ? 1 / std::sqrt(m.squares / m.count + eps) : 0; }
 
+// What comes after a norm that is fused; the factors and offsets that were used are kept.
+struct ReluAfter {
+  Tensor residual, affine;
+};
+
 // y = (x - mean) * rstd * weight + bias with statistics per group.
 template <class F>
 void normalize(const cpu::ChannelsView& v, const Tensor& x, const Numbers& mean, const Numbers& rstd,
-               const Numbers& weight, const Numbers& bias, F&& group, const Tensor& y) {
+               const Numbers& weight, const Numbers& bias, F&& group, const Tensor& y,
+               const ReluAfter* relu = nullptr) {
   Numbers scale(at(v.n * v.c)), center(scale.size()), offset(scale.size());
   for (int64_t p = 0; p < v.n * v.c; ++p) {
     size_t k = at(group(p)), channel = at(p % v.c);
@@ -89,17 +95,47 @@ void normalize(const cpu::ChannelsView& v, const Tensor& x, const Numbers& mean,
     center[at(p)] = mean[k];
     offset[at(p)] = bias[channel];
   }
-  cpu::plane_map(v, nullptr, x.data_ptr(), {nullptr, scale.data(), center.data(), offset.data()}, y.data_ptr());
+  const cpu::PlaneMap map{nullptr, scale.data(), center.data(), offset.data()};
+  if (!relu) return cpu::plane_map(v, nullptr, x.data_ptr(), map, y.data_ptr());
+  cpu::plane_map_relu(v, x.data_ptr(), data_or_null(relu->residual), map, y.data_ptr());
+  Numbers affine(at(2 * v.c));
+  for (size_t k = 0; k < rstd.size(); ++k) affine[k] = rstd[k] * weight[k], affine[rstd.size() + k] = bias[k];
+  write(affine, relu->affine);
+}
+
+// The relu of fused_batch_norm_backward.
+struct ReluBefore {
+  Numbers of_x, offset;
+  Tensor y, more;
+  cpu::PlaneRelu call;
+};
+ReluBefore relu_before(const KernelCall& c, const cpu::ChannelsView& v) {
+  ReluBefore r;
+  if (c.has(6)) {
+    Meta layout = layout_of(c.in(1).meta());
+    r.y = laid_out_as(c.in(6), layout);
+    if (c.has(7)) r.more = laid_out_as(c.in(7), layout);
+    r.call = {nullptr, nullptr, r.y.data_ptr(), data_or_null(r.more), c.out(3).data_ptr()};
+    return r;
+  }
+  Numbers affine = read(c.in(5), 2 * v.c, 0);
+  for (int64_t p = 0; p < v.n * v.c; ++p) {
+    r.of_x.push_back(affine[at(p % v.c)]);
+    r.offset.push_back(affine[at(v.c + p % v.c)]);
+  }
+  r.call.of_x = r.of_x.data();
+  r.call.offset = r.offset.data();
+  return r;
 }
 
 // The backward pass of both norms. Groups have `count` elements; `moving`: the statistics depend on x.
 template <class F>
 void backward(KernelCall& c, const cpu::ChannelsView& v, int64_t groups, double count, uint8_t wanted, bool moving,
-              F&& group) {
+              F&& group, const cpu::PlaneRelu* relu = nullptr) {
   Tensor x = laid_out_as(c.in(1), layout_of(c.in(1).meta()));
   Tensor g = laid_out_as(c.in(0), layout_of(c.in(1).meta()));
   if (x.numel() == 0) {
-    for (int i = 0; i < 3; ++i) clear(c.out(i));
+    for (int i = 0; i < c.def.info.outputs; ++i) clear(c.out(i));
     return;
   }
   int64_t planes = v.n * v.c;
@@ -107,7 +143,7 @@ void backward(KernelCall& c, const cpu::ChannelsView& v, int64_t groups, double 
   Numbers center(at(planes)), sum(center.size()), product(center.size());
   for (int64_t p = 0; p < planes; ++p) center[at(p)] = mean[at(group(p))];
   if (moving || (wanted & (kGradWeight | kGradBias)))
-    cpu::plane_grad_sums(v, g.data_ptr(), x.data_ptr(), center.data(), sum.data(), product.data());
+    cpu::plane_grad_sums(v, g.data_ptr(), x.data_ptr(), center.data(), sum.data(), product.data(), relu);
   Numbers dweight(at(v.c)), dbias(at(v.c)), group_sum(at(groups)), group_product(at(groups));
   for (int64_t p = 0; p < planes; ++p) {
     size_t k = at(group(p)), channel = at(p % v.c);
@@ -127,8 +163,10 @@ void backward(KernelCall& c, const cpu::ChannelsView& v, int64_t groups, double 
     offset[at(p)] = -rstd[k] * group_sum[k] / count;
   }
   if (moving) {
-    cpu::plane_map(v, g.data_ptr(), x.data_ptr(), {of_g.data(), of_x.data(), center.data(), offset.data()},
-                   c.out(0).data_ptr());
+    const bool masked = relu && relu->y;
+    cpu::plane_map(v, masked ? relu->masked : g.data_ptr(), x.data_ptr(),
+                   {of_g.data(), of_x.data(), center.data(), offset.data()}, c.out(0).data_ptr(),
+                   masked ? nullptr : relu);
   } else {
     Numbers zero(center.size(), 0);
     cpu::plane_map(v, nullptr, g.data_ptr(), {nullptr, of_g.data(), zero.data(), zero.data()}, c.out(0).data_ptr());
@@ -275,8 +313,9 @@ std::array<Meta, 3> BatchNorm::infer(const Meta& x, const Meta& weight, const Me
   return {layout_of(x), per_channel(x), per_channel(x)};
 }
 
-void BatchNorm::cpu(KernelCall& c) {
-  const Params& p = c.params<BatchNorm>();
+namespace {
+
+void batch_norm_forward(KernelCall& c, const BatchNorm::Params& p, const ReluAfter* relu) {
   Tensor x = laid_out_as(c.in(0), c.out(0).meta());
   cpu::ChannelsView v = channels_view<cpu::ChannelsView>(x.meta(), true);
   auto channel = [&](int64_t plane) { return plane % v.c; };
@@ -300,9 +339,13 @@ void BatchNorm::cpu(KernelCall& c) {
   }
   write(mean, c.out(1));
   write(rstd, c.out(2));
-  normalize(v, x, mean, rstd, read(optional_input(c, 1), v.c, 1), read(optional_input(c, 2), v.c, 0), channel,
-            c.out(0));
+  normalize(v, x, mean, rstd, read(optional_input(c, 1), v.c, 1), read(optional_input(c, 2), v.c, 0), channel, c.out(0),
+            relu);
 }
+
+}  // namespace
+
+void BatchNorm::cpu(KernelCall& c) { batch_norm_forward(c, c.params<BatchNorm>(), nullptr); }
 
 void BatchNorm::vjp(VjpContext& c) {
   const Params& p = c.params<BatchNorm>();
@@ -337,6 +380,44 @@ void BatchNormBackward::vjp(VjpContext& c) {
     Tensor dx = (weight.defined() ? g * weight : g) * rstd;
     return {dx, (g * ((x - mean) * rstd)).sum(over).to(p.factors), g.sum(over).to(p.factors)};
   });
+}
+
+// --- Fused with a relu -----------------------------------------------------------------------------------------
+
+std::array<Meta, 4> FusedBatchNorm::infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& running_mean,
+                                          const Meta& running_var, const Meta& residual, const Params& p) {
+  DEFT_CHECK(p.training, ValueError,
+             "fused_batch_norm: has the statistics of the batch; without training use batch_norm and relu");
+  auto m = BatchNorm::infer(x, weight, bias, running_mean, running_var, p);
+  DEFT_CHECK(!residual.defined || (residual.sizes == x.sizes && residual.dtype == x.dtype), ShapeError,
+             "fused_batch_norm: the residual is {}, expected {} like the input", describe(residual), describe(x));
+  return {m[0], m[1], m[2], Meta::dense({2, x.sizes[1]}, m[1].dtype, x.device)};
+}
+void FusedBatchNorm::cpu(KernelCall& c) {
+  ReluAfter relu{c.has(5) ? laid_out_as(c.in(5), c.out(0).meta()) : Tensor(), c.out(3)};
+  batch_norm_forward(c, c.params<FusedBatchNorm>(), &relu);
+}
+
+std::array<Meta, 4> FusedBatchNormBackward::infer(const Meta& g, const Meta& x, const Meta& weight, const Meta& mean,
+                                                  const Meta& rstd, const Meta& affine, const Meta& y, const Meta& more,
+                                                  const Params& p) {
+  auto m = BatchNormBackward::infer(g, x, weight, mean, rstd, p);
+  DEFT_CHECK(p.training && y.defined != affine.defined && (y.defined || !more.defined), ValueError,
+             "fused_batch_norm_backward: needs the statistics of the batch, and either y or affine");
+  DEFT_CHECK(!affine.defined || affine.sizes == (Shape{2, x.sizes[1]}), ShapeError,
+             "fused_batch_norm_backward: affine is {}, expected [2, {}]", describe(affine), x.sizes[1]);
+  for (const Meta* like : {&y, &more})
+    DEFT_CHECK(!like->defined || (like->sizes == x.sizes && like->dtype == x.dtype), ShapeError,
+               "fused_batch_norm_backward: found {}, expected {} like the input", describe(*like), describe(x));
+  return {m[0], m[1], m[2], y.defined ? layout_of(x) : Meta::dense({0}, x.dtype, x.device)};
+}
+void FusedBatchNormBackward::cpu(KernelCall& c) {
+  const Params& p = c.params<FusedBatchNormBackward>();
+  cpu::ChannelsView v = channels_view<cpu::ChannelsView>(layout_of(c.in(1).meta()), true);
+  ReluBefore relu = relu_before(c, v);
+  backward(
+      c, v, v.c, static_cast<double>(v.n * v.s), p.wanted, true, [&](int64_t plane) { return plane % v.c; },
+      &relu.call);
 }
 
 namespace {

@@ -98,8 +98,9 @@ namespace {
 // Values of a weight worth keeping: 1 x 1 over an image of 8 x 8 gains 9 % there.
 constexpr int64_t kLeastKept = 1024;
 
-// The weight in panels if it is kept from earlier calls.
-std::shared_ptr<const cpu::ConvWeight> kept_weight(const Tensor& weight, const cpu::ConvCall& call) {
+}  // namespace
+
+std::shared_ptr<const cpu::ConvWeight> kept_conv_weight(const Tensor& weight, const cpu::ConvCall& call) {
   if (weight.numel() < kLeastKept) return nullptr;
   const cpu::ConvWeightForm form = cpu::conv_weight_form(call);
   if (!form.packs) return nullptr;
@@ -114,8 +115,6 @@ std::shared_ptr<const cpu::ConvWeight> kept_weight(const Tensor& weight, const c
   }));
 }
 
-}  // namespace
-
 namespace {
 
 void run_convolution(KernelCall& c, const ConvGeometry& p, const void* residual, cpu::Activation activation) {
@@ -123,7 +122,7 @@ void run_convolution(KernelCall& c, const ConvGeometry& p, const void* residual,
   if (y.numel == 0) return;
   Tensor x = as_dense(c.in(0), p.channels_last), w, bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
   auto k = conv_call<cpu::ConvCall>(p, x.meta(), y, c.in(1).sizes().data() + 2);
-  const auto packed = kept_weight(c.in(1), k);
+  const auto packed = kept_conv_weight(c.in(1), k);
   if (packed) {
     k.packed = packed.get();
   } else {

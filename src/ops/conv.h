@@ -40,7 +40,8 @@ struct Convolution {
   static OpSamples samples();
 };
 
-// activation(the convolution plus residual, which is like the result or none). Made by compile().
+// activation(the convolution plus residual, which is like the result or none). Made by compile(), whose shapes repeat:
+// on CUDA devices the first call of a shape times the kernels there are, unless deterministic().
 struct FusedConvolution {
   struct Params {
     ConvGeometry geometry;
@@ -55,6 +56,7 @@ struct FusedConvolution {
   static constexpr const char* not_differentiable = "it is part of a compiled plan; gradients are recorded uncompiled";
   static Meta infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& residual, Params& p);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 
 // x [n, c_in, spatial...], weight [c_in, c_out / groups, kernel...], bias [c_out] or none.

@@ -1,9 +1,19 @@
 // What the kernels of the convolutions share on all devices. `Call` is the device's ConvCall.
 #pragma once
 
+#include <memory>
+
 #include "ops/conv.h"
 
 namespace deft {
+
+namespace cpu {
+struct ConvCall;
+class ConvWeight;
+}  // namespace cpu
+
+// The weight in panels if it is kept from earlier calls.
+std::shared_ptr<const cpu::ConvWeight> kept_conv_weight(const Tensor& weight, const cpu::ConvCall& call);
 
 // The kernel's view of a convolution from `x` (or its gradient) to `y` (or its gradient) with kernel sizes at `kernel`.
 template <class Call>

@@ -16,4 +16,13 @@ inline Tensor as_dense(const Tensor& t, bool channels_last = false) {
   return copy;
 }
 
+// The same, and never the memory of `out`: for kernels that may write it before they have read all of `t`.
+inline Tensor as_dense_apart(const Tensor& t, const Tensor& out, bool channels_last = false) {
+  Tensor dense = as_dense(t, channels_last);
+  if (dense.data_ptr() != out.data_ptr()) return dense;
+  Tensor copy(make_tensor(dense.meta()));
+  copy_values(dense, copy);
+  return copy;
+}
+
 }  // namespace deft

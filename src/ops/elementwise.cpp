@@ -1,9 +1,12 @@
 #include "ops/elementwise.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "kernels/cpu/elementwise.h"
+#include "ops/elementwise_gradient.h"
+#include "ops/op_table.h"
 #include "runtime/context.h"
 #include "runtime/parallel.h"
 
@@ -319,6 +322,18 @@ Tensor& ternary_inplace(const OpDef& def, Tensor& a, const Tensor& b, const Tens
   return a;
 }
 
+namespace {
+
+// The same as an op, which a capture sees.
+Tensor captured_gradient(const VjpContext& c, const Tensor* const* inputs, const void* params) {
+  ElementwiseGradient::Params p{op_index(*find_op(c.node.type->name)), c.input_dtype(0)};
+  DEFT_ASSERT(c.node.payload_bytes <= sizeof p.params);
+  if (params) std::memcpy(p.params.data(), params, c.node.payload_bytes);
+  return call<ElementwiseGradient>(c.node.site, p, *inputs[0], *inputs[1], *inputs[2]);
+}
+
+}  // namespace
+
 void unary_vjp_fused(VjpContext& c, const ElementwiseDef& def, const void* params) {
   const Tensor& g = c.grad();
   uint16_t uses = 0;
@@ -327,6 +342,10 @@ void unary_vjp_fused(VjpContext& c, const ElementwiseDef& def, const void* param
   if (uses & input(0)) x = c.saved_input(0);
   if (uses & output(0)) y = c.saved_output(0);
   const Tensor* inputs[] = {&g, uses & input(0) ? &x : &g, uses & output(0) ? &y : &g};
+  if (context().bits & kCapture) [[unlikely]] {
+    c.grad_in(0) = captured_gradient(c, inputs, params);
+    return;
+  }
   const Meta* metas[] = {&g.meta(), &inputs[1]->meta(), &inputs[2]->meta()};
   Meta m = infer("gradient", ResultType::same, metas, 3);
   m.dtype = c.input_dtype(0);

@@ -1,6 +1,8 @@
 #include "kernels/cuda/elementwise.h"
 #include "base/check.h"
 #include "ops/elementwise.h"
+#include "ops/elementwise_gradient.h"
+#include "ops/op_table.h"
 #include "ops/operand.h"
 
 namespace deft::elementwise {
@@ -127,3 +129,14 @@ Tensor cuda_fast(const OpDef& def, const Tensor* const* inputs, int count, const
 }
 
 }  // namespace deft::elementwise
+
+namespace deft {
+
+void ElementwiseGradient::cuda(KernelCall& c) {
+  const Params& p = c.params<ElementwiseGradient>();
+  const OpDef& def = *op_at(p.op);
+  elementwise::cuda_gradient(*def.elementwise, c.inputs, c.out(), elementwise::compute_type(p.dtype), p.params.data(),
+                             def.info.name);
+}
+
+}  // namespace deft

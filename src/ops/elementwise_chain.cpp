@@ -20,53 +20,82 @@ Meta ElementwiseChain::infer(std::span<const Meta* const> inputs, Params& p) {
   return out;
 }
 
-namespace {
-
-// What promotion looks at: type, and whether it is a number, a 0-d tensor or more.
-Meta operand_meta(const KernelCall& c, const ElementwiseChain::Params& p, int source) {
-  if (source < ElementwiseChain::kInputs) return c.in(source).meta();
-  Meta m = c.out().meta();
-  m.dtype = p.step[source - ElementwiseChain::kInputs].stored;
-  return m;
+const OpDef& ElementwiseChain::op_of(const Params& p, int s) {
+  const int op = p.step[s].op;
+  const OpDef* def = op_at(op < 0 ? ~op : op);
+  DEFT_CHECK(def && def->elementwise && (op >= 0 || def->elementwise->grad_table), ValueError,
+             "elementwise_chain: step {} is no elementwise op", s);
+  return *def;
 }
+
+DType ElementwiseChain::compute_type(const KernelCall& c, const Params& p, int s) {
+  const Step& step = p.step[s];
+  if (step.op < 0) return elementwise::compute_type(step.stored);
+  const ElementwiseDef& e = *op_of(p, s).elementwise;
+  // What promotion looks at: type, and whether it is a number, a 0-d tensor or more.
+  Meta made[kOperands];
+  const Meta* operands[kOperands];
+  for (int i = 0; i < step.inputs; ++i) {
+    operands[i] = step.in[i] < kInputs ? &c.in(step.in[i]).meta() : &(made[i] = c.out().meta());
+    if (step.in[i] >= kInputs) made[i].dtype = p.step[step.in[i] - kInputs].stored;
+  }
+  return elementwise::compute_type(
+      elementwise::common_type(operands + e.condition, step.inputs - e.condition, e.result));
+}
+
+bool ElementwiseChain::fuses_on(Device device) {
+  if (device.is_cpu()) return true;
+  if constexpr (kHasCuda) return cuda_ready();
+  return false;
+}
+
+namespace {
 
 cpu::ChainStep chain_step(const KernelCall& c, const ElementwiseChain::Params& p, int s) {
   const ElementwiseChain::Step& from = p.step[s];
-  const OpDef* def = op_at(from.op);
-  DEFT_CHECK(def && def->elementwise, ValueError, "elementwise_chain: step {} is no elementwise op", s);
-  const ElementwiseDef& e = *def->elementwise;
-  Meta metas[ElementwiseChain::kOperands];
-  const Meta* pointers[ElementwiseChain::kOperands];
+  const bool gradient = from.op < 0;
+  const OpDef& def = ElementwiseChain::op_of(p, s);
+  const ElementwiseDef& e = *def.elementwise;
   cpu::ChainStep step{};
   step.inputs = from.inputs;
-  for (int i = 0; i < from.inputs; ++i) {
-    step.in[i] = from.in[i];
-    metas[i] = operand_meta(c, p, from.in[i]);
-    pointers[i] = &metas[i];
-  }
-  DType common = elementwise::common_type(pointers + e.condition, from.inputs - e.condition, e.result);
-  step.compute = elementwise::compute_type(common);
-  step.result = e.result == ResultType::boolean ? DType::boolean : step.compute;
+  for (int i = 0; i < from.inputs; ++i) step.in[i] = from.in[i];
+  step.compute = ElementwiseChain::compute_type(c, p, s);
+  step.result = e.result == ResultType::boolean && !gradient ? DType::boolean : step.compute;
   step.stored = from.stored;
-  step.fn = e.table()[e.row * kDTypeCount + static_cast<int>(step.compute)];
-  DEFT_CHECK(step.fn, DTypeError, "{}: does not take {}; convert it with to()", def->info.name, name_of(step.compute));
-  step.params = def->params_bytes ? from.params : nullptr;
+  const auto table = gradient ? e.grad_table : e.table;
+  step.fn = table()[e.row * kDTypeCount + static_cast<int>(step.compute)];
+  DEFT_CHECK(step.fn, DTypeError, "{}: does not take {}; convert it with to()", def.info.name, name_of(step.compute));
+  step.params = def.params_bytes ? from.params : nullptr;
   return step;
+}
+
+cpu::ChainCall chain_call(const KernelCall& c) {
+  const ElementwiseChain::Params& p = c.params<ElementwiseChain>();
+  cpu::ChainCall call{};
+  call.count = c.out().numel();
+  call.inputs = p.inputs;
+  call.steps = p.steps;
+  for (int i = 0; i < p.inputs; ++i) call.in[i] = {nullptr, c.in(i).dtype(), p.period[i]};
+  for (int s = 0; s < p.steps; ++s) call.step[s] = chain_step(c, p, s);
+  return call;
+}
+
+void run(cpu::ChainCall& call, const Tensor* const* inputs, const Tensor& out) {
+  if (call.count == 0) return;
+  for (int i = 0; i < call.inputs; ++i) call.in[i].data = inputs[i]->data_ptr();
+  call.out = out.data_ptr();
+  cpu::elementwise_chain(call);
 }
 
 }  // namespace
 
 void ElementwiseChain::cpu(KernelCall& c) {
-  const Params& p = c.params<ElementwiseChain>();
-  cpu::ChainCall call;
-  call.count = c.out().numel();
-  if (call.count == 0) return;
-  call.inputs = p.inputs;
-  call.steps = p.steps;
-  for (int i = 0; i < p.inputs; ++i) call.in[i] = {c.in(i).data_ptr(), c.in(i).dtype(), p.period[i]};
-  for (int s = 0; s < p.steps; ++s) call.step[s] = chain_step(c, p, s);
-  call.out = c.out().data_ptr();
-  cpu::elementwise_chain(call);
+  cpu::ChainCall call = chain_call(c);
+  run(call, c.inputs, c.out());
+}
+
+PreparedKernel ElementwiseChain::prepare(const KernelCall& c) {
+  return [call = chain_call(c), inputs = c.inputs, out = c.outputs]() mutable { run(call, inputs, *out); };
 }
 
 }  // namespace deft

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/op.h"
+#include "ops/prepared_kernel.h"
 
 namespace deft {
 
@@ -10,7 +11,7 @@ struct OpSamples;
 struct ElementwiseChain {
   static constexpr int kInputs = 8, kSteps = 16, kOperands = 4, kParamBytes = 32;
   struct Step {
-    int32_t op;  // op_index()
+    int32_t op;  // op_index(); ~op_index() for the gradient of that op, of (g, x, y)
     DType stored;
     uint8_t inputs;
     uint8_t in[kOperands];  // below kInputs: an input; else kInputs + the number of an earlier step
@@ -29,6 +30,17 @@ struct ElementwiseChain {
   static constexpr const char* not_differentiable = "it is part of a compiled plan; gradients are recorded uncompiled";
   static Meta infer(std::span<const Meta* const> inputs, Params& p);
   static void cpu(KernelCall& c);
+  static PreparedKernel prepare(const KernelCall& c);
+  static void cuda(KernelCall& c);
+
+  // The op of step s, and the type its formula runs in.
+  static const OpDef& op_of(const Params& p, int s);
+  static DType compute_type(const KernelCall& c, const Params& p, int s);
+  // True if chains are one pass over memory there. On a GPU that needs NVRTC; without it their ops run one by one.
+  static bool fuses_on(Device device);
+  // In builds with CUDA.
+  static bool cuda_ready();
+  static void cuda_one_by_one(KernelCall& c);  // by the ops' own kernels, through memory
 };
 
 }  // namespace deft

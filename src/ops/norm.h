@@ -142,6 +142,33 @@ struct BatchNormBackward {
   static void cuda(KernelCall& c);
 };
 
+// For plans of training steps: relu(batch_norm(x) + residual) with statistics of the batch, and its gradients. The
+// value before the relu is not kept. Same bits as the ops one by one: what they store is rounded here, too.
+//
+// (x, weight, bias, running_mean, running_var, residual or none) -> (y, mean, rstd, affine): affine [2, channels] has
+// the factors and offsets of y = relu(factor * (x - mean) + offset + residual).
+struct FusedBatchNorm {
+  using Params = BatchNorm::Params;
+  static constexpr OpInfo info = norm_info("fused_batch_norm", 6, 4, {}, {}, Autocast::none);
+  static constexpr const char* not_differentiable = "it is part of a compiled plan; gradients are recorded uncompiled";
+  static std::array<Meta, 4> infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& running_mean,
+                                   const Meta& running_var, const Meta& residual, const Params& p);
+  static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
+};
+// (g, x, weight, mean, rstd, affine, y, more) -> (dx, dweight, dbias, masked): masked = g + more where y is not <= 0,
+// the gradient before the relu and so that of a residual. Without y the mask is found from x and affine, `more` is not
+// there, and masked comes back empty: it is not stored.
+struct FusedBatchNormBackward {
+  using Params = BatchNormBackward::Params;
+  static constexpr OpInfo info = norm_info("fused_batch_norm_backward", 8, 4, {});
+  static constexpr const char* not_differentiable = "it is part of a compiled plan; gradients are recorded uncompiled";
+  static std::array<Meta, 4> infer(const Meta& g, const Meta& x, const Meta& weight, const Meta& mean, const Meta& rstd,
+                                   const Meta& affine, const Meta& y, const Meta& more, const Params& p);
+  static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
+};
+
 // Composed of others.
 struct InstanceNorm {
   static constexpr OpInfo info{.name = "instance_norm", .inputs = 3, .onnx = {"InstanceNormalization", 6}};

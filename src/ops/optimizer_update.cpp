@@ -33,6 +33,14 @@ ExecContext plain_context() {
   return c;
 }
 
+// These run over memory without ops: optimizers, clipping and averages tell a capture themselves.
+void refuse_capture(const char* name, const Site& site) {
+  DEFT_CHECK(!(context().bits & kCapture), CaptureError,
+             "capture: {} ({}) is not seen by compile(); call step() of an optimizer, clip_grad_norm_() or update() of "
+             "an average instead, or leave it outside the compiled function",
+             name, to_string(effective_site(site)));
+}
+
 bool same_layout(const Meta& a, const Meta& b) {
   if (a.contiguous && b.contiguous) return true;
   for (int i = 0; i < a.rank(); ++i)
@@ -250,6 +258,7 @@ template <class Update>
 void run(const char* name, std::span<const UpdateTensor> tensors, unsigned needed, const Update& o,
          void (*kernel)(const cpu::OptimizerTensor*, int64_t, const Update&), void (*formula)(Operands&, const Update&),
          const Site& site) {
+  refuse_capture(name, site);
   Zone zone(name, site);
   SiteScope scope(site);
   const Site user = effective_site(site);
@@ -366,6 +375,7 @@ void split_by_kernel(std::span<const Tensor> tensors, Fused fused, OnGpu on_gpu,
 
 double total_norm(std::span<const Tensor> tensors, double p, Site site) {
   DEFT_CHECK(p > 0, ValueError, "total_norm: the order of the norm must be positive, found {}", p);
+  refuse_capture("total_norm", site);
   Zone zone("total_norm", site);
   SiteScope scope(site);
   ContextGuard guard(plain_context());
@@ -409,6 +419,7 @@ void bump_versions(std::span<const Tensor> tensors, const char* name, const Site
 }  // namespace
 
 void scale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
+  refuse_capture("scale_tensors_", site);
   Zone zone("scale_tensors_", site);
   SiteScope scope(site);
   const Site user = effective_site(site);
@@ -431,6 +442,7 @@ double clip_factor(double norm, double max_norm) {
 
 double clip_norm_(std::span<const Tensor> tensors, double max_norm, Site site) {
   clip_factor(0, max_norm);  // checks it
+  refuse_capture("clip_norm_", site);
   Zone zone("clip_norm_", site);
   SiteScope scope(site);
   const Site user = effective_site(site);
@@ -481,6 +493,7 @@ int64_t find_not_finite(std::span<const Tensor> tensors, [[maybe_unused]] double
 }  // namespace
 
 int64_t first_not_finite(std::span<const Tensor> tensors, Site site) {
+  refuse_capture("first_not_finite", site);
   Zone zone("first_not_finite", site);
   SiteScope scope(site);
   ContextGuard guard(plain_context());
@@ -490,6 +503,7 @@ int64_t first_not_finite(std::span<const Tensor> tensors, Site site) {
 }
 
 int64_t unscale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
+  refuse_capture("unscale_tensors_", site);
   Zone zone("unscale_tensors_", site);
   SiteScope scope(site);
   const Site user = effective_site(site);
@@ -529,6 +543,7 @@ void lerp_on_gpus(std::span<const Tensor> to, std::span<const Tensor> from, doub
 }  // namespace
 
 void lerp_tensors_(std::span<const Tensor> to, std::span<const Tensor> from, double weight, Site site) {
+  refuse_capture("lerp_tensors_", site);
   Zone zone("lerp_tensors_", site);
   SiteScope scope(site);
   const Site user = effective_site(site);

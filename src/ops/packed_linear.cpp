@@ -1,9 +1,11 @@
 #include "ops/packed_linear.h"
 
 #include "base/check.h"
+#include "core/derived_cache.h"
 #include "core/describe.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/product_few_rows.h"
+#include "kernels/cpu/row_panels.h"
 #include "ops/activation.h"
 #include "ops/binary.h"
 #include "ops/dense.h"
@@ -65,11 +67,61 @@ std::shared_ptr<const cpu::PackedMatrix> kept_weight(const Tensor& x, const Tens
   return kept_right(weight, g);
 }
 
+std::shared_ptr<const cpu::RowPanels> row_panels_of(const Tensor& weight) {
+  const Meta& w = weight.meta();
+  auto make = [&] {
+    return std::make_shared<const cpu::RowPanels>(static_cast<const float*>(weight.data_ptr()), w.sizes[0], w.sizes[1],
+                                                  w.strides[0], w.strides[1]);
+  };
+  for (int sight = 0; sight < 2; ++sight) {
+    auto found = find_derived(weight, {DerivedKind::row_panels}, [&] {
+      auto made = make();
+      return Derived{made, made->bytes()};
+    });
+    if (found) return std::static_pointer_cast<const cpu::RowPanels>(found);
+  }
+  return make();  // no room is left: the same panels, so that the result is the same
+}
+
+void multiply_one_row(const KernelCall& c, const cpu::RowPanels& panels) {
+  auto values = [&](int i) { return c.has(i) ? static_cast<const float*>(c.in(i).data_ptr()) : nullptr; };
+  cpu::multiply_row(values(0), panels, values(2), values(3),
+                    static_cast<cpu::Activation>(c.params<FusedLinear>().activation),
+                    static_cast<float*>(c.out().data_ptr()));
+}
+bool reads_panels(const KernelCall& c) {
+  return c.params<FusedLinear>().one_row && FusedLinear::fits_one_row(c.in(0).meta(), c.in(1).meta()) &&
+         (!c.has(2) || c.in(2).meta().contiguous) && (!c.has(3) || c.in(3).meta().contiguous) &&
+         may_keep_derived(c.in(1));
+}
+
 }  // namespace
+
+// What the cache forgets is gone here too; what it still keeps may be of an older version.
+PreparedKernel FusedLinear::prepare(const KernelCall& c) {
+  if (!c.params<FusedLinear>().one_row || c.out().numel() == 0) return {};
+  return [=, kept = std::weak_ptr<const cpu::RowPanels>(), version = uint32_t{0}]() mutable {
+    const uint32_t now = c.in(1).impl()->storage->current_version();
+    auto panels = kept.lock();
+    if (!panels || now != version) {
+      KernelCall call = c;
+      if (!reads_panels(c)) return FusedLinear::cpu(call);
+      kept = panels = row_panels_of(c.in(1));
+      version = now;
+    }
+    multiply_one_row(c, *panels);
+  };
+}
+
+bool FusedLinear::fits_one_row(const Meta& x, const Meta& weight) {
+  return x.dtype == DType::f32 && weight.dtype == DType::f32 && x.contiguous && x.numel == weight.sizes[1] &&
+         x.numel > 0 && weight.numel <= cpu::kMostRowPanels;
+}
 
 void FusedLinear::cpu(KernelCall& c) {
   const Tensor &out = c.out(), &weight = c.in(1);
   if (out.meta().numel == 0) return;
+  if (reads_panels(c)) return multiply_one_row(c, *row_panels_of(weight));
   const Tensor x = as_dense(c.in(0)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
   const Tensor residual = c.has(3) ? as_dense(c.in(3)) : Tensor();
   const Params& params = c.params<FusedLinear>();
@@ -140,6 +192,12 @@ Tensor PackedLinear::operator()(const Tensor& x, FusedActivation activation, con
     Tensor y = linear(x, weight_, bias_, site);
     if (residual.defined()) y = add(y, residual, site);
     return apply(activation, y);
+  }
+  if (context().bits & kCapture) {  // a plan may live longer than what is packed now
+    DEFT_CHECK(compute_ == weight_.dtype() && !(context().bits & kAutocast), CaptureError,
+               "capture: a PackedLinear of a {} weight that computes in another type ({}); call linear() instead",
+               name_of(weight_.dtype()), to_string(site));
+    return call<FusedLinear>(site, {activation}, x, weight_, bias_, residual);
   }
   const std::shared_ptr<const cpu::PackedMatrix> packed = current();
   return call<FusedLinear>(site, {activation, packed.get()}, x, weight_, bias_, residual);

@@ -7,6 +7,7 @@
 
 #include "core/op.h"
 #include "ops/fused_activation.h"
+#include "ops/prepared_kernel.h"
 
 namespace deft {
 
@@ -16,11 +17,13 @@ class PackedMatrix;
 }
 
 // activation(x times the transpose of weight [out, in], plus bias, plus residual). Called through PackedLinear, or by
-// compiled plans without `packed`: the weight is then kept as linear() keeps it.
+// compiled plans without `packed`: the weight is then kept as linear() keeps it. Shapes of plans repeat: on CUDA
+// devices the first call of a shape times several kernels, unless deterministic().
 struct FusedLinear {
   struct Params {
     FusedActivation activation = FusedActivation::none;
     const cpu::PackedMatrix* packed = nullptr;
+    bool one_row = false;  // of a small f32 weight that stays as it is: kept in panels for that
     bool operator==(const Params&) const = default;
   };
   static constexpr OpInfo info{.name = "fused_linear",
@@ -32,6 +35,10 @@ struct FusedLinear {
   static constexpr const char* not_differentiable = "it is for inference; use linear() where gradients are wanted";
   static Meta infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& residual, Params& p);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
+  static PreparedKernel prepare(const KernelCall& c);  // with one_row
+  // Whether one_row is worth it.
+  static bool fits_one_row(const Meta& x, const Meta& weight);
   static OpSamples samples();
 };
 

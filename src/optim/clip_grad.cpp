@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "core/grad_mode.h"
 #include "ops/activation.h"
+#include "optim/captured_call.h"
 
 namespace deft::optim {
 
@@ -25,11 +26,22 @@ std::vector<Tensor> gradients(const std::vector<Tensor>& params, const char* nam
 }  // namespace
 
 double grad_norm(const std::vector<Tensor>& params, double norm_type, Site site) {
+  for (const Tensor& g : gradients(params, "grad_norm")) note_host_read("grad_norm", g, site);
   return total_norm(gradients(params, "grad_norm"), norm_type, site);
 }
 
 double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, double norm_type, bool error_if_nonfinite,
                        Site site) {
+  if (context().bits & kCapture) [[unlikely]] {
+    double norm = 0;
+    CapturedCall call{"clip_grad_norm_", {}, {}, with_gradient(params), true, effective_site(site)};
+    {
+      deft::detail::CapturePause pause;
+      norm = clip_grad_norm_(params, max_norm, norm_type, error_if_nonfinite, site);
+    }
+    note_call(std::move(call), [=] { clip_grad_norm_(params, max_norm, norm_type, error_if_nonfinite, site); });
+    return norm;
+  }
   const std::vector<Tensor> grads = gradients(params, "clip_grad_norm_");
   if (norm_type == 2 && !error_if_nonfinite) return clip_norm_(grads, max_norm, site);
   const double norm = total_norm(grads, norm_type, site);

@@ -17,7 +17,8 @@ double grad_norm(const std::vector<Tensor>& params, double norm_type = 2, Site s
 using deft::clip_factor;
 
 // Scales all gradients together, in place, so that their norm is at most max_norm; returns the norm before. A norm that
-// is inf or NaN makes the gradients NaN, or with error_if_nonfinite a ValueError.
+// is inf or NaN makes the gradients NaN, or with error_if_nonfinite a ValueError. A function that compile() captures
+// clips by the norm of each call, but what it does with the number returned here is what it did when it was captured.
 //
 // To spare the pass that writes them: step({.grad_scale = clip_factor(grad_norm(params), max_norm)}).
 double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, double norm_type = 2,

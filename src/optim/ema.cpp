@@ -7,6 +7,7 @@
 #include "core/grad_mode.h"
 #include "ops/copy.h"
 #include "ops/optimizer_update.h"
+#include "optim/captured_call.h"
 
 namespace deft::optim {
 
@@ -52,6 +53,10 @@ double ExponentialMovingAverage::decay() const {
 void ExponentialMovingAverage::update(Site site) {
   DEFT_CHECK(!swapped_, ValueError,
              "ExponentialMovingAverage: update() while the averages are swapped in; end the scope of swap_in() first");
+  if (context().bits & kCapture) [[unlikely]] {
+    CapturedCall call{"ema.update", averages_, params_, {}, false, effective_site(site)};
+    return capture_call(std::move(call), [this, site] { update(site); });
+  }
   Plain plain(site);
   std::vector<Tensor> averages, params;
   for (size_t i = 0; i < params_.size(); ++i) {

@@ -12,6 +12,7 @@ struct EMAOptions {
   bool warmup = false;  // the n-th update takes min(decay, (1 + n) / (10 + n)): the first values are soon forgotten
 };
 
+// In a function that compile() captures, plans call this object again: it must outlive them.
 class ExponentialMovingAverage {
  public:
   // Averages begin as copies, in f32 for 16-bit tensors. Buffers may be among them; integers are copied, not averaged.

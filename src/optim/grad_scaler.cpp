@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "ops/elementwise.h"
 #include "ops/optimizer_update.h"
+#include "optim/captured_call.h"
 
 namespace deft::optim {
 
@@ -44,7 +46,14 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), sc
 }
 
 Tensor GradScaler::scale(const Tensor& loss, Site site) const {
-  return options_.enabled ? loss.mul(scale_, site) : loss;
+  if (!options_.enabled) return loss;
+  if (context().bits & kCapture) [[unlikely]] {
+    Tensor number = wrap_number(scale_);
+    auto again = [this, number] { *static_cast<double*>(number.data_ptr()) = scale_; };
+    note_call({"grad_scaler.scale", {number}, {}, {}, false, effective_site(site)}, again);
+    return loss.mul(number, site);
+  }
+  return loss.mul(scale_, site);
 }
 
 GradScaler::Progress* GradScaler::find(const Optimizer& optimizer) {
@@ -55,6 +64,10 @@ GradScaler::Progress* GradScaler::find(const Optimizer& optimizer) {
 
 void GradScaler::unscale_(Optimizer& optimizer, Site site) {
   if (!options_.enabled) return;
+  if (context().bits & kCapture) [[unlikely]] {
+    CapturedCall call{"grad_scaler.unscale_", {}, {}, with_gradient(optimizer.params()), true, effective_site(site)};
+    return capture_call(std::move(call), [this, &optimizer, site] { unscale_(optimizer, site); });
+  }
   const Progress* before = find(optimizer);
   DEFT_CHECK(!before, GradError, "GradScaler: unscale_() after {} of the same optimizer; call update() in between",
              before && before->stage == Stage::unscaled ? "unscale_()" : "step()");
@@ -74,6 +87,8 @@ ScaledStep GradScaler::step(Optimizer& optimizer, Site site) {
     optimizer.step({}, site);
     return {};
   }
+  if (context().bits & kCapture) [[unlikely]]
+    return capture_step(optimizer, site);
   Progress* p = find(optimizer);
   DEFT_CHECK(!p || p->stage != Stage::stepped, GradError,
              "GradScaler: step() was already called for this optimizer; call update() in between");
@@ -90,8 +105,22 @@ ScaledStep GradScaler::step(Optimizer& optimizer, Site site) {
   return result;
 }
 
+ScaledStep GradScaler::capture_step(Optimizer& optimizer, const Site& site) {
+  CapturedCall call{"grad_scaler.step", {}, {}, with_gradient(optimizer.params()), false, effective_site(site)};
+  ScaledStep done;
+  {
+    deft::detail::CapturePause pause;
+    done = step(optimizer, site);
+    call.written = optimizer.written_by_step();
+  }
+  note_call(std::move(call), [this, &optimizer, site] { step(optimizer, site); });
+  return done;
+}
+
 void GradScaler::update() {
   if (!options_.enabled) return;
+  if (context().bits & kCapture) [[unlikely]]
+    return capture_call({"grad_scaler.update", {}, {}, {}, false, {}}, [this] { update(); });
   DEFT_CHECK(!progress_.empty(), GradError, "GradScaler: update() without a step; call step(optimizer) before");
   bool overflow = false;
   for (const Progress& p : progress_) overflow |= p.found_inf;

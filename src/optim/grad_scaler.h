@@ -30,6 +30,7 @@ struct ScaledStep {
   std::string to_string() const;
 };
 
+// In a function that compile() captures, plans call this object again: it must outlive them.
 class GradScaler {
  public:
   explicit GradScaler(const GradScalerOptions& options = {});
@@ -57,6 +58,7 @@ class GradScaler {
     int64_t first_bad;
   };
   Progress* find(const Optimizer& optimizer);
+  ScaledStep capture_step(Optimizer& optimizer, const Site& site);
   GradScalerOptions options_;
   double scale_;
   int64_t clean_steps_ = 0;

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/check.h"
+#include "optim/captured_call.h"
 
 namespace deft::optim {
 
@@ -32,6 +33,8 @@ void LRScheduler::start() {
   remember();
 }
 void LRScheduler::step() {
+  if (context().bits & kCapture) [[unlikely]]
+    return capture_call({name(), {}, {}, {}, false, {}}, [this] { step(); });
   meet_groups();
   ++epoch_;
   try {

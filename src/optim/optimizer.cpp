@@ -13,6 +13,7 @@
 #include "ops/copy.h"
 #include "ops/optimizer_update.h"
 #include "ops/ternary.h"
+#include "optim/captured_call.h"
 
 namespace deft::optim {
 
@@ -125,9 +126,36 @@ void Optimizer::zero_grad(bool set_to_none) {
 void Optimizer::step(const StepOptions& options, Site site) {
   DEFT_CHECK(std::isfinite(options.grad_scale), ValueError, "{}: grad_scale must be finite, found {}", name(),
              options.grad_scale);
+  if (context().bits & kCapture) [[unlikely]]
+    return capture_step(options, site);
   NoGradGuard quiet(site);
   SiteScope scope(site);
   for (size_t g = 0; g < groups_.size(); ++g) step_group(g, options, site);
+}
+
+std::vector<Tensor> Optimizer::written_by_step() const {
+  std::vector<Tensor> written;
+  for (const Slot& slot : slots_) {
+    if (!takes_part(slot.param)) continue;
+    for (const Tensor& t : {slot.param, slot.state[0], slot.state[1], slot.state[2], slot.master})
+      if (t.defined()) written.push_back(t);
+  }
+  return written;
+}
+
+void Optimizer::capture_step(const StepOptions& options, const Site& site) {
+  CapturedCall call{name(), {}, {}, with_gradient(params()), false, effective_site(site)};
+  {
+    deft::detail::CapturePause pause;
+    step(options, site);
+    call.written = written_by_step();
+  }
+  note_call(std::move(call), [this, options, site, count = slots_.size()] {
+    DEFT_CHECK(slots_.size() == count, CaptureError,
+               "{}: has {} parameters, {} when its step was captured; compile the function again", name(),
+               slots_.size(), count);
+    step(options, site);
+  });
 }
 
 void Optimizer::step_group(size_t group, const StepOptions& options, const Site& site) {

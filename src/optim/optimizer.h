@@ -29,7 +29,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Nothing is recorded. All parameters of a group are checked before the first one is written.
+  // Nothing is recorded. All parameters of a group are checked before the first one is written. Inside a function that
+  // compile() captures, plans call this object again: it must outlive them.
   void step(const StepOptions& options = {}, Site site = Site::current());
   void zero_grad(bool set_to_none = true);  // of all parameters
 
@@ -78,6 +79,7 @@ class Optimizer {
                       const Site& site) = 0;
 
  private:
+  friend class GradScaler;
   struct Slot {
     Tensor param, state[3];
     Tensor master;
@@ -88,6 +90,8 @@ class Optimizer {
     size_t begin, end;  // of its slots
     double initial_lr;  // NaN: no schedule yet
   };
+  void capture_step(const StepOptions& options, const Site& site);
+  std::vector<Tensor> written_by_step() const;
   double* number_of(size_t group, const char* option) const;
   void prepare(Slot& slot, size_t group, const Site& site);
   void prepare_master(Slot& slot, const Site& site);

@@ -12,6 +12,25 @@
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 
+// Vectors of floats have functions of their own, the same as the ops': an activation has the same bits in an epilogue.
+template <class V>
+inline V gelu(V x) {
+  if constexpr (requires { gelu_erf(x); }) {
+    return gelu_erf(x);
+  } else {
+    return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752440)));
+  }
+}
+template <class V>
+inline V gelu_tanh(V x) {
+  constexpr double kSlope = 0.79788456080286535588, kCubic = 0.044715;
+  if constexpr (requires { gelu_erf(x); }) {
+    return x * sigmoid(x * (V(2 * kSlope) + V(2 * kSlope * kCubic) * (x * x)));
+  } else {
+    return V(0.5) * x * (V(1) + tanh(V(kSlope) * fma(V(kCubic) * x * x, x, x)));
+  }
+}
+
 template <class T>
 inline Vec<T> activate(Activation a, Vec<T> x) {
   using V = Vec<T>;
@@ -19,9 +38,9 @@ inline Vec<T> activate(Activation a, Vec<T> x) {
     case Activation::relu:
       return select(x < V(0), V(0), x);  // NaN stays
     case Activation::gelu:
-      return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752440)));
+      return gelu(x);
     case Activation::gelu_tanh:
-      return V(0.5) * x * (V(1) + tanh(V(0.79788456080286535588) * fma(V(0.044715) * x * x, x, x)));
+      return gelu_tanh(x);
     case Activation::silu:
       return x * sigmoid(x);
     case Activation::sigmoid:

@@ -1,20 +1,17 @@
 #include "kernels/cpu/autotune.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/cache_file.h"
 #include "runtime/config.h"
 #include "runtime/context.h"
 #include "runtime/cpu_info.h"
@@ -39,48 +36,9 @@ int64_t real_time(bool several_threads) {
 
 // ---- The file: a first line with version and checksum, then one line per result:
 //   <machine> TAB <shape> <kind> <choice> <tried>
-constexpr const char* kMagic = "deft autotune ";
+constexpr const char* kKind = "autotune";
 constexpr int kFormat = 2;
 constexpr size_t kMostBytes = 1 << 20;
-
-uint64_t checksum(std::string_view text) {
-  uint64_t h = 0xcbf29ce484222325;
-  for (char c : text) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return h;
-}
-
-enum class FileState { absent, good, damaged, foreign };
-struct FileText {
-  FileState state;
-  std::string body;
-};
-FileText read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return {FileState::absent, ""};
-  std::string text(kMostBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.empty()) return {FileState::damaged, ""};
-  if (text.size() > kMostBytes || !text.starts_with(kMagic)) return {FileState::foreign, ""};
-  const size_t end = text.find('\n');
-  std::string body = end == text.npos ? "" : text.substr(end + 1);
-  if (text.substr(0, end) != fmt::format("{}{} {:016x}", kMagic, kFormat, checksum(body)))
-    return {FileState::damaged, ""};
-  return {FileState::good, std::move(body)};
-}
-
-// Readers see the old file or the new one. Of several writers the last one wins.
-void write_file(const std::string& path, const std::string& body) {
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  std::string temporary = path + ".XXXXXX";
-  const int fd = mkstemp(temporary.data());
-  if (fd < 0) return;
-  const std::string text = fmt::format("{}{} {:016x}\n{}", kMagic, kFormat, checksum(body), body);
-  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(fd);
-  if (!written || rename(temporary.c_str(), path.c_str()) != 0) unlink(temporary.c_str());
-}
 
 std::string machine_name() { return fmt::format("deft {}, {}", kVersion, cpu_info().model); }
 
@@ -212,10 +170,11 @@ void Tuner::decide(const TuneKey& key, const Trial& t) {
 }
 
 void Tuner::load() {
-  const FileText file = read_file(options_.file);
-  if (file.state == FileState::damaged || file.state == FileState::foreign) {
-    fmt::print(stderr, "deft: {} is {}; ignored\n", options_.file,
-               file.state == FileState::damaged ? "damaged or of another version" : "not a file of autotuning results");
+  const CacheFile file = read_cache_file(options_.file, kKind, kFormat, kMostBytes);
+  if (file.state == CacheFileState::damaged || file.state == CacheFileState::foreign) {
+    fmt::print(
+        stderr, "deft: {} is {}; ignored\n", options_.file,
+        file.state == CacheFileState::damaged ? "damaged or of another version" : "not a file of autotuning results");
   }
   std::vector<Line> lines = Line::all(file.body);
   std::erase_if(lines, [&](const Line& line) { return line.machine != options_.machine; });
@@ -230,8 +189,8 @@ void Tuner::save() {
 void Tuner::save_locked() {
   last_save_ = nanoseconds(CLOCK_MONOTONIC);
   if (unsaved_.empty() || options_.file.empty()) return;
-  const FileText file = read_file(options_.file);
-  if (file.state == FileState::foreign) return;
+  const CacheFile file = read_cache_file(options_.file, kKind, kFormat, kMostBytes);
+  if (file.state == CacheFileState::foreign) return;
   std::vector<std::string> lines;  // oldest first
   for (const Line& line : Line::all(file.body)) {
     if (line.machine != options_.machine || !unsaved_.contains(line.key)) lines.emplace_back(line.text);
@@ -241,19 +200,13 @@ void Tuner::save_locked() {
   }
   std::string body;
   for (size_t i = lines.size() - std::min(lines.size(), kMostLines); i < lines.size(); ++i) body += lines[i] + '\n';
-  write_file(options_.file, body);
+  write_cache_file(options_.file, kKind, kFormat, body);
   unsaved_.clear();
 }
 
 std::string tuner_file() {
-  const auto folder = [](const char* name) {
-    const char* text = std::getenv(name);
-    return std::string(text ? text : "");
-  };
-  if (std::string own = folder("DEFT_CACHE_DIR"); !own.empty()) return own + "/autotune.txt";
-  if (std::string caches = folder("XDG_CACHE_HOME"); !caches.empty()) return caches + "/deft/autotune.txt";
-  if (std::string home = folder("HOME"); !home.empty()) return home + "/.cache/deft/autotune.txt";
-  return "";
+  const std::string folder = cache_folder();
+  return folder.empty() ? "" : folder + "/autotune.txt";
 }
 
 Tuner& tuner() {

@@ -30,14 +30,77 @@ struct Sums {
   double a, b;
 };
 
-// ---- Planes in one piece.
+// As if it had been stored.
 template <class S>
-Sums grad_sums_of(const S* g, const S* x, int64_t n, double center) {
-  const RowVec<S> mean(static_cast<C<S>>(center));
+HWY_INLINE RowVec<S> rounded(RowVec<S> v) {
+  if constexpr (std::is_same_v<S, C<S>>) return v;
+#if HWY_TARGET == HWY_NEON
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    if (kConvertsBf16) [[likely]] {
+      uint16x4_t half;
+      asm(".arch armv8.2-a+bf16\n\tbfcvtn %0.4h, %1.4s" : "=w"(half) : "w"(v.raw.raw));
+      return RowVec<S>(typename RowVec<S>::Raw(vreinterpretq_f32_u32(vshll_n_u16(half, 16))));
+    }
+  }
+#endif
+  S lanes[RowVec<S>::kLanes];
+  store_vec(v, lanes);
+  return load_vec(lanes);
+}
+
+// The largest number that is stored as zero.
+template <class S>
+constexpr double kVanishes = std::is_same_v<S, BFloat16> ? 0x1p-134
+                             : std::is_same_v<S, Half>   ? 0x1p-25
+                                                         : 0;
+
+// ---- A relu between the norm and g, see PlaneRelu.
+enum class Gate { none, from_x, from_y, from_y_sum };
+
+template <class F>
+void with_gate(const PlaneRelu* relu, const F& f) {
+  if (!relu) return f.template operator()<Gate::none>();
+  if (!relu->y) return f.template operator()<Gate::from_x>();
+  relu->more ? f.template operator()<Gate::from_y_sum>() : f.template operator()<Gate::from_y>();
+}
+
+template <class S>
+struct GateData {
+  const S *y = nullptr, *more = nullptr;
+  S* masked = nullptr;
+  GateData() = default;
+  GateData(const PlaneRelu* r, int64_t at) {
+    if (!r || !r->y) return;
+    y = static_cast<const S*>(r->y) + at;
+    more = r->more ? static_cast<const S*>(r->more) + at : nullptr;
+    masked = static_cast<S*>(r->masked) + at;
+  }
+};
+// What counts of g at element `at` and its neighbours; `before`: what the relu got, for Gate::from_x.
+template <Gate kGate, class S>
+HWY_INLINE RowVec<S> gated(RowVec<S> g, RowVec<S> before, const GateData<S>& r, int64_t at, int64_t m) {
+  using V = RowVec<S>;
+  if constexpr (kGate == Gate::none) return g;
+  if constexpr (kGate == Gate::from_x) return select(before <= V(kVanishes<S>), V(0), g);
+  if constexpr (kGate == Gate::from_y_sum) g = rounded<S>(g + load_some(r.more + at, m));
+  g = select(load_some(r.y + at, m) <= V(0), V(0), g);
+  store_some(g, r.masked + at, m);
+  return g;
+}
+
+// ---- Planes in one piece.
+template <Gate kGate, class S>
+Sums grad_sums_of(const S* g, const S* x, int64_t n, double center, const PlaneRelu* relu, int64_t plane) {
+  using V = RowVec<S>;
+  constexpr bool kFromX = kGate == Gate::from_x;
+  const V mean(static_cast<C<S>>(center)), of_x(kFromX ? static_cast<C<S>>(relu->of_x[plane]) : C<S>(0)),
+      offset(kFromX ? static_cast<C<S>>(relu->offset[plane]) : C<S>(0));
+  const GateData<S> gate(relu, plane * n);
   const auto [sum, product] = sum_row<C<S>, 2>(n, [&](int64_t i, int64_t m, LaneSums<C<S>, 2>& s) HWY_ATTR {
-    const RowVec<S> v = load_some(g + i, m);
+    const V d = load_some(x + i, m) - mean;
+    const V v = gated<kGate, S>(load_some(g + i, m), kFromX ? fma(of_x, d, offset) : d, gate, i, m);
     s.of[0] += v;
-    s.of[1] = fma(v, load_some(x + i, m) - mean, s.of[1]);
+    s.of[1] = fma(v, d, s.of[1]);
   });
   return {sum, product};
 }
@@ -120,15 +183,24 @@ void moments_of_tile(const S* x, const Tile& t, Sums* out) {
     out[i] = {static_cast<double>(center[i]) + shift, squares > 0 || squares != squares ? squares : 0};
   }
 }
-template <class S>
-void grad_sums_of_tile(const S* g, const S* x, const double* center, const Tile& t, Sums* out) {
+template <Gate kGate, class S>
+void grad_sums_of_tile(const S* g, const S* x, const double* center, const PlaneRelu* relu, int64_t first,
+                       int64_t plane, const Tile& t, Sums* out) {
   using V = RowVec<S>;
-  C<S> mean[kStrip] = {};
+  constexpr bool kFromX = kGate == Gate::from_x;
+  C<S> mean[kStrip] = {}, of_x[kStrip] = {}, offset[kStrip] = {};
   for (int64_t i = 0; i < t.width; ++i) mean[i] = static_cast<C<S>>(center[i]);
+  for (int64_t i = 0; kFromX && i < t.width; ++i) {
+    of_x[i] = static_cast<C<S>>(relu->of_x[plane + i]);
+    offset[i] = static_cast<C<S>>(relu->offset[plane + i]);
+  }
+  const GateData<S> gate(relu, first);
   sum_tile<S>(t, out, [&](int64_t at, int64_t i, int64_t m, V& a, V& b) HWY_ATTR {
-    const V v = load_some(g + at, m);
+    const V d = load_some(x + at, m) - V::load(mean + i);
+    const V before = kFromX ? fma(V::load(of_x + i), d, V::load(offset + i)) : d;
+    const V v = gated<kGate, S>(load_some(g + at, m), before, gate, at, m);
     a += v;
-    b = fma(v, load_some(x + at, m) - V::load(mean + i), b);
+    b = fma(v, d, b);
   });
 }
 
@@ -183,85 +255,138 @@ void moments_any(const ChannelsView& v, const void* x, double* mean, double* squ
   });
 }
 
+template <Gate kGate, class S>
+void grad_sums(const ChannelsView& v, const S* g, const S* x, const double* center, double* sum, double* product,
+               const PlaneRelu* relu) {
+  if (v.last) {
+    return reduce_last(
+        v, sum, product,
+        [&](int64_t at, int64_t plane, const Tile& t, Sums* out) {
+          grad_sums_of_tile<kGate>(g + at, x + at, center + plane, relu, at, plane, t, out);
+        },
+        [](Sums& to, double, const Sums& part, double) { to.a += part.a, to.b += part.b; });
+  }
+  each_plane(v, [&](int64_t p) {
+    const Sums m = grad_sums_of<kGate>(g + p * v.s, x + p * v.s, v.s, center[p], relu, p);
+    sum[p] = m.a;
+    product[p] = m.b;
+  });
+}
 void grad_sums_any(const ChannelsView& v, const void* g, const void* x, const double* center, double* sum,
-                   double* product) {
+                   double* product, const PlaneRelu* relu) {
   dispatch_floating(v.dtype, [&]<class S>() {
-    const S *gs = static_cast<const S*>(g), *xs = static_cast<const S*>(x);
-    if (v.last) {
-      return reduce_last(
-          v, sum, product,
-          [&](int64_t at, int64_t plane, const Tile& t, Sums* out) {
-            grad_sums_of_tile(gs + at, xs + at, center + plane, t, out);
-          },
-          [](Sums& to, double, const Sums& part, double) { to.a += part.a, to.b += part.b; });
-    }
-    each_plane(v, [&](int64_t p) {
-      const Sums m = grad_sums_of(gs + p * v.s, xs + p * v.s, v.s, center[p]);
-      sum[p] = m.a;
-      product[p] = m.b;
+    with_gate(relu, [&]<Gate kGate>() {
+      grad_sums<kGate>(v, static_cast<const S*>(g), static_cast<const S*>(x), center, sum, product, relu);
     });
   });
 }
 
 // ---- The map.
-template <class S, bool kG>
-void map_plane(const S* g, const S* x, const PlaneMap& m, int64_t plane, int64_t n, S* out) {
+enum class MapKind { x, g, gated_g, relu, sum_relu };  // what it takes besides x
+
+constexpr bool takes_g(MapKind kind) { return kind == MapKind::g || kind == MapKind::gated_g; }
+
+// norm: of_x * (x - center) + offset; other: g or the residual; before: what the gate's relu got.
+template <MapKind kKind, class S>
+HWY_INLINE RowVec<S> mapped(RowVec<S> norm, RowVec<S> of_g, RowVec<S> other, RowVec<S> before) {
   using V = RowVec<S>;
-  const V of_g(kG ? static_cast<C<S>>(m.of_g[plane]) : C<S>(0)), of_x(static_cast<C<S>>(m.of_x[plane]));
-  const V center(static_cast<C<S>>(m.center[plane])), offset(static_cast<C<S>>(m.offset[plane]));
-  map_row(n, out, [&](int64_t i, int64_t count) HWY_ATTR {
-    const V v = fma(of_x, load_some(x + i, count) - center, offset);
-    return kG ? fma(of_g, load_some(g + i, count), v) : v;
-  });
+  if constexpr (kKind == MapKind::relu) return max(norm, V(0));
+  if constexpr (kKind == MapKind::sum_relu) return max(rounded<S>(rounded<S>(norm) + other), V(0));
+  if constexpr (kKind == MapKind::gated_g) other = gated<Gate::from_x, S>(other, before, {}, 0, 0);
+  return takes_g(kKind) ? fma(of_g, other, norm) : norm;
 }
-// The coefficients of all channels, as PlaneMap has them.
+
+// The coefficients of all channels, as PlaneMap and PlaneRelu have them.
 template <class S>
 struct ChannelMap {
-  const C<S>*of_g, *of_x, *center, *offset;
+  const C<S>*of_g, *of_x, *center, *offset, *gate_of_x, *gate_offset;
 };
+template <MapKind kKind, class S>
+void map_plane(const S* other, const S* x, const ChannelMap<S>& c, int64_t n, S* out) {
+  using V = RowVec<S>;
+  constexpr bool kGated = kKind == MapKind::gated_g;
+  const V of_g(takes_g(kKind) ? *c.of_g : C<S>(0)), of_x(*c.of_x), center(*c.center), offset(*c.offset),
+      gate_of_x(kGated ? *c.gate_of_x : C<S>(0)), gate_offset(kGated ? *c.gate_offset : C<S>(0));
+  map_row(n, out, [&](int64_t i, int64_t m) HWY_ATTR {
+    const V d = load_some(x + i, m) - center, norm = fma(of_x, d, offset);
+    if constexpr (kKind == MapKind::x || kKind == MapKind::relu) return mapped<kKind, S>(norm, norm, norm, norm);
+    return mapped<kKind, S>(norm, of_g, load_some(other + i, m), kGated ? fma(gate_of_x, d, gate_offset) : norm);
+  });
+}
 // Four rows at a time, to load the coefficients once for all of them, is half as fast: memory wants whole lines in
 // order.
-template <bool kG, class S>
-void map_rows(const S* g, const S* x, const ChannelMap<S>& c, int64_t rows, int64_t width, S* out) {
+template <MapKind kKind, class S>
+void map_rows(const S* other, const S* x, const ChannelMap<S>& c, int64_t rows, int64_t width, S* out) {
   using V = RowVec<S>;
-  for (int64_t r = 0; r < rows; ++r, x += width, out += width, g += kG ? width : 0) {
+  constexpr bool kAlone = kKind == MapKind::x || kKind == MapKind::relu, kGated = kKind == MapKind::gated_g;
+  for (int64_t r = 0; r < rows; ++r, x += width, out += width, other += kAlone ? 0 : width) {
     map_row(width, out, [&](int64_t i, int64_t m) HWY_ATTR {
       const V d = load_some(x + i, m) - load_some(c.center + i, m);
-      const V v = fma(load_some(c.of_x + i, m), d, load_some(c.offset + i, m));
-      return kG ? fma(load_some(c.of_g + i, m), load_some(g + i, m), v) : v;
+      const V norm = fma(load_some(c.of_x + i, m), d, load_some(c.offset + i, m));
+      if constexpr (kAlone) return mapped<kKind, S>(norm, norm, norm, norm);
+      const V of_g = takes_g(kKind) ? load_some(c.of_g + i, m) : norm;
+      const V before = kGated ? fma(load_some(c.gate_of_x + i, m), d, load_some(c.gate_offset + i, m)) : norm;
+      return mapped<kKind, S>(norm, of_g, load_some(other + i, m), before);
     });
   }
 }
 
-void map_any(const ChannelsView& v, const void* g, const void* x, const PlaneMap& m, void* out) {
-  dispatch_floating(v.dtype, [&]<class S>() {
-    const S *gs = static_cast<const S*>(g), *xs = static_cast<const S*>(x);
-    S* to = static_cast<S*>(out);
-    if (!v.last) {
-      each_plane(v, [&](int64_t p) {
-        const int64_t at = p * v.s;
-        gs ? map_plane<S, true>(gs + at, xs + at, m, p, v.s, to + at)
-           : map_plane<S, false>(gs, xs + at, m, p, v.s, to + at);
-      });
-      return;
+template <MapKind kKind, class S>
+void map_all(const ChannelsView& v, const S* other, const S* x, const ChannelMap<S>& c, S* out) {
+  auto of = [&](int64_t plane) -> ChannelMap<S> {
+    return {c.of_g + plane,   c.of_x + plane,      c.center + plane,
+            c.offset + plane, c.gate_of_x + plane, c.gate_offset + plane};
+  };
+  if (!v.last) {
+    return each_plane(v, [&](int64_t p) {
+      const int64_t at = p * v.s;
+      map_plane<kKind>(other ? other + at : other, x + at, of(p), v.s, out + at);
+    });
+  }
+  parallel_for(0, v.n * v.s, std::max<int64_t>(1, kGrain / v.c), [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t image = begin / v.s, rows = std::min(end, (image + 1) * v.s) - begin, at = begin * v.c;
+      map_rows<kKind>(other ? other + at : other, x + at, of(image * v.c), rows, v.c, out + at);
+      begin += rows;
     }
+  });
+}
+
+void map_any(const ChannelsView& v, const void* other, const void* x, const PlaneMap& m, void* out, MapKind kind,
+             const PlaneRelu* relu) {
+  dispatch_floating(v.dtype, [&]<class S>() {
     const int64_t planes = v.n * v.c;
-    Workspace<C<S>> table(4 * planes);
-    const double* from[4] = {m.of_g, m.of_x, m.center, m.offset};
-    for (int k = 0; k < 4; ++k) {
+    const double* from[] = {
+        m.of_g, m.of_x, m.center, m.offset, relu ? relu->of_x : nullptr, relu ? relu->offset : nullptr};
+    Workspace<C<S>> table(6 * planes);
+    for (int k = 0; k < 6; ++k) {
       for (int64_t p = 0; from[k] && p < planes; ++p) table[k * planes + p] = static_cast<C<S>>(from[k][p]);
     }
-    parallel_for(0, v.n * v.s, std::max<int64_t>(1, kGrain / v.c), [&](int64_t begin, int64_t end) {
-      while (begin < end) {
-        const int64_t image = begin / v.s, rows = std::min(end, (image + 1) * v.s) - begin, at = begin * v.c;
-        const C<S>* t = table.data() + image * v.c;
-        const ChannelMap<S> map{t, t + planes, t + 2 * planes, t + 3 * planes};
-        gs ? map_rows<true>(gs + at, xs + at, map, rows, v.c, to + at)
-           : map_rows<false>(gs, xs + at, map, rows, v.c, to + at);
-        begin += rows;
-      }
-    });
+    const C<S>* t = table.data();
+    const ChannelMap<S> map{t, t + planes, t + 2 * planes, t + 3 * planes, t + 4 * planes, t + 5 * planes};
+    auto run = [&]<MapKind kKind>() {
+      map_all<kKind>(v, static_cast<const S*>(other), static_cast<const S*>(x), map, static_cast<S*>(out));
+    };
+    switch (kind) {
+      case MapKind::x:
+        return run.template operator()<MapKind::x>();
+      case MapKind::g:
+        return run.template operator()<MapKind::g>();
+      case MapKind::gated_g:
+        return run.template operator()<MapKind::gated_g>();
+      case MapKind::relu:
+        return run.template operator()<MapKind::relu>();
+      case MapKind::sum_relu:
+        return run.template operator()<MapKind::sum_relu>();
+    }
   });
+}
+void map_gradient_any(const ChannelsView& v, const void* g, const void* x, const PlaneMap& m, void* out,
+                      const PlaneRelu* relu) {
+  map_any(v, g, x, m, out, !g ? MapKind::x : relu ? MapKind::gated_g : MapKind::g, relu);
+}
+void map_relu_any(const ChannelsView& v, const void* x, const void* residual, const PlaneMap& m, void* out) {
+  map_any(v, residual, x, m, out, residual ? MapKind::sum_relu : MapKind::relu, nullptr);
 }
 
 }  // namespace
@@ -272,17 +397,22 @@ HWY_AFTER_NAMESPACE();
 namespace deft::cpu {
 HWY_EXPORT(moments_any);
 HWY_EXPORT(grad_sums_any);
-HWY_EXPORT(map_any);
+HWY_EXPORT(map_gradient_any);
+HWY_EXPORT(map_relu_any);
 
 void plane_moments(const ChannelsView& v, const void* x, double* mean, double* squares) {
   if (v.n * v.c > 0) HWY_DYNAMIC_DISPATCH(moments_any)(v, x, mean, squares);
 }
 void plane_grad_sums(const ChannelsView& v, const void* g, const void* x, const double* center, double* sum,
-                     double* product) {
-  if (v.n * v.c > 0) HWY_DYNAMIC_DISPATCH(grad_sums_any)(v, g, x, center, sum, product);
+                     double* product, const PlaneRelu* relu) {
+  if (v.n * v.c > 0) HWY_DYNAMIC_DISPATCH(grad_sums_any)(v, g, x, center, sum, product, relu);
 }
-void plane_map(const ChannelsView& v, const void* g, const void* x, const PlaneMap& m, void* out) {
-  if (v.n * v.c * v.s > 0) HWY_DYNAMIC_DISPATCH(map_any)(v, g, x, m, out);
+void plane_map(const ChannelsView& v, const void* g, const void* x, const PlaneMap& m, void* out,
+               const PlaneRelu* relu) {
+  if (v.n * v.c * v.s > 0) HWY_DYNAMIC_DISPATCH(map_gradient_any)(v, g, x, m, out, relu);
+}
+void plane_map_relu(const ChannelsView& v, const void* x, const void* residual, const PlaneMap& m, void* out) {
+  if (v.n * v.c * v.s > 0) HWY_DYNAMIC_DISPATCH(map_relu_any)(v, x, residual, m, out);
 }
 
 }  // namespace deft::cpu

@@ -29,20 +29,53 @@ class Lane {
     return static_cast<const char*>(p) + elements * static_cast<int64_t>(size_of(t));
   }
 
-  // Values [first, first + n) of an input, as they are stored.
-  const void* input(int i, int64_t first, int64_t n) {
+  // Values [first, first + n) of an input in type `to`; `room` is for one that is not kept.
+  const void* input(int i, int64_t first, int64_t n, DType to, char* room) {
     const ChainInput& in = c_.in[i];
-    if (in.period == 0) return at(in.data, first, in.dtype);
-    if (in.period == 1 && numbers_ready_ >> i & 1) return inputs_[i];
+    if (in.period == 1) return number(i, n, to);
+    const void* found = in.period == 0 ? at(in.data, first, in.dtype) : repeated(i, first, n);
+    return converted(found, in.dtype, to, n, room);
+  }
+  const void* repeated(int i, int64_t first, int64_t n) {
+    const ChainInput& in = c_.in[i];
     const int64_t size = static_cast<int64_t>(size_of(in.dtype));
-    const int64_t wanted = in.period == 1 ? kChunk : n;
-    for (int64_t done = 0; done < wanted;) {
-      const int64_t from = (first + done) % in.period, run = std::min(in.period - from, wanted - done);
+    for (int64_t done = 0; done < n;) {
+      const int64_t from = (first + done) % in.period, run = std::min(in.period - from, n - done);
       std::memcpy(inputs_[i] + done * size, at(in.data, from, in.dtype), static_cast<size_t>(run * size));
       done += run;
     }
-    if (in.period == 1) numbers_ready_ |= 1u << i;
     return inputs_[i];
+  }
+  // No later chunk of a lane is longer than its first: what was filled then serves all.
+  const void* number(int i, int64_t n, DType to) {
+    if (numbers_ready_ >> i & 1 && number_types_[i] == to) return inputs_[i];
+    numbers_ready_ |= 1u << i;
+    number_types_[i] = to;
+    alignas(8) char value[8];
+    convert(c_.in[i].data, c_.in[i].dtype, value, to, 1);
+    switch (size_of(to)) {
+      case 1:
+        return fill<uint8_t>(value, i, n);
+      case 2:
+        return fill<uint16_t>(value, i, n);
+      case 4:
+        return fill<uint32_t>(value, i, n);
+      default:
+        return fill<uint64_t>(value, i, n);
+    }
+  }
+  template <class T>
+  const void* fill(const char* value, int i, int64_t n) {
+    T x;
+    std::memcpy(&x, value, sizeof x);
+    T* to = reinterpret_cast<T*>(inputs_[i]);
+    std::fill_n(to, n, x);
+    return to;
+  }
+  static const void* converted(const void* values, DType from, DType to, int64_t n, char* room) {
+    if (from == to) return values;
+    convert(values, from, room, to, static_cast<size_t>(n));
+    return room;
   }
 
   void step(int s, int64_t first, int64_t n) {
@@ -50,12 +83,9 @@ class Lane {
     const auto count = static_cast<size_t>(n);
     const void* in[kMaxInputs];
     for (int i = 0; i < x.inputs; ++i) {
-      const int source = x.in[i];
-      const DType have = source < kChainInputs ? c_.in[source].dtype : c_.step[source - kChainInputs].stored;
-      in[i] = source < kChainInputs ? input(source, first, n) : steps_[source - kChainInputs];
-      if (have == x.compute) continue;
-      convert(in[i], have, converted_[i], x.compute, count);
-      in[i] = converted_[i];
+      const int source = x.in[i], before = source - kChainInputs;
+      in[i] = before < 0 ? input(source, first, n, x.compute, converted_[i])
+                         : converted(steps_[before], c_.step[before].stored, x.compute, n, converted_[i]);
     }
     const bool last = s + 1 == c_.steps;
     void* out = last ? const_cast<char*>(at(c_.out, first, x.stored)) : steps_[s];
@@ -66,6 +96,7 @@ class Lane {
 
   const ChainCall& c_;
   unsigned numbers_ready_ = 0;
+  DType number_types_[kChainInputs];
   alignas(64) char inputs_[kChainInputs][kChunk * 8];
   alignas(64) char steps_[kChainSteps][kChunk * 8];
   alignas(64) char converted_[kMaxInputs][kChunk * 8];

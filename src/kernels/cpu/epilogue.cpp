@@ -138,6 +138,15 @@ inline void store_new(V v, C* c, int64_t col, int count, const Epilogue& e) {
   for (int i = 0; i < std::min(count, kLanes); ++i) c[i * col] = lanes[i];
 }
 
+template <class C>
+HWY_INLINE V load_some_of(const C* p, int live) {
+  return live >= kLanes ? load_vec(p) : load_some(p, live);
+}
+template <class C>
+HWY_INLINE void store_some_of(V v, C* p, int live) {
+  live >= kLanes ? store_vec(v, p) : store_some(v, p, live);
+}
+
 // The common case of float results: rows of c in whole vectors, at most a residual and relu. Columns outside, so that
 // scale and bias stay in registers.
 template <class C, bool kResidual, bool kRelu>
@@ -152,9 +161,9 @@ void simple_rows(const Product& p, const TileStore& t, const ColumnTerms& terms)
     const int live = columns - j;
     for (int row = 0; row < rows; ++row) {
       V x = fma(V::load(sums + row * width + j), scale, bias);
-      if (kResidual) x += live >= kLanes ? load_vec(residual + offsets[row]) : load_some(residual + offsets[row], live);
+      if (kResidual) x += load_some_of(residual + offsets[row], live);
       if (kRelu) x = select(x < V(0), V(0), x);
-      live >= kLanes ? store_vec(x, c + offsets[row]) : store_some(x, c + offsets[row], live);
+      store_some_of(x, c + offsets[row], live);
     }
   }
 }
@@ -170,8 +179,27 @@ DEFT_BF16 inline float32x4_t finish_four(const float* sums, float32x4_t scale, f
   if (kRelu) x = vbslq_f32(vcltzq_f32(x), vdupq_n_f32(0), x);
   return x;
 }
+// A row of twelve columns: the whole of the tile that products use most.
+template <bool kResidual, bool kRelu>
+DEFT_BF16 void twelve_bf16_columns(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+  const auto* sums = static_cast<const float*>(t.sums);
+  uint16_t* const c = static_cast<uint16_t*>(p.c) + t.j0;
+  const auto* const residual = static_cast<const uint16_t*>(p.epilogue.residual) + (kResidual ? t.j0 : 0);
+  float32x4_t scale[3], bias[3];
+  for (int j = 0; j < 3; ++j) scale[j] = vld1q_f32(terms.scale + 4 * j), bias[j] = vld1q_f32(terms.bias + 4 * j);
+  for (int row = 0; row < t.rows; ++row, sums += t.width) {
+    const uint16_t* from = residual + (kResidual ? t.offsets[row] : 0);
+    const float32x4_t x0 = finish_four<kResidual, kRelu>(sums, scale[0], bias[0], from),
+                      x1 = finish_four<kResidual, kRelu>(sums + 4, scale[1], bias[1], from + (kResidual ? 4 : 0)),
+                      x2 = finish_four<kResidual, kRelu>(sums + 8, scale[2], bias[2], from + (kResidual ? 8 : 0));
+    uint16_t* const to = c + t.offsets[row];
+    vst1q_u16(to, vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(x0), x1)));
+    vst1_u16(to + 8, vreinterpret_u16_bf16(vcvt_bf16_f32(x2)));
+  }
+}
 template <bool kResidual, bool kRelu>
 DEFT_BF16 void simple_bf16_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+  if (t.columns == 12) return twelve_bf16_columns<kResidual, kRelu>(p, t, terms);
   const auto* sums = static_cast<const float*>(t.sums);
   const int64_t* offsets = t.offsets;
   const int rows = t.rows, width = t.width, columns = t.columns;
@@ -209,13 +237,55 @@ void simple_rows_of(const Product& p, const TileStore& t, const ColumnTerms& ter
   simple_rows<C, kResidual, kRelu>(p, t, terms);
 }
 
+// Activations that take many steps: four rows at once, so that several vectors are under way. One at a time took 3.5
+// times as long for gelu.
+template <class C, Activation A>
+void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+  constexpr int kRows = 4;
+  const auto* sums = static_cast<const float*>(t.sums);
+  const auto* residual = static_cast<const C*>(p.epilogue.residual);
+  for (int j = 0; j < t.columns; j += kLanes) {
+    const V scale = V::load(terms.scale + j), bias = V::load(terms.bias + j);
+    const int64_t column = t.j0 + j;
+    const int live = std::min(kLanes, t.columns - j);
+    for (int first = 0; first < t.rows; first += kRows) {
+      const int rows = std::min(kRows, t.rows - first);
+      V x[kRows];
+      for (int i = 0; i < kRows; ++i) {
+        const int row = first + std::min(i, rows - 1);
+        x[i] = fma(V::load(sums + row * t.width + j), scale, bias);
+        if (residual) x[i] += load_some_of(residual + t.offsets[row] + column, live);
+      }
+      for (V& v : x) v = activate(A, v);
+      for (int i = 0; i < rows; ++i) store_some_of(x[i], static_cast<C*>(p.c) + t.offsets[first + i] + column, live);
+    }
+  }
+}
+template <class C>
+void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+  switch (p.epilogue.activation) {
+    case Activation::gelu:
+      return activated_rows<C, Activation::gelu>(p, t, terms);
+    case Activation::gelu_tanh:
+      return activated_rows<C, Activation::gelu_tanh>(p, t, terms);
+    case Activation::silu:
+      return activated_rows<C, Activation::silu>(p, t, terms);
+    case Activation::sigmoid:
+      return activated_rows<C, Activation::sigmoid>(p, t, terms);
+    default:
+      return activated_rows<C, Activation::tanh>(p, t, terms);
+  }
+}
+
 // False if the epilogue is not that simple.
 template <class C>
 bool finish_simple(const Product& p, const TileStore& t, const ColumnTerms& terms) {
   const Epilogue& e = p.epilogue;
   const bool relu = e.activation == Activation::relu;
-  if (p.c_col != 1 || e.on_rows || e.accumulate || (!relu && e.activation != Activation::none)) return false;
-  if (e.residual) {
+  if (p.c_col != 1 || e.on_rows || e.accumulate) return false;
+  if (!relu && e.activation != Activation::none) {
+    activated_rows<C>(p, t, terms);
+  } else if (e.residual) {
     relu ? simple_rows_of<C, true, true>(p, t, terms) : simple_rows_of<C, true, false>(p, t, terms);
   } else {
     relu ? simple_rows_of<C, false, true>(p, t, terms) : simple_rows_of<C, false, false>(p, t, terms);
@@ -373,6 +443,12 @@ void column_terms(const Product& p, int64_t j0, int64_t count, const int32_t* su
     terms.correction[j] = static_cast<int32_t>(0 - shift);
   }
   if (e.on_rows) return;
+  if (!e.scale && p.tile->panel == Panel::f32 && (!e.bias || e.bias_dtype == DType::f32)) {  // the common case, quickly
+    std::fill_n(terms.scale, count, e.alpha);
+    e.bias ? std::copy_n(static_cast<const float*>(e.bias) + j0, count, terms.bias)
+           : std::fill_n(terms.bias, count, 0.0f);
+    return;
+  }
   const float inverse = requantizes(p) ? 1 / e.out_scale : 1;
   for (int64_t j = 0; j < count; ++j) {
     terms.scale[j] = scale_at(e, j0 + j) * inverse;

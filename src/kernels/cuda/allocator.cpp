@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/cuda/driver.h"
@@ -50,6 +51,28 @@ Block* Allocator::take_larger(int size_class, uint8_t stream) {
   for (int c = size_class + 1; c <= size_class + kLargerClasses && c < kSizeClasses; ++c)
     if (Block* block = take(c, stream)) return block;
   return nullptr;
+}
+
+Block* Allocator::take_kept(int size_class, uint8_t stream) {
+  if (!keeping_ || stream != keeping_for_) return nullptr;
+  for (size_t i = kept_.size(); i-- > 0;) {
+    Block* block = kept_[i];
+    if (block->size_class < size_class || block->size_class > size_class + kLargerClasses) continue;
+    kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(i));
+    return block;
+  }
+  return nullptr;
+}
+
+void Allocator::begin_keeping(uint8_t stream) {
+  std::lock_guard lock(mutex_);
+  keeping_ = true;
+  keeping_for_ = stream;
+}
+std::vector<Block*> Allocator::end_keeping() {
+  std::lock_guard lock(mutex_);
+  keeping_ = false;
+  return std::exchange(kept_, {});
 }
 
 bool Allocator::reserve(Segment& segment, size_t bytes) {
@@ -102,13 +125,16 @@ Block* Allocator::allocate(size_t bytes, uint8_t stream) {
   std::lock_guard lock(mutex_);
   if (!pending_.empty()) [[unlikely]]
     poll_pending(false);
-  Block* block = take(size_class, stream);
-  if (!block) block = take_larger(size_class, stream);
-  if (!block) block = carve(size_class, stream, bytes);
-  --block->segment->free_blocks;
-  use_.cached_bytes -= static_cast<int64_t>(block->bytes);
-  use_.live_bytes += static_cast<int64_t>(block->bytes);
-  use_.peak_bytes = std::max(use_.peak_bytes, use_.live_bytes);
+  Block* block = take_kept(size_class, stream);
+  if (!block) {
+    block = take(size_class, stream);
+    if (!block) block = take_larger(size_class, stream);
+    if (!block) block = carve(size_class, stream, bytes);
+    --block->segment->free_blocks;
+    use_.cached_bytes -= static_cast<int64_t>(block->bytes);
+    use_.live_bytes += static_cast<int64_t>(block->bytes);
+    use_.peak_bytes = std::max(use_.peak_bytes, use_.live_bytes);
+  }
   block->requested = bytes;
   block->owner = stream;
   block->writer.store(stream, std::memory_order_relaxed);
@@ -136,8 +162,10 @@ void Allocator::free(Block* block) noexcept {
   }
   if (block->guarded) [[unlikely]]
     check_guard(block);
-  use_.live_bytes -= static_cast<int64_t>(block->bytes);
   uint64_t others = block->used_on.load(std::memory_order_relaxed);
+  if (keeping_ && block->owner == keeping_for_ && !others) [[unlikely]]
+    return kept_.push_back(block);
+  use_.live_bytes -= static_cast<int64_t>(block->bytes);
   if (others) [[unlikely]]
     free_later(block, others);
   else

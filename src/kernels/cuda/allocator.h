@@ -33,6 +33,10 @@ class Allocator {
   void reset_peak();
   void set_guard_words(bool on);
   int64_t check_guard_words();
+  // Until end_keeping(), what is freed of the stream's blocks is handed out to that stream again and to nobody else;
+  // then it is the caller's. For recordings: their addresses are written down.
+  void begin_keeping(uint8_t stream);
+  std::vector<Block*> end_keeping();
 
  private:
   struct Pending {
@@ -42,6 +46,7 @@ class Allocator {
 
   Block* take(int size_class, uint8_t stream);
   Block* take_larger(int size_class, uint8_t stream);
+  Block* take_kept(int size_class, uint8_t stream);
   Block* carve(int size_class, uint8_t stream, size_t requested);
   bool reserve(Segment& segment, size_t bytes);
   void put(Block* block);
@@ -61,6 +66,9 @@ class Allocator {
   std::vector<Segment*> segments_;
   DeviceMemoryUse use_;
   size_t limit_ = 0;
+  bool keeping_ = false;
+  uint8_t keeping_for_ = 0;
+  std::vector<Block*> kept_;
   bool guards_ = false;
   int64_t broken_guards_ = 0;
   std::vector<Block*> guarded_;  // live ones

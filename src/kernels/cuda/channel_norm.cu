@@ -238,10 +238,13 @@ void finish(Encoder& e, const ChannelNormCall& c, const Parts& parts, bool empty
   const int64_t groups = c.groups ? v.n * c.groups : v.c, per_group = c.groups ? v.c / c.groups : 1;
   const int64_t entries = groups * per_group;
   if (groups == 0) return;
-  Workspace table(e, static_cast<size_t>(std::max<int64_t>(1, 3 * entries)) * sizeof(A));
-  A* t = table.as<A>();
-  MapTable<A> map{nullptr, t, t + entries, t + 2 * entries};
-  if (empty) map = {};
+  Workspace table(e, static_cast<size_t>(c.affine || empty ? 1 : 3 * entries) * sizeof(A));
+  A *t = table.as<A>(), *affine = static_cast<A*>(c.affine);
+  MapTable<A> map{};
+  if (affine)
+    map = {nullptr, affine, static_cast<A*>(c.mean), affine + entries};
+  else if (!empty)
+    map = {nullptr, t, t + entries, t + 2 * entries};
   const Finish<A> f{parts,
                     groups,
                     per_group,
@@ -258,7 +261,9 @@ void finish(Encoder& e, const ChannelNormCall& c, const Parts& parts, bool empty
                     static_cast<A*>(c.rstd),
                     map};
   e.launch(finish_groups<A>, Encoder::blocks_for(groups * 32, kChannelThreads), kChannelThreads, 0, f);
-  if (!empty) map_channels<T>(e, v, c.groups != 0, nullptr, static_cast<const T*>(c.x), map, static_cast<T*>(c.y));
+  if (empty) return;
+  map_channels<T>(e, v, c.groups != 0, affine ? MapKind::relu_sum : MapKind::sum, static_cast<const T*>(c.residual),
+                  static_cast<const T*>(c.x), map, static_cast<T*>(c.y));
 }
 
 template <class T>

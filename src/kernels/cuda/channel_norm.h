@@ -36,6 +36,10 @@ struct ChannelNormCall {
   bool training = true;
   double momentum = 0;
   RunningNumbers running_mean{}, running_var{};
+  // Batch norm, if affine is given: y = relu(norm + residual), rounded as if each step were stored. The residual may be
+  // null; affine gets the factors and then the offsets of all channels, in the type of the statistics.
+  const void* residual = nullptr;
+  void* affine = nullptr;
 };
 void channel_norm(Encoder& e, const ChannelNormCall& c);
 
@@ -47,6 +51,10 @@ struct ChannelNormBackwardCall {
   DType factors;  // of weight, dweight and dbias
   const void *mean, *rstd;
   void *dx, *dweight, *dbias;  // each may be null; dx may be g
+  // Batch norm that is `moving`: a relu after it. g counts where the relu's result is not <= 0: y, if given, and then
+  // g + more (which may be null) as far as it counts is written to `masked`; or what affine makes of x.
+  const void *affine = nullptr, *y = nullptr, *more = nullptr;
+  void* masked = nullptr;
 };
 void channel_norm_backward(Encoder& e, const ChannelNormBackwardCall& c);
 

@@ -14,11 +14,46 @@ struct GroupOf {
   __device__ __forceinline__ int64_t operator()(int64_t plane) const { return plane / per_group; }
 };
 
-// A segment is a plane, or all planes of a channel.
+// A relu between the norm and g, see ChannelNormBackwardCall.
+enum class Gate { none, from_x, from_y };
+template <class T>
+struct GateData {
+  const accumulate_t<T>*of_x, *offset;  // of channels
+  const T *y, *more;
+  T* masked;
+};
+template <class F>
+void with_gate(const ChannelNormBackwardCall& c, const F& f) {
+  c.y        ? f.template operator()<Gate::from_y>()
+  : c.affine ? f.template operator()<Gate::from_x>()
+             : f.template operator()<Gate::none>();
+}
+// Loads what belongs to y; the pack at element `at`.
 template <class T, int kVec>
+__device__ __forceinline__ void load_gate(const GateData<T>& gate, int64_t at, Pack<T, kVec>& y, Pack<T, kVec>& more) {
+  using P = Pack<T, kVec>;
+  y = load_once(reinterpret_cast<const P*>(gate.y + at));
+  if (gate.more) more = load_once(reinterpret_cast<const P*>(gate.more + at));
+}
+// g becomes what counts of it, and is stored.
+template <class T, int kVec>
+__device__ __forceinline__ void apply_gate(const GateData<T>& gate, int64_t at, Pack<T, kVec>& g,
+                                           const Pack<T, kVec>& y, const Pack<T, kVec>& more) {
+  using A = accumulate_t<T>;
+#pragma unroll
+  for (int e = 0; e < kVec; ++e) {
+    A v = convert<A>(g.v[e]);
+    if (gate.more) v += convert<A>(more.v[e]);
+    g.v[e] = convert<T>(passed(v, convert<A>(y.v[e])));
+  }
+  *reinterpret_cast<Pack<T, kVec>*>(gate.masked + at) = g;
+}
+
+// A segment is a plane, or all planes of a channel.
+template <Gate kGate, class T, int kVec>
 __global__ void __launch_bounds__(kChannelThreads)
     segment_grad_sums(const T* g, const T* x, const accumulate_t<T>* means, const GroupOf group_of, const Segments s,
-                      GradSums* out) {
+                      const GateData<T> gate, GradSums* out) {
   using A = accumulate_t<T>;
   using P = Pack<T, kVec>;
   constexpr int kItems = kChannelItems<kVec>;
@@ -27,9 +62,12 @@ __global__ void __launch_bounds__(kChannelThreads)
     const int64_t segment = block / s.chunks, part = block - segment * s.chunks;
     const int64_t end = min((part + 1) * s.chunk, s.packs());
     const A mean = means[group_of(segment)];
+    A of_x = 0, offset = 0;
+    if constexpr (kGate == Gate::from_x) of_x = gate.of_x[segment], offset = gate.offset[segment];
     A sum = 0, product = 0;
     for (int64_t first = part * s.chunk + threadIdx.x; first < end; first += kItems * blockDim.x) {
       P gs[kItems], xs[kItems];
+      [[maybe_unused]] P ys[kItems], others[kItems];
 #pragma unroll
       for (int k = 0; k < kItems; ++k) {
         gs[k] = xs[k] = zero_pack<T, kVec>();
@@ -38,15 +76,25 @@ __global__ void __launch_bounds__(kChannelThreads)
         const int64_t at = segment * s.stride + s.offset(i, kVec);
         gs[k] = load_once(reinterpret_cast<const P*>(g + at));
         xs[k] = load_once(reinterpret_cast<const P*>(x + at));
+        if constexpr (kGate == Gate::from_y) load_gate(gate, at, ys[k], others[k]);
+      }
+      if constexpr (kGate == Gate::from_y) {
+#pragma unroll
+        for (int k = 0; k < kItems; ++k) {
+          const int64_t i = first + static_cast<int64_t>(k) * blockDim.x;
+          if (i < end) apply_gate(gate, segment * s.stride + s.offset(i, kVec), gs[k], ys[k], others[k]);
+        }
       }
       A more = 0, products = 0;
 #pragma unroll
       for (int k = 0; k < kItems; ++k)
 #pragma unroll
         for (int e = 0; e < kVec; ++e) {
-          const A v = convert<A>(gs[k].v[e]);
+          const A d = convert<A>(xs[k].v[e]) - mean;
+          A v = convert<A>(gs[k].v[e]);
+          if constexpr (kGate == Gate::from_x) v = passed(v, rounded<T>(fma(of_x, d, offset)));
           more += v;
-          products += v * (convert<A>(xs[k].v[e]) - mean);
+          products = fma(v, d, products);
         }
       sum += more;
       product += products;
@@ -59,43 +107,63 @@ __global__ void __launch_bounds__(kChannelThreads)
 }
 
 // The same for channels-last data: out[plane * chunks + chunk].
-template <class T, int kVec>
-__global__ void __launch_bounds__(kChannelThreads)
+template <Gate kGate, class T, int kVec>
+__global__ void __launch_bounds__(kChannelThreads, 2)
     last_grad_sums(const T* g, const T* x, const accumulate_t<T>* means, const GroupOf group_of, const LastRows r,
-                   GradSums* out) {
+                   const GateData<T> gate, GradSums* out) {
   using A = accumulate_t<T>;
   using P = Pack<T, kVec>;
-  constexpr int kItems = 4;
+  constexpr int kItems = 4, kAtOnce = kGate == Gate::from_y ? 2 : kItems;  // more of y have no room in registers
   __shared__ A sums[kChannelThreads * kVec], products[kChannelThreads * kVec];
   for (int64_t block = blockIdx.x; block < r.units(); block += gridDim.x) {
     const LastPlace<kVec> at(r, block);
     A sum[kVec], product[kVec], mean[kVec];
+    [[maybe_unused]] A of_x[kVec], offset[kVec];
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
       sum[e] = product[e] = 0;
       mean[e] = at.live ? means[group_of(at.image * r.c + at.channel + e)] : A(0);
+      if constexpr (kGate == Gate::from_x) {
+        of_x[e] = at.live ? gate.of_x[at.channel + e] : A(0);
+        offset[e] = at.live ? gate.offset[at.channel + e] : A(0);
+      }
     }
     for (int64_t row = at.begin + at.y; at.live && row < at.end; row += kItems * at.height) {
-      P gs[kItems], xs[kItems];
+      A more[kVec] = {}, with_x[kVec] = {};
 #pragma unroll
-      for (int k = 0; k < kItems; ++k) {
-        gs[k] = xs[k] = zero_pack<T, kVec>();
-        if (row + k * at.height >= at.end) continue;
-        const int64_t i = at.at(r, row + k * at.height);
-        gs[k] = load_once(reinterpret_cast<const P*>(g + i));
-        xs[k] = load_once(reinterpret_cast<const P*>(x + i));
+      for (int batch = 0; batch < kItems / kAtOnce; ++batch) {
+        const int64_t first = row + batch * kAtOnce * at.height;
+        P gs[kAtOnce], xs[kAtOnce];
+        [[maybe_unused]] P ys[kAtOnce], others[kAtOnce];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          gs[k] = xs[k] = zero_pack<T, kVec>();
+          if (first + k * at.height >= at.end) continue;
+          const int64_t i = at.at(r, first + k * at.height);
+          gs[k] = load_once(reinterpret_cast<const P*>(g + i));
+          xs[k] = load_once(reinterpret_cast<const P*>(x + i));
+          if constexpr (kGate == Gate::from_y) load_gate(gate, i, ys[k], others[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          if constexpr (kGate == Gate::from_y) {
+            const int64_t i = first + k * at.height;
+            if (i < at.end) apply_gate(gate, at.at(r, i), gs[k], ys[k], others[k]);
+          }
+#pragma unroll
+          for (int e = 0; e < kVec; ++e) {
+            const A d = convert<A>(xs[k].v[e]) - mean[e];
+            A v = convert<A>(gs[k].v[e]);
+            if constexpr (kGate == Gate::from_x) v = passed(v, rounded<T>(fma(of_x[e], d, offset[e])));
+            more[e] += v;
+            with_x[e] = fma(v, d, with_x[e]);
+          }
+        }
       }
 #pragma unroll
       for (int e = 0; e < kVec; ++e) {
-        A more = 0, with_x = 0;
-#pragma unroll
-        for (int k = 0; k < kItems; ++k) {
-          const A v = convert<A>(gs[k].v[e]);
-          more += v;
-          with_x += v * (convert<A>(xs[k].v[e]) - mean[e]);
-        }
-        sum[e] += more;
-        product[e] += with_x;
+        sum[e] += more[e];
+        product[e] += with_x[e];
       }
     }
     const int t = threadIdx.x, width = 1 << r.log_x;
@@ -213,41 +281,47 @@ void finish(Encoder& e, const ChannelNormBackwardCall& c, const GradSums* sums, 
   const int64_t entries = groups * per_group;
   Workspace table(e, static_cast<size_t>(4 * entries) * sizeof(A));
   A* t = table.as<A>();
-  f.map = {t, t + entries, t + 2 * entries, t + 3 * entries};
+  const A* affine = static_cast<const A*>(c.affine);
+  f.map = {t, t + entries, t + 2 * entries, t + 3 * entries, affine, affine ? affine + v.c : nullptr};
   e.launch(finish_map<A>, Encoder::blocks_for(groups * 32, kChannelThreads), kChannelThreads, 0, f);
-  const T* g = static_cast<const T*>(c.g);
-  map_channels<T>(e, v, c.groups != 0, c.moving ? g : nullptr, c.moving ? static_cast<const T*>(c.x) : g, f.map,
-                  static_cast<T*>(c.dx));
+  const T* g = static_cast<const T*>(c.y ? c.masked : c.g);
+  map_channels<T>(e, v, c.groups != 0, affine ? MapKind::gated : MapKind::sum, c.moving ? g : nullptr,
+                  c.moving ? static_cast<const T*>(c.x) : g, f.map, static_cast<T*>(c.dx));
 }
 
-template <class T>
+template <Gate kGate, class T>
 void run(Encoder& e, const ChannelNormBackwardCall& c) {
+  using A = accumulate_t<T>;
   constexpr int kVec = 16 / sizeof(T);
   const ChannelsView& v = c.view;
   const T *g = static_cast<const T*>(c.g), *x = static_cast<const T*>(c.x);
   if (!c.moving && !c.dweight && !c.dbias) return finish<T>(e, c, nullptr, 0);
-  const bool packs = all_aligned16(g, x) && (v.last ? v.c : v.s) % kVec == 0;
+  const A* affine = static_cast<const A*>(c.affine);
+  const GateData<T> gate{affine, affine ? affine + v.c : nullptr, static_cast<const T*>(c.y),
+                         static_cast<const T*>(c.more), static_cast<T*>(c.masked)};
+  const bool packs = all_aligned16(g, x, gate.y, gate.more, gate.masked) && (v.last ? v.c : v.s) % kVec == 0;
   const int vec = packs ? kVec : 1;
   const GroupOf group_of{c.groups ? v.c / c.groups : 1};
   if (v.last) {
     const LastRows r(e, v, vec, 8);
     Workspace sums(e, static_cast<size_t>(v.n * v.c * r.chunks) * sizeof(GradSums));
-    e.launch(packs ? last_grad_sums<T, kVec> : last_grad_sums<T, 1>, Encoder::blocks_for(r.units(), 1), kChannelThreads,
-             0, g, x, static_cast<const accumulate_t<T>*>(c.mean), group_of, r, sums.as<GradSums>());
+    e.launch(packs ? last_grad_sums<kGate, T, kVec> : last_grad_sums<kGate, T, 1>, Encoder::blocks_for(r.units(), 1),
+             kChannelThreads, 0, g, x, static_cast<const A*>(c.mean), group_of, r, gate, sums.as<GradSums>());
     return finish<T>(e, c, sums.as<GradSums>(), r.chunks);
   }
   const Segments s =
       c.groups ? Segments(e, v.n * v.c, v.s, 1, v.s, 0, vec) : Segments(e, v.c, v.s, v.n, v.s, v.c * v.s, vec);
   Workspace sums(e, static_cast<size_t>(s.count * s.chunks) * sizeof(GradSums));
-  e.launch(packs ? segment_grad_sums<T, kVec> : segment_grad_sums<T, 1>, Encoder::blocks_for(s.units(), 1), s.threads,
-           0, g, x, static_cast<const accumulate_t<T>*>(c.mean), group_of, s, sums.as<GradSums>());
+  e.launch(packs ? segment_grad_sums<kGate, T, kVec> : segment_grad_sums<kGate, T, 1>,
+           Encoder::blocks_for(s.units(), 1), s.threads, 0, g, x, static_cast<const A*>(c.mean), group_of, s, gate,
+           sums.as<GradSums>());
   finish<T>(e, c, sums.as<GradSums>(), s.chunks);
 }
 
 }  // namespace
 
 void channel_norm_backward(Encoder& e, const ChannelNormBackwardCall& c) {
-  dispatch_floating(c.view.dtype, [&]<class T>() { run<T>(e, c); });
+  dispatch_floating(c.view.dtype, [&]<class T>() { with_gate(c, [&]<Gate kGate>() { run<kGate, T>(e, c); }); });
 }
 
 }  // namespace deft::cuda

@@ -97,14 +97,31 @@ struct LastPlace {
   }
 };
 
-// out = of_g * g + of_x * (x - center) + offset, coefficients per entry: one per channel (batch norm) or plane (group
-// norm). g may be null; out may be g or x.
+// As if it had been stored.
+template <class T, class A>
+__device__ __forceinline__ A rounded(A v) {
+  return convert<A>(convert<T>(v));
+}
+// What a relu lets through of g, by its result.
+template <class A>
+__device__ __forceinline__ A passed(A g, A result) {
+  return result <= A(0) ? A(0) : g;
+}
+
+// norm = of_x * (x - center) + offset, with coefficients per entry: one per channel (batch norm) or plane (group norm).
+enum class MapKind {
+  sum,      // of_g * other + norm
+  gated,    // the same where the norm of the gate's coefficients is not <= 0, otherwise norm
+  relu_sum  // relu(norm + other)
+};
 template <class A>
 struct MapTable {
   A *of_g, *of_x, *center, *offset;
+  const A *gate_of_x = nullptr, *gate_offset = nullptr;
 };
+// `other` may be null; out may be other or x.
 template <class T>
-void map_channels(Encoder& e, const ChannelsView& v, bool per_plane, const T* g, const T* x,
+void map_channels(Encoder& e, const ChannelsView& v, bool per_plane, MapKind kind, const T* other, const T* x,
                   const MapTable<accumulate_t<T>>& m, T* out);
 
 }  // namespace deft::cuda

@@ -48,6 +48,7 @@ bool conv_library(Encoder& e, ConvKind kind, const ConvCall& call) {
     part.n = std::min(most, call.n - at);
     part.x = static_cast<char*>(call.x) + at * x_sample * bytes;
     part.y = static_cast<char*>(call.y) + at * y_sample * bytes;
+    if (call.residual) part.residual = static_cast<const char*>(call.residual) + at * y_sample * bytes;
     bool accumulate = kind == ConvKind::backward_weight && at > 0;
     if (!cudnn_conv(e, kind, with_three_dims(part), accumulate)) return false;
   }

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/encoder.h"
+#include "kernels/cuda/epilogue.h"
 #include "runtime/dtype.h"
 
 namespace deft::cuda {
@@ -23,6 +23,10 @@ struct ConvCall {
   void* w;
   void* y;
   const void* bias;  // nullable; one value per channel of the result; none with backward_weight
+  // The forward convolution may end with more: activation(the result plus residual, which lies like y and is not y).
+  const void* residual;  // nullable
+  Activation activation;
+  bool timed;  // choose the kernel by timing those there are, whatever conv_benchmark() says
 };
 
 // The call with three spatial dims, ones in front.

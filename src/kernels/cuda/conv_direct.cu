@@ -153,20 +153,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One thread per N neighbouring elements, which share a channel (`inner` > 1) or have neighbouring ones.
-template <class T, int N>
-__global__ void bias_kernel(T* y, const T* bias, int64_t packs, int64_t channels, int64_t inner) {
-  using Acc = accumulate_t<T>;
-  auto* data = reinterpret_cast<Pack<T, N>*>(y);
-  for (int64_t i = first_index(); i < packs; i += index_step()) {
-    Pack<T, N> v = data[i];
-    int64_t c = i * N / inner % channels;
-#pragma unroll
-    for (int j = 0; j < N; ++j) v.v[j] = convert<T>(convert<Acc>(v.v[j]) + convert<Acc>(bias[inner == 1 ? c + j : c]));
-    data[i] = v;
-  }
-}
-
 }  // namespace
 
 void conv_direct(Encoder& e, ConvKind kind, const ConvCall& call) {
@@ -184,25 +170,6 @@ void conv_direct(Encoder& e, ConvKind kind, const ConvCall& call) {
                x, x_total);
     if (kind == ConvKind::backward_weight && w_total > 0)
       e.launch(&backward_weight_kernel<T>, dim3(e.blocks_for(w_total, 1, kMaxBlocks)), threads, 0, s, x, y, w, w_total);
-  });
-}
-
-void add_channel_bias(Encoder& e, DType dtype, void* y, const void* bias, int64_t n, int64_t channels,
-                      int64_t positions, bool channels_last) {
-  int64_t total = n * channels * positions, inner = channels_last ? 1 : positions;
-  if (total == 0) return;
-  dispatch_floating(dtype, [&]<class T>() {
-    constexpr int kPack = 16 / sizeof(T);
-    auto* out = static_cast<T*>(y);
-    auto* values = static_cast<const T*>(bias);
-    // Neighbours of a pack must be in one row of positions or, where inner is 1, in one row of channels.
-    bool packed = reinterpret_cast<uintptr_t>(y) % 16 == 0 && (inner == 1 ? channels : inner) % kPack == 0;
-    int64_t packs = packed ? total / kPack : total;
-    dim3 blocks(e.blocks_for(packs, kThreads, kMaxBlocks));
-    if (packed)
-      e.launch(&bias_kernel<T, kPack>, blocks, dim3(kThreads), 0, out, values, packs, channels, inner);
-    else
-      e.launch(&bias_kernel<T, 1>, blocks, dim3(kThreads), 0, out, values, packs, channels, inner);
   });
 }
 

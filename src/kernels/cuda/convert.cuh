@@ -1,9 +1,6 @@
 // Element types on the device: what formulas are computed in, and conversion with the rules of cpu::convert().
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -21,14 +18,19 @@ template <class T>
 using compute_t = std::conditional_t<is_half_v<T>, float, T>;
 
 __device__ __forceinline__ float to_float(BFloat16 v) { return __uint_as_float(static_cast<uint32_t>(v.bits) << 16); }
-__device__ __forceinline__ float to_float(Half v) { return __half2float(__ushort_as_half(v.bits)); }
+// Instructions instead of cuda_fp16.h, which NVRTC would have to find.
+__device__ __forceinline__ float to_float(Half v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits));
+  return r;
+}
 template <class T>
 __device__ __forceinline__ T from_float(float v) {
   T r;
   if constexpr (std::is_same_v<T, BFloat16>)
-    r.bits = __bfloat16_as_ushort(__float2bfloat16_rn(v));
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
   else
-    r.bits = __half_as_ushort(__float2half_rn(v));
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
   return r;
 }
 

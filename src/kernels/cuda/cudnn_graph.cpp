@@ -37,7 +37,7 @@ Descriptor make_tensor(const ConvProblem& p, int64_t id, int64_t outer, int64_t 
   strides[1] = channels_last ? 1 : step;
   strides[0] = channels_last ? step : step * channels;
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  bool is_virtual = id == kIdProduct;  // lives in registers only, not yet rounded
+  bool is_virtual = id >= kIdProduct;  // lives in registers only, not yet rounded
   t.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, is_virtual ? CUDNN_DATA_FLOAT : library_type(p.type()));
   t.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, rank, dims);
   t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, rank, strides);
@@ -95,12 +95,94 @@ Descriptor make_operation(const ConvProblem& p, const Descriptor& convolution, c
   return o;
 }
 
-Descriptor make_addition(const Descriptor& rule, const Descriptor& a, const Descriptor& b, const Descriptor& sum) {
-  Descriptor o(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  o.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, rule).set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a);
-  o.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b).set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, sum);
-  return o;
+cudnnPointwiseMode_t library_mode(Activation a) {
+  switch (a) {
+    case Activation::relu:
+      return CUDNN_POINTWISE_RELU_FWD;
+    case Activation::gelu:
+      return CUDNN_POINTWISE_GELU_FWD;
+    case Activation::gelu_tanh:
+      return CUDNN_POINTWISE_GELU_APPROX_TANH_FWD;
+    case Activation::silu:
+      return CUDNN_POINTWISE_SWISH_FWD;
+    case Activation::sigmoid:
+      return CUDNN_POINTWISE_SIGMOID_FWD;
+    case Activation::tanh:
+      return CUDNN_POINTWISE_TANH_FWD;
+    default:
+      return CUDNN_POINTWISE_IDENTITY;
+  }
 }
+
+// Tensors and operations of one graph. Those of the epilogue come in the order that cuDNN's own kernels know: residual,
+// bias, activation.
+class Builder {
+ public:
+  Builder(const ConvProblem& p, ConvGraph& g) : p_(p), g_(g) { g.parts.reserve(kMostParts); }
+
+  void build(bool fused) {
+    if (fused) left_ = (p_.align_residual != 0) + (p_.bias != 0) + (p_.activation != 0);
+    const Descriptor& x = add(make_tensor(p_, kIdX, p_.n, p_.c_in, p_.in, p_.channels_last, p_.align_x));
+    const Descriptor& w =
+        add(make_tensor(p_, kIdW, p_.c_out, p_.c_in / p_.groups, p_.kernel, p_.w_channels_last, p_.align_w));
+    const Descriptor& convolution = add(make_convolution(p_));
+    const Descriptor* at = &result(kIdProduct);
+    add_operation(make_operation(p_, convolution, x, w, *at));
+    if (!fused) return;
+    if (p_.align_residual) at = &sum(*at, add(like_y(kIdResidual, p_.align_residual)), kIdSum);
+    if (p_.bias) {
+      constexpr int64_t kOnes[] = {1, 1, 1};
+      at = &sum(*at, add(make_tensor(p_, kIdBias, 1, p_.c_out, kOnes, p_.channels_last, p_.align_bias)), kIdAllSums);
+    }
+    if (p_.activation) pointwise(library_mode(static_cast<Activation>(p_.activation)), *at, nullptr, kIdAllSums);
+  }
+  const std::vector<cudnnBackendDescriptor_t>& operations() const { return operations_; }
+
+ private:
+  static constexpr size_t kMostParts = 20;  // references into the list stay valid
+
+  const Descriptor& add(Descriptor d) {
+    d.finalize();
+    g_.parts.push_back(std::move(d));
+    return g_.parts.back();
+  }
+  void add_operation(Descriptor d) { operations_.push_back(add(std::move(d)).raw()); }
+  Descriptor like_y(int64_t id, int64_t alignment) const {
+    return make_tensor(p_, id, p_.n, p_.c_out, p_.out, p_.channels_last, alignment);
+  }
+  // What the next operation writes: y itself if it is the last.
+  const Descriptor& result(int64_t id) { return add(left_-- == 0 ? like_y(kIdY, p_.align_y) : like_y(id, 16)); }
+
+  const Descriptor& sum(const Descriptor& a, const Descriptor& b, int64_t id) {
+    return pointwise(CUDNN_POINTWISE_ADD, a, &b, id);
+  }
+  const Descriptor& pointwise(cudnnPointwiseMode_t mode, const Descriptor& a, const Descriptor* b, int64_t id) {
+    Descriptor rule(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    rule.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
+    rule.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+    if (mode == CUDNN_POINTWISE_RELU_FWD) keep_nan(rule);
+    const Descriptor &added = add(std::move(rule)), &y = result(id);
+    Descriptor o(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    o.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, added).set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a);
+    if (b) o.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
+    o.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    add_operation(std::move(o));
+    return y;
+  }
+
+  // relu of NaN is NaN, as everywhere. Deprecated, and still what its kernels go by.
+  static void keep_nan(Descriptor& rule) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    rule.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, CUDNN_PROPAGATE_NAN);
+#pragma GCC diagnostic pop
+  }
+
+  const ConvProblem& p_;
+  ConvGraph& g_;
+  int left_ = 0;  // operations after the next one
+  std::vector<cudnnBackendDescriptor_t> operations_;
+};
 
 bool allows(const ConvProblem& p, cudnnBackendNumericalNote_t note, bool strict) {
   switch (note) {
@@ -119,39 +201,17 @@ bool allows(const ConvProblem& p, cudnnBackendNumericalNote_t note, bool strict)
 
 }  // namespace
 
-GraphPtr make_graph(cudnnHandle_t handle, const ConvProblem& p, bool fused_bias) {
+GraphPtr make_graph(cudnnHandle_t handle, const ConvProblem& p, bool fused) {
   auto g = std::make_shared<ConvGraph>();
-  g->fused_bias = fused_bias;
-  g->parts.reserve(9);  // references into it stay valid
-  auto add = [&](Descriptor d) -> const Descriptor& {
-    d.finalize();
-    g->parts.push_back(std::move(d));
-    return g->parts.back();
-  };
-  const Descriptor& x = add(make_tensor(p, kIdX, p.n, p.c_in, p.in, p.channels_last, p.align_x));
-  const Descriptor& w = add(make_tensor(p, kIdW, p.c_out, p.c_in / p.groups, p.kernel, p.w_channels_last, p.align_w));
-  const Descriptor& y = add(make_tensor(p, kIdY, p.n, p.c_out, p.out, p.channels_last, p.align_y));
-  const Descriptor& convolution = add(make_convolution(p));
-  cudnnBackendDescriptor_t operations[2];
-  int64_t count = 1;
-  if (fused_bias) {
-    constexpr int64_t kOnes[] = {1, 1, 1};
-    const Descriptor& bias = add(make_tensor(p, kIdBias, 1, p.c_out, kOnes, p.channels_last, p.align_bias));
-    const Descriptor& product = add(make_tensor(p, kIdProduct, p.n, p.c_out, p.out, p.channels_last, 16));
-    Descriptor rule(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    rule.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_POINTWISE_ADD);
-    rule.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-    const Descriptor& addition = add(std::move(rule));
-    operations[0] = add(make_operation(p, convolution, x, w, product)).raw();
-    operations[1] = add(make_addition(addition, product, bias, y)).raw();
-    count = 2;
-  } else {
-    operations[0] = add(make_operation(p, convolution, x, w, y)).raw();
-  }
+  g->fused = fused;
+  Builder builder(p, *g);
+  builder.build(fused);
   for (const Descriptor& d : g->parts)
     if (!d.good()) return nullptr;
+  const std::vector<cudnnBackendDescriptor_t>& operations = builder.operations();
   g->graph = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  g->graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, operations);
+  g->graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<int64_t>(operations.size()),
+               operations.data());
   g->graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle);
   return g->graph.finalize().good() ? g : nullptr;
 }

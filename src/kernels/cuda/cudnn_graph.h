@@ -19,12 +19,13 @@ struct ConvProblem {
   uint8_t kind, dtype, dims;  // dims: 2 or 3, the last ones of the arrays
   uint8_t channels_last, w_channels_last;
   uint8_t bias, accumulate, deterministic, tf32, benchmark;
-  uint8_t align_x, align_w, align_y, align_bias;
-  uint8_t unused[2];
+  uint8_t align_x, align_w, align_y, align_bias, align_residual;  // align_residual 0: no residual
+  uint8_t activation;
 
   DType type() const { return static_cast<DType>(dtype); }
   ConvKind conv_kind() const { return static_cast<ConvKind>(kind); }
   bool is_16bit() const { return size_of(type()) == 2; }
+  bool has_epilogue() const { return bias || align_residual || activation; }
 };
 
 // A backend descriptor. The first failure sticks; later calls do nothing. Refusals are ordinary here: cuDNN says no to
@@ -76,17 +77,17 @@ class Descriptor {
 };
 
 // Ids of the tensors in a variant pack.
-enum TensorId : int64_t { kIdX = 1, kIdW, kIdY, kIdBias, kIdProduct };
+enum TensorId : int64_t { kIdX = 1, kIdW, kIdY, kIdBias, kIdResidual, kIdProduct, kIdSum, kIdAllSums };
 
 struct ConvGraph {
   std::vector<Descriptor> parts;  // tensors, convolution, operations
   Descriptor graph;
-  bool fused_bias = false;
+  bool fused = false;  // bias, residual and activation are part of it
 };
 using GraphPtr = std::shared_ptr<ConvGraph>;
 
 // nullptr where cuDNN refuses the problem as such.
-GraphPtr make_graph(cudnnHandle_t handle, const ConvProblem& problem, bool fused_bias);
+GraphPtr make_graph(cudnnHandle_t handle, const ConvProblem& problem, bool fused);
 
 // Engine configurations for the graph, best first.
 std::vector<Descriptor> engine_configs(const ConvGraph& graph, cudnnBackendHeurMode_t mode);

@@ -11,7 +11,6 @@
 #include <optional>
 
 #include "base/check.h"
-#include "kernels/cuda/conv_direct.h"
 #include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/device_timer.h"
 #include "kernels/cuda/plan_cache.h"
@@ -26,6 +25,7 @@ namespace {
 
 constexpr size_t kPlanLimit = 512;
 constexpr int kTimed = 24;  // plans a benchmark looks at, at most
+constexpr int kFused = 5;   // of these with the whole epilogue: cuDNN compiles such kernels when they are asked for
 constexpr int kEnough = 4;  // after so many it does not look beyond the engines cuDNN ranks by speed
 
 struct ConvPlan {
@@ -79,19 +79,21 @@ bool describe(ConvProblem& p, ConvKind kind, const ConvCall& c, bool accumulate)
   p.dims = flat ? 2 : 3;
   p.channels_last = c.channels_last, p.w_channels_last = c.w_channels_last;
   p.bias = c.bias != nullptr, p.accumulate = accumulate;
-  p.deterministic = (context().bits & kDeterministic) != 0;
+  p.deterministic = (context().bits & kDeterministic) != 0 || c.timed;  // plans give the same bits every time
   p.tf32 = c.dtype == DType::f32 && allow_tf32();
-  p.benchmark = conv_benchmark();
+  p.benchmark = conv_benchmark() || c.timed;
   p.align_x = static_cast<uint8_t>(alignment_of(c.x)), p.align_w = static_cast<uint8_t>(alignment_of(c.w));
   p.align_y = static_cast<uint8_t>(alignment_of(c.y));
   p.align_bias = static_cast<uint8_t>(c.bias ? alignment_of(c.bias) : 0);
+  p.align_residual = static_cast<uint8_t>(c.residual ? alignment_of(c.residual) : 0);
+  p.activation = static_cast<uint8_t>(c.activation);
   return true;
 }
 
 // Where plans are looked for, most promising first.
 struct Stage {
   cudnnBackendHeurMode_t mode;
-  bool fused_bias;
+  bool fused;   // with bias, residual and activation in the same kernel
   bool strict;  // see is_exact_enough()
 };
 constexpr Stage kStages[] = {
@@ -106,7 +108,7 @@ constexpr int kUnranked = 2, kInexact = 4;  // the first stages that are a secon
 class Search {
  public:
   Search(cudnnHandle_t handle, const ConvProblem& p) : handle_(handle), p_(p) {
-    stage_ = p.bias && p.conv_kind() == ConvKind::forward ? 0 : 1;
+    stage_ = p.has_epilogue() && p.conv_kind() == ConvKind::forward && p.type() != DType::f64 ? 0 : 1;
   }
 
   std::shared_ptr<ConvPlan> next() {
@@ -123,7 +125,7 @@ class Search {
     const Stage& stage = kStages[stage_];
     if (!started_) begin(stage);
     while (at_ < configs_.size()) {
-      if (stage.fused_bias && given_ == kTimed / 2) return nullptr;  // leave some for the others
+      if (stage.fused && given_ == kFused) return nullptr;  // leave some for the others
       Descriptor& config = configs_[at_++];
       if (!is_exact_enough(config, p_, stage.strict)) continue;
       if (auto plan = build(config)) {
@@ -138,7 +140,7 @@ class Search {
     at_ = 0;
     given_ = 0;
     configs_.clear();
-    if (!graph_ || graph_->fused_bias != stage.fused_bias) graph_ = make_graph(handle_, p_, stage.fused_bias);
+    if (!graph_ || graph_->fused != stage.fused) graph_ = make_graph(handle_, p_, stage.fused);
     if (graph_) configs_ = engine_configs(*graph_, stage.mode);
   }
   std::shared_ptr<ConvPlan> build(Descriptor& config) {
@@ -165,9 +167,15 @@ class Search {
 };
 
 cudnnStatus_t execute(Library& lib, const ConvPlan& plan, const ConvCall& c, void* workspace) {
-  void* pointers[] = {c.x, c.w, c.y, const_cast<void*>(c.bias)};
-  const int64_t ids[] = {kIdX, kIdW, kIdY, kIdBias};
-  int64_t count = plan.graph->fused_bias ? 4 : 3;
+  void* pointers[5] = {c.x, c.w, c.y};
+  int64_t ids[5] = {kIdX, kIdW, kIdY}, count = 3;
+  auto add = [&](const void* p, int64_t id) {
+    if (!p || !plan.graph->fused) return;
+    pointers[count] = const_cast<void*>(p);
+    ids[count++] = id;
+  };
+  add(c.bias, kIdBias);
+  add(c.residual, kIdResidual);
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids);
@@ -176,15 +184,15 @@ cudnnStatus_t execute(Library& lib, const ConvPlan& plan, const ConvCall& c, voi
   return cudnnBackendExecute(lib.handle, plan.plan.raw(), pack.raw());
 }
 
-// One whole convolution, the bias included.
+// One whole convolution, its epilogue included.
 cudnnStatus_t run(Library& lib, Encoder& e, ConvKind kind, const ConvPlan& plan, const ConvCall& c, void* workspace) {
   cudnnStatus_t status = execute(lib, plan, c, workspace);
   e.note_launch();
-  if (status != CUDNN_STATUS_SUCCESS || !c.bias || plan.graph->fused_bias) return status;
+  if (status != CUDNN_STATUS_SUCCESS || plan.graph->fused) return status;
   bool forward = kind == ConvKind::forward;
   const int64_t* sizes = forward ? c.out : c.in;
-  add_channel_bias(e, c.dtype, forward ? c.y : c.x, c.bias, c.n, forward ? c.c_out : c.c_in,
-                   sizes[0] * sizes[1] * sizes[2], c.channels_last);
+  run_epilogue(e, {c.dtype, c.n, forward ? c.c_out : c.c_in, sizes[0] * sizes[1] * sizes[2], c.channels_last,
+                   forward ? c.y : c.x, c.bias, c.residual, c.activation});
   return status;
 }
 

@@ -1,8 +1,11 @@
 #include "kernels/cuda/device_timer.h"
 
+#include "runtime/context.h"
+
 namespace deft::cuda {
 
 bool can_wait(const Encoder& e) {
+  if (context().sync == SyncPolicy::forbid) return false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(e.stream(), &status), e.op(), "looking at the stream");
   return status == cudaStreamCaptureStatusNone;

@@ -5,7 +5,8 @@
 
 namespace deft::cuda {
 
-// False while work on the stream is recorded into a graph: waiting is not possible then.
+// False while work on the stream is recorded into a graph, and where a SyncGuard forbids waiting: what was not timed
+// before is then not timed.
 bool can_wait(const Encoder& e);
 
 class DeviceTimer {

@@ -47,8 +47,9 @@ Operand2d describe_result(const GemmCall& g) {
 
 struct GemmKey {
   int64_t m, n, k, lda, ldb, ldc, batch, a_batch, b_batch, c_batch;
-  int16_t align_a, align_b, align_c, align_bias;  // align_bias 0: no bias
-  uint8_t dtype, a_by_rows, b_by_rows, tf32, autotune, beta, device, unused;
+  int16_t align_a, align_b, align_c, align_bias, align_residual;  // 0: no bias, no residual
+  uint8_t dtype, a_by_rows, b_by_rows, tf32, autotune, beta, device, activation;
+  uint8_t unused[6];
 };
 
 struct GemmPlan {
@@ -75,11 +76,14 @@ GemmKey key_of(const Encoder& e, const GemmCall& g, const Operand2d& a, const Op
   key.align_b = static_cast<int16_t>(alignment_of(g.b, true));
   key.align_c = static_cast<int16_t>(alignment_of(g.c, true));
   key.align_bias = static_cast<int16_t>(g.bias ? alignment_of(g.bias, true) : 0);
+  key.align_residual = static_cast<int16_t>(g.residual ? alignment_of(g.residual, true) : 0);
   key.dtype = static_cast<uint8_t>(g.dtype);
   key.a_by_rows = a.by_rows, key.b_by_rows = b.by_rows;
   key.tf32 = g.dtype == DType::f32 && allow_tf32();
-  key.autotune = gemm_autotune();
+  // Timing runs it several times, which must not change what it reads.
+  key.autotune = (gemm_autotune() || g.timed) && g.beta == 0 && g.residual != g.c;
   key.beta = g.beta != 0;
+  key.activation = static_cast<uint8_t>(g.activation);
   key.device = static_cast<uint8_t>(e.device().index);
   return key;
 }
@@ -116,6 +120,22 @@ void set_layout(cublasLtMatrixLayoutOpaque_t& l, const GemmKey& key, int64_t row
         op, "describe a batch");
 }
 
+// Its gelu is the one by tanh, right to 3e-5 only.
+bool is_in_library(Activation a, DType t) {
+  return a == Activation::none || a == Activation::relu || (a == Activation::gelu_tanh && size_of(t) == 2);
+}
+cublasLtEpilogue_t library_epilogue(const GemmKey& key) {
+  bool bias = key.align_bias != 0;
+  switch (static_cast<Activation>(key.activation)) {
+    case Activation::relu:
+      return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case Activation::gelu_tanh:
+      return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    default:
+      return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
 void describe_problem(GemmPlan& plan, const GemmKey& key, const void* bias, const char* op) {
   bool f64 = static_cast<DType>(key.dtype) == DType::f64;
   cublasComputeType_t compute = f64 ? CUBLAS_COMPUTE_64F : key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -123,10 +143,8 @@ void describe_problem(GemmPlan& plan, const GemmKey& key, const void* bias, cons
   int32_t first = key.b_by_rows ? CUBLAS_OP_N : CUBLAS_OP_T, second = key.a_by_rows ? CUBLAS_OP_N : CUBLAS_OP_T;
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, first, op);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, second, op);
-  if (bias) {
-    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS), op);
-    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias, op);
-  }
+  set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(library_epilogue(key)), op);
+  if (bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias, op);
   set_layout(plan.b, key, key.b_by_rows ? key.n : key.k, key.b_by_rows ? key.k : key.n, key.ldb, key.b_batch, op);
   set_layout(plan.a, key, key.a_by_rows ? key.k : key.m, key.a_by_rows ? key.m : key.k, key.lda, key.a_batch, op);
   set_layout(plan.c, key, key.n, key.m, key.ldc, key.c_batch, op);
@@ -142,7 +160,8 @@ int candidates(const Encoder& e, GemmPlan& plan, const GemmKey& key, cublasLtMat
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceLimit));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key.align_b));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key.align_a));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key.align_c));
+  int16_t align_read = key.align_residual ? key.align_residual : key.align_c;
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(align_read));
   int16_t align_d = key.align_bias ? std::min(key.align_c, key.align_bias) : key.align_c;
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(align_d));
   if (size_of(static_cast<DType>(key.dtype)) == 2)  // partial sums must not be rounded to 16 bits
@@ -160,13 +179,15 @@ cublasStatus_t execute(const Encoder& e, const GemmPlan& plan, const GemmCall& g
   // Plans are shared between threads, and the operation holds the address of the bias.
   cublasLtMatmulDescOpaque_t operation = plan.operation;
   if (g.bias) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, e.op());
-  float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
+  const double wide_beta = g.residual ? 1 : g.beta;
+  float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(wide_beta);
   bool f64 = g.dtype == DType::f64;
   const void* alpha_at = f64 ? static_cast<const void*>(&g.alpha) : &alpha;
-  const void* beta_at = f64 ? static_cast<const void*>(&g.beta) : &beta;
+  const void* beta_at = f64 ? static_cast<const void*>(&wide_beta) : &beta;
+  const void* added = g.residual ? g.residual : g.c;
   auto layout = [](const cublasLtMatrixLayoutOpaque_t& l) { return const_cast<cublasLtMatrixLayout_t>(&l); };
   cublasStatus_t status = cublasLtMatmul(cublas_handle(e.device(), e.op()), &operation, alpha_at, g.b, layout(plan.b),
-                                         g.a, layout(plan.a), beta_at, g.c, layout(plan.c), g.c, layout(plan.c),
+                                         g.a, layout(plan.a), beta_at, added, layout(plan.c), g.c, layout(plan.c),
                                          &plan.algorithm, workspace, plan.workspace, e.stream());
   e.note_launch();
   return status;
@@ -210,9 +231,9 @@ bool run_library(const Encoder& e, const GemmCall& g) {
   GemmKey key = key_of(e, g, a, b, c);
   PlanPtr plan = plans().find(key);
   if (!plan) {
-    bool timed = key.autotune && g.beta == 0 && can_wait(e);
+    bool timed = key.autotune && can_wait(e);
     plan = make_plan(e, key, g, timed);
-    if (timed || !key.autotune || g.beta != 0) plans().add(key, plan);
+    if (timed || !key.autotune) plans().add(key, plan);
   }
   if (!plan->usable) return false;
   std::optional<Workspace> space;
@@ -279,6 +300,13 @@ void for_each_part(int64_t total, int64_t most, F f) {
 }
 
 }  // namespace
+
+bool gemm_library(Encoder& e, const GemmCall& call) {
+  bool in_range = call.m <= kMaxExtent && call.n <= kMaxExtent && call.k <= kMaxExtent && call.batch <= kMaxBatch;
+  bool ends_plainly = !call.bias && call.activation == Activation::none;
+  if (!is_floating(call.dtype) || (call.dtype == DType::f64 && !ends_plainly)) return false;
+  return in_range && call.k > 0 && is_in_library(call.activation, call.dtype) && run_library(e, call);
+}
 
 bool is_regular(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride) {
   return describe(rows, cols, row_stride, col_stride).regular;

@@ -1,0 +1,165 @@
+#include "bench/small.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "bench/cpu_timer.h"
+#include "bench/heap_counter.h"
+#include "bench/instruction_counter.h"
+#include "bench/interrupt.h"
+#include "bench/statistics.h"
+#include "deft/deft.h"
+#include "runtime/parallel.h"
+
+namespace deft::bench {
+
+namespace {
+
+using Call = std::function<void()>;
+struct Pair {
+  Call eager, compiled;
+};
+struct SmallCase {
+  std::string name;
+  std::function<Pair()> make;
+};
+
+// One input, one result.
+template <class F>
+Pair pair_of(F f, const Tensor& x) {
+  auto fast = std::make_shared<Compiled>(compile(f));
+  return {[=] { Tensor y = f(x); }, [=] { Tensor y = (*fast)(x); }};
+}
+
+Pair mlp(const std::vector<int64_t>& widths) {
+  auto model = std::make_shared<models::Mlp>(widths);
+  model->eval();
+  return pair_of([model](const Tensor& x) { return (*model)(x); }, randn({1, widths[0]}));
+}
+
+Pair lstm_cell(int64_t size) {
+  auto cell = std::make_shared<nn::LSTMCell>(size, size);
+  cell->eval();
+  std::vector<Tensor> in{randn({1, size}), randn({1, size}), randn({1, size})};
+  Compiled::Function f = [cell](const std::vector<Tensor>& t) {
+    nn::LSTMCellResult r = (*cell)(t[0], t[1], t[2]);
+    return std::vector<Tensor>{r.hidden, r.cell};
+  };
+  auto fast = std::make_shared<Compiled>(compile(f));
+  return {[=] { nn::LSTMCellResult r = (*cell)(in[0], in[1], in[2]); },
+          [=, out = std::vector<Tensor>()]() mutable { fast->run(in, out); }};
+}
+
+Pair gru_cell(int64_t size) {
+  auto cell = std::make_shared<nn::GRUCell>(size, size);
+  cell->eval();
+  Tensor x = randn({1, size}), h = randn({1, size});
+  auto f = [cell](const Tensor& a, const Tensor& b) { return (*cell)(a, b); };
+  auto fast = std::make_shared<Compiled>(compile(f));
+  return {[=] { Tensor y = f(x, h); }, [=] { Tensor y = (*fast)(x, h); }};
+}
+
+Pair elementwise(int64_t n) {
+  auto f = [](const Tensor& x) {
+    Tensor y = x;
+    for (int i = 0; i < 5; ++i) y = ((y * 1.5 + x).relu() - 0.25);
+    return y;
+  };
+  return pair_of(f, randn({n}));
+}
+
+std::vector<SmallCase> small_cases() {
+  std::vector<SmallCase> cases{
+      {"MLP b1 784-1024-1024-10",
+       [] {
+         return mlp({784, 1024, 1024, 10});
+       }},
+      {"MLP b1 64-64-64-10",
+       [] {
+         return mlp({64, 64, 64, 10});
+       }},
+  };
+  for (int64_t size : {64, 128, 256})
+    cases.push_back({fmt::format("LSTM cell b1 {}", size), [=] { return lstm_cell(size); }});
+  cases.push_back({"GRU cell b1 128", [] { return gru_cell(128); }});
+  for (int64_t n : {16, 1024})
+    cases.push_back({fmt::format("20 elementwise ops on {}", n), [=] { return elementwise(n); }});
+  return cases;
+}
+
+double heap_allocations_per_call(const Call& call) {
+  constexpr int calls = 100;
+  int64_t before = heap_allocations();
+  for (int i = 0; i < calls; ++i) call();
+  return static_cast<double>(heap_allocations() - before) / calls;
+}
+
+// Times of batches that take turns, so that a busy neighbour or a slower clock meets both sides.
+class Side {
+ public:
+  explicit Side(Call call) : call_(std::move(call)) {
+    double ns = time_of(20);  // the first calls capture, and pack weights
+    calls_ = std::clamp<int64_t>(static_cast<int64_t>(kBatchNs * 20 / ns), 1, 10000);
+  }
+  void batch() { samples_.push_back(time_of(calls_) / static_cast<double>(calls_)); }
+  double ns() const { return percentile(samples_, 50); }
+  double allocations() const { return heap_allocations_per_call(call_); }
+  std::optional<double> instructions() const {
+    if (ns() > kLongestNs) return {};  // half a minute, stepped one by one
+    return instructions_per_call([&](int64_t n) {
+      for (int64_t i = 0; i < n; ++i) call_();
+    });
+  }
+
+ private:
+  static constexpr double kBatchNs = 5e5, kLongestNs = 2e4;
+  double time_of(int64_t calls) const {
+    double start = thread_cpu_ns();
+    for (int64_t i = 0; i < calls; ++i) call_();
+    return thread_cpu_ns() - start;
+  }
+
+  Call call_;
+  int64_t calls_ = 1;
+  std::vector<double> samples_;
+};
+
+Json json_of(std::optional<double> x) { return x ? Json(*x) : Json(); }
+
+Json measure(const SmallCase& c, int repeats) {
+  Pair pair = c.make();
+  InferenceModeGuard inference;
+  Side eager(std::move(pair.eager)), compiled(std::move(pair.compiled));
+  for (int i = 0; i < repeats; ++i) eager.batch(), compiled.batch();
+  return {{"case", c.name},
+          {"eager_ns", rounded(eager.ns(), 1)},
+          {"compiled_ns", rounded(compiled.ns(), 1)},
+          {"ratio", rounded(eager.ns() / compiled.ns(), 2)},
+          {"eager_instructions", json_of(eager.instructions())},
+          {"compiled_instructions", json_of(compiled.instructions())},
+          {"eager_heap_allocs", eager.allocations()},
+          {"compiled_heap_allocs", compiled.allocations()}};
+}
+
+}  // namespace
+
+Report measure_small(const SmallOptions& options) {
+  set_num_threads(1);
+  Report report;
+  report.machine["instruction_counter"] = name_of(instruction_counter());
+  for (const SmallCase& c : small_cases()) {
+    if (!options.only.empty() && c.name != options.only) continue;
+    if (interrupted()) {
+      report.interrupted = true;
+      return report;
+    }
+    options.progress(c.name);
+    report.results.push_back(measure(c, options.repeats));
+  }
+  return report;
+}
+
+}  // namespace deft::bench

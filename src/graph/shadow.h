@@ -1,0 +1,31 @@
+// A plan and its function, run beside each other on the same memory and random numbers, and compared.
+#pragma once
+
+#include "graph/capture.h"
+
+namespace deft::graph {
+
+class Shadow {
+ public:
+  // Before the plan runs: keeps what it is going to write. Nothing can keep the state of code outside the graph: a
+  // plan with calls has no shadow.
+  Shadow(const Graph& graph, const GradState& gradients, GradState::Inputs inputs);
+  static bool is_possible(const Graph& graph);
+
+  // After the plan ran: the function runs on what was there before and keeps its effects. InternalError where a result,
+  // a gradient or memory that both wrote differs.
+  void compare(const std::vector<Tensor>& results, const Function& function, const std::vector<Tensor>& inputs);
+
+ private:
+  struct Memory {
+    Tensor tensor;  // any on that memory
+    Tensor before;  // its bytes
+  };
+  const GradState& gradients_;
+  GradState::Inputs inputs_;
+  std::vector<Memory> written_;
+  std::vector<Tensor> gradients_before_;
+  PhiloxState draws_;
+};
+
+}  // namespace deft::graph

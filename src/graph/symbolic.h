@@ -1,0 +1,77 @@
+// Captures of one function at several sizes, taken together as a graph with symbols: what a further size needs is
+// filled in, without running the function.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace deft::graph {
+
+// A dimension of an input.
+struct InputDim {
+  size_t input = 0;
+  int dim = 0;
+  bool operator==(const InputDim&) const = default;
+};
+
+// Inputs of the same kind: as many, each of the same rank, type, device and order in memory. Sizes may differ where
+// both are 2 or more: 0 and 1 mean something else to broadcasting and to strides.
+bool same_kind(const std::vector<Meta>& a, const std::vector<Meta>& b);
+
+// Note [Templates]: every number of a graph that is not the same in all captures - sizes, strides, offsets, integers
+// among parameters, tensors that the function fills with a number or counts up - must be a + b * (product of up to
+// three sizes that differ), with one answer that is simpler than all others. What a function does at sizes that were
+// not seen is a guess even so, since it may branch on them. Hence confirmed().
+class Template {
+ public:
+  // The graph as captured, before passes. It keeps its constants alive.
+  explicit Template(Graph captured);
+
+  std::vector<Meta> inputs() const;
+  // Takes in a capture with other sizes of the same kind.
+  void add(Graph captured);
+  // A capture came out exactly as foretold, and none has brought in another symbol since.
+  bool confirmed() const { return confirmed_ && fault_.empty(); }
+  // Why there is no graph with symbols: which number of which op. Empty where there is one.
+  const std::string& fault() const { return fault_; }
+  // Nothing that is captured later can change that.
+  bool is_over() const { return over_; }
+  // One list for each symbol: the dims that have its size, in all captures.
+  const std::vector<std::vector<InputDim>>& symbols() const { return symbols_; }
+
+  // The graph for inputs of the same kind, checked by the ops' own rules. Nothing, and the reason, where a size differs
+  // that is no symbol, or where the rules object.
+  std::optional<Graph> instantiate(const std::vector<Meta>& inputs, std::string& why) const;
+
+ private:
+  struct Term {
+    size_t number;  // which one of the graph's
+    int64_t base, factor;
+    std::vector<size_t> symbols;  // whose sizes are multiplied
+  };
+  void give_up(std::string why);
+  bool constants_fit(const Graph& captured) const;
+  void find_filled();
+  void find_symbols();
+  void fit();
+  std::string fit_number(size_t number, const std::vector<int64_t>& values,
+                         const std::vector<std::vector<int64_t>>& sizes,
+                         const std::vector<std::vector<size_t>>& candidates);
+  std::optional<std::vector<int64_t>> sizes_of(const std::vector<Meta>& inputs, std::string& why) const;
+
+  std::vector<Graph> captures_;
+  std::vector<BufferId> filled_;  // constants that the function makes anew each time
+  std::vector<std::vector<InputDim>> symbols_;
+  std::vector<Term> terms_;
+  std::string fault_ = "only one size was captured";
+  bool confirmed_ = false, over_ = false;
+};
+
+// Puts the inputs of a captured graph at the beginning of buffers that end with them: a plan may be called with tensors
+// anywhere in memory. False, and nothing changes, where the function reaches memory around an input.
+bool trim_inputs(Graph& graph);
+
+}  // namespace deft::graph

@@ -1,0 +1,16 @@
+// Checks of a graph that somebody else wrote: after them no kernel reads or writes outside its buffers.
+#pragma once
+
+#include "graph/ir.h"
+
+namespace deft::graph {
+
+// All that verify() checks, and all that verify() takes from those who make graphs here: parameters as the ops' rules
+// complete them, results laid out as the kernels write them, memory that is not read and written at once, values of
+// parameters that rules leave to the functions around the ops. Only ops of inference. A typed error says what is wrong.
+void verify_foreign(const Graph& graph);
+
+// parse() for text that somebody else wrote. At most `most` buffers, values and instructions each.
+Graph parse_foreign(const std::string& text, const std::vector<Tensor>& constants, uint64_t most);
+
+}  // namespace deft::graph

@@ -1,0 +1,29 @@
+// Code with a state of its own - an optimizer's step, an average - inside a function that compile() captures: it runs
+// as always, and a replay calls it again. Whatever it reads on the host is read anew.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/capture_hook.h"
+
+namespace deft::optim {
+
+// What the code touches: tensors it writes, tensors it only reads, and the gradients of leaves that have one.
+struct CapturedCall {
+  const char* name;
+  std::vector<Tensor> written, read;
+  std::vector<Tensor> leaves;
+  bool writes_gradients = false;
+  Site site;
+};
+
+// Tells the capture of this thread, after the code ran. In a replay `run` finds the gradients in the leaves.
+void note_call(CapturedCall call, std::function<void()> run);
+// Runs it now, and tells the capture.
+void capture_call(CapturedCall call, std::function<void()> run);
+
+// Those that have a gradient.
+std::vector<Tensor> with_gradient(const std::vector<Tensor>& params);
+
+}  // namespace deft::optim
