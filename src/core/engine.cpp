@@ -122,7 +122,7 @@ bool exclusively_ours(const Tensor& t) {
          (t.meta().contiguous || t.meta().is_dense());
 }
 
-[[gnu::noinline]] void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site) {
+void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site) {
   if (!create_graph && exclusively_ours(sum) && sum.dtype() == value.dtype()) {
     sum.add_(value, site);
   } else {
@@ -171,7 +171,7 @@ bool exclusively_ours(const Tensor& t) {
   if (g.dtype() != edge.dtype) g = g.to(edge.dtype, node.site);
 }
 
-[[gnu::noinline]] void check_anomaly(const Tensor& g, const Node& node, int index) {
+void check_anomaly(const Tensor& g, const Node& node, int index) {
   DEFT_CHECK(!has_nan(g), GradError, "{}: its gradient for input {} holds NaN; its forward pass was at {}",
              node.type->name, index, to_string(node.site));
 }
@@ -432,7 +432,7 @@ Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size
 }
 
 // Nodes from which one of the captures can be reached.
-[[gnu::noinline]] void find_wanted(Engine& engine, std::span<const GradSource> roots) {
+void find_wanted(Engine& engine, std::span<const GradSource> roots) {
   std::unordered_set<Node*> targets, seen;
   engine.wanted.emplace();
   for (auto& c : engine.captures) targets.insert(c.node);
@@ -465,8 +465,17 @@ void run_engine(std::span<const Tensor> roots, std::span<const Tensor> gradients
                 const Site& site) {
   DEFT_CHECK(gradients.empty() || gradients.size() == roots.size(), ValueError, "{}: {} roots but {} gradients", who,
              roots.size(), gradients.size());
+  GradSource one;  // the usual case
+  std::vector<GradSource> many(roots.size() == 1 ? 0 : roots.size());
+  std::span<GradSource> sources = roots.size() == 1 ? std::span<GradSource>(&one, 1) : std::span<GradSource>(many);
+  for (size_t i = 0; i < roots.size(); ++i) sources[i] = root_source(roots[i], who, site);
+  if (!engine.captures.empty()) find_wanted(engine, sources);
   // Backward's modes are its own: grad mode is create_graph, inference mode and autocast are off.
-  ExecContext ctx = context();
+  struct Caller {
+    const ExecContext context = deft::context();
+    ~Caller() { deft::context() = context; }
+  } caller;
+  ExecContext& ctx = context();
   if (ctx.bits & kCapture) [[unlikely]]
     engine.hook = active_capture();
   ctx.bits &= ~(kInference | kGradOff | kAutocast);
@@ -474,12 +483,6 @@ void run_engine(std::span<const Tensor> roots, std::span<const Tensor> gradients
     ctx.bits |= kGradOff;
     ctx.grad_site = site;
   }
-  GradSource one;  // the usual case
-  std::vector<GradSource> many(roots.size() == 1 ? 0 : roots.size());
-  std::span<GradSource> sources = roots.size() == 1 ? std::span<GradSource>(&one, 1) : std::span<GradSource>(many);
-  for (size_t i = 0; i < roots.size(); ++i) sources[i] = root_source(roots[i], who, site);
-  if (!engine.captures.empty()) find_wanted(engine, sources);
-  ContextGuard guard(ctx);
   for (size_t i = 0; i < roots.size(); ++i) {
     Tensor g = root_gradient(roots[i], gradients, i, who, site);
     engine.push(sources[i].node.get(), sources[i].output_nr, std::move(g), site);
@@ -489,7 +492,7 @@ void run_engine(std::span<const Tensor> roots, std::span<const Tensor> gradients
     ~Depth() { --backward_depth; }
   } depth;
   engine.loop();
-  if (engine.on_device) engine.join_streams(ctx);
+  if (engine.on_device) engine.join_streams(caller.context);
 }
 
 }  // namespace
