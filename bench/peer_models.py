@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch or ONNX Runtime as a peer of `deft bench models`: answers one line per request (see bench/peer.h).
 
-usage: peer_models.py [torch | onnxruntime]    PyTorch trains and infers, ONNX Runtime infers what PyTorch exports.
+usage: peer_models.py [torch | torch-compile | onnxruntime]    PyTorch trains and infers, ONNX Runtime infers what PyTorch exports.
 Best settings: channels_last or not, whichever is faster, no gradients in inference, all graph optimisations, bf16 fast math
 where there is one. Time: median of calls, wall clock.
 """
@@ -138,7 +138,7 @@ def workload(name, batch):
     raise KeyError(f"no model {name}")
 
 
-def torch_call(name, batch, train, kind, device):
+def torch_call(name, batch, train, kind, device, compiled=False):
     def make(last):
         model, x, y = workload(name, batch)
         model, x, y = model.to(device), x.to(device), y.to(device)
@@ -148,6 +148,8 @@ def torch_call(name, batch, train, kind, device):
         if last and x.dim() == 4:
             model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
         model.train(train)
+        if compiled:  # with CUDA graphs in inference, where launches count
+            model = torch.compile(model, mode="default" if train or device == "cpu" else "reduce-overhead")
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
         def step():
@@ -164,7 +166,8 @@ def torch_call(name, batch, train, kind, device):
 
         return step if train else infer
 
-    calls = [make(False)] + ([make(True)] if name.startswith("resnet") else [])
+    images = name.startswith("resnet")
+    calls = [make(True)] if compiled and images else [make(False)] + ([make(True)] if images else [])
     return min((timed(call, device) for call in calls), key=lambda call: (call(), call())[1])
 
 
@@ -221,12 +224,12 @@ def call_of(backend, case, where):
         torch.backends.cudnn.benchmark = True
     if backend == "onnxruntime":
         return onnxruntime_call(name, int(batch), run == "train", kind, threads)
-    return torch_call(name, int(batch), run == "train", kind, device)
+    return torch_call(name, int(batch), run == "train", kind, device, backend == "torch-compile")
 
 
 def main():
     backend = sys.argv[1] if len(sys.argv) > 1 else "torch"
-    peer = f"torch {torch.__version__}"
+    peer = f"torch {torch.__version__}" + (" compile" if backend == "torch-compile" else "")
     if backend == "onnxruntime":
         import onnxruntime
         peer = f"onnxruntime {onnxruntime.__version__}"

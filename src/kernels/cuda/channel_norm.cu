@@ -188,11 +188,12 @@ __device__ __forceinline__ void move(const RunningNumbers& r, int64_t i, double 
   store_as(r.data, r.dtype, i * r.stride, old + momentum * (batch - old));
 }
 
-// One warp for a group: statistics, then the coefficients of its planes.
+// One block for a group: statistics, then the coefficients of its planes.
 template <class A>
 __global__ void __launch_bounds__(kChannelThreads) finish_groups(const Finish<A> f) {
-  const int64_t group = (static_cast<int64_t>(blockIdx.x) * kChannelThreads + threadIdx.x) / 32;
-  const int lane = threadIdx.x % 32;
+  __shared__ double shared[32];
+  const int64_t group = blockIdx.x;
+  const int lane = threadIdx.x, width = blockDim.x;
   if (group >= f.groups) return;
   double mean = 0, rstd = 0;
   if (!f.training) {
@@ -206,13 +207,13 @@ __global__ void __launch_bounds__(kChannelThreads) finish_groups(const Finish<A>
     const double count = static_cast<double>(p.members) * static_cast<double>(p.total);
     double squares = 0;
     const double base = from[0].mean;
-    for (int64_t i = lane; i < parts; i += 32) mean += (from[i].mean - base) * (count_of(i) / count);
-    mean = base + lanes_sum(mean);
-    for (int64_t i = lane; i < parts; i += 32) {
+    for (int64_t i = lane; i < parts; i += width) mean += (from[i].mean - base) * (count_of(i) / count);
+    mean = base + block_sum(mean, shared);
+    for (int64_t i = lane; i < parts; i += width) {
       const double d = from[i].mean - mean;
       squares += from[i].squares + count_of(i) * d * d;
     }
-    squares = lanes_sum(squares);
+    squares = block_sum(squares, shared);
     rstd = 1 / sqrt(squares / count + f.eps);
     if (lane == 0 && f.running_mean.data) {
       move(f.running_mean, group, f.momentum, mean);
@@ -223,7 +224,7 @@ __global__ void __launch_bounds__(kChannelThreads) finish_groups(const Finish<A>
     f.mean[group] = static_cast<A>(mean);
     f.rstd[group] = static_cast<A>(rstd);
   }
-  for (int64_t k = lane; f.map.of_x && k < f.per_group; k += 32) {
+  for (int64_t k = lane; f.map.of_x && k < f.per_group; k += width) {
     const int64_t entry = group * f.per_group + k, channel = entry % f.channels;
     f.map.of_x[entry] = static_cast<A>(f.weight ? rstd * load_as<double>(f.weight, f.factors, channel) : rstd);
     f.map.center[entry] = static_cast<A>(mean);
@@ -260,7 +261,7 @@ void finish(Encoder& e, const ChannelNormCall& c, const Parts& parts, bool empty
                     static_cast<A*>(c.mean),
                     static_cast<A*>(c.rstd),
                     map};
-  e.launch(finish_groups<A>, Encoder::blocks_for(groups * 32, kChannelThreads), kChannelThreads, 0, f);
+  e.launch(finish_groups<A>, Encoder::blocks_for(groups, 1), finish_threads(parts.members * parts.chunks), 0, f);
   if (empty) return;
   map_channels<T>(e, v, c.groups != 0, affine ? MapKind::relu_sum : MapKind::sum, static_cast<const T*>(c.residual),
                   static_cast<const T*>(c.x), map, static_cast<T*>(c.y));

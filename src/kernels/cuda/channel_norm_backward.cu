@@ -202,50 +202,63 @@ struct Finish {
   const A *mean, *rstd;
   void *dweight, *dbias;
   MapTable<A> map;
+  bool with_parameters;  // of batch norm, by finish_map
 
+  __device__ __forceinline__ void store_parameters(int64_t channel, double of_weight, double of_bias) const {
+    if (dweight) store_as(dweight, factors, channel, of_weight);
+    if (dbias) store_as(dbias, factors, channel, of_bias);
+  }
   __device__ __forceinline__ double weight_of(int64_t channel) const {
     return weight ? load_as<double>(weight, factors, channel) : 1.0;
   }
 };
 
-// One warp for a channel: sums over its images.
+// One block for a channel: sums over its images.
 template <class A>
 __global__ void __launch_bounds__(kChannelThreads) finish_parameters(const Finish<A> f) {
-  const int64_t channel = (static_cast<int64_t>(blockIdx.x) * kChannelThreads + threadIdx.x) / 32;
-  const int lane = threadIdx.x % 32;
+  __shared__ double shared[32];
+  const int64_t channel = blockIdx.x;
+  const int lane = threadIdx.x;
   if (channel >= f.channels) return;
   double dweight = 0, dbias = 0;
-  for (int64_t i = lane; i < f.images * f.chunks; i += 32) {
+  for (int64_t i = lane; i < f.images * f.chunks; i += blockDim.x) {
     const int64_t image = i / f.chunks, plane = image * f.channels + channel;
     const GradSums s = f.sums[plane * f.chunks + (i - image * f.chunks)];
     dweight += s.product * static_cast<double>(f.rstd[plane / f.per_group]);
     dbias += s.g;
   }
-  dweight = lanes_sum(dweight);
-  dbias = lanes_sum(dbias);
-  if (lane > 0) return;
-  if (f.dweight) store_as(f.dweight, f.factors, channel, dweight);
-  if (f.dbias) store_as(f.dbias, f.factors, channel, dbias);
+  dweight = block_sum(dweight, shared);
+  dbias = block_sum(dbias, shared);
+  if (lane == 0) f.store_parameters(channel, dweight, dbias);
 }
 
-// One warp for a group: its sums, then the coefficients of its planes.
+// One block for a group: its sums, then the coefficients of its planes. A group of batch norm is a channel, whose
+// parameters are done on the way.
 template <class A>
 __global__ void __launch_bounds__(kChannelThreads) finish_map(const Finish<A> f) {
-  const int64_t group = (static_cast<int64_t>(blockIdx.x) * kChannelThreads + threadIdx.x) / 32;
-  const int lane = threadIdx.x % 32;
+  __shared__ double shared[32];
+  const int64_t group = blockIdx.x;
+  const int lane = threadIdx.x;
   if (group >= f.groups) return;
   const int64_t first = group * f.per_group;
   const double mean = static_cast<double>(f.mean[group]), rstd = static_cast<double>(f.rstd[group]);
+  const bool own_weights = f.per_group > 1;
   double sum = 0, product = 0;
-  for (int64_t i = lane; f.moving && i < f.per_group * f.chunks; i += 32) {
-    const double weight = f.weight_of((first + i / f.chunks) % f.channels);
+  for (int64_t i = lane; f.sums && i < f.per_group * f.chunks; i += blockDim.x) {
+    const double weight = own_weights ? f.weight_of((first + i / f.chunks) % f.channels) : 1.0;
     const GradSums s = f.sums[first * f.chunks + i];
     sum += weight * s.g;
     product += weight * s.product;
   }
-  sum = lanes_sum(sum);
-  product = lanes_sum(product);
-  for (int64_t k = lane; k < f.per_group; k += 32) {
+  sum = block_sum(sum, shared);
+  product = block_sum(product, shared);
+  if (f.with_parameters && lane == 0) f.store_parameters(group, product * rstd, sum);
+  if (!own_weights) {
+    const double weight = f.weight_of(first % f.channels);
+    sum *= weight;
+    product *= weight;
+  }
+  for (int64_t k = lane; k < f.per_group; k += blockDim.x) {
     const double scale = f.weight_of((first + k) % f.channels) * rstd;
     if (f.moving) f.map.of_g[first + k] = static_cast<A>(scale);
     f.map.of_x[first + k] = static_cast<A>(f.moving ? -rstd * rstd * rstd * product / f.count : scale);
@@ -274,16 +287,17 @@ void finish(Encoder& e, const ChannelNormBackwardCall& c, const GradSums* sums, 
               static_cast<const A*>(c.rstd),
               c.dweight,
               c.dbias,
-              {}};
-  if (c.dweight || c.dbias)
-    e.launch(finish_parameters<A>, Encoder::blocks_for(v.c * 32, kChannelThreads), kChannelThreads, 0, f);
+              {},
+              !c.groups};
+  if ((c.dweight || c.dbias) && (c.groups || !c.dx))
+    e.launch(finish_parameters<A>, Encoder::blocks_for(v.c, 1), finish_threads(f.images * chunks), 0, f);
   if (!c.dx) return;
   const int64_t entries = groups * per_group;
   Workspace table(e, static_cast<size_t>(4 * entries) * sizeof(A));
   A* t = table.as<A>();
   const A* affine = static_cast<const A*>(c.affine);
   f.map = {t, t + entries, t + 2 * entries, t + 3 * entries, affine, affine ? affine + v.c : nullptr};
-  e.launch(finish_map<A>, Encoder::blocks_for(groups * 32, kChannelThreads), kChannelThreads, 0, f);
+  e.launch(finish_map<A>, Encoder::blocks_for(groups, 1), finish_threads(per_group * chunks), 0, f);
   const T* g = static_cast<const T*>(c.y ? c.masked : c.g);
   map_channels<T>(e, v, c.groups != 0, affine ? MapKind::gated : MapKind::sum, c.moving ? g : nullptr,
                   c.moving ? static_cast<const T*>(c.x) : g, f.map, static_cast<T*>(c.dx));
