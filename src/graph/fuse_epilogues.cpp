@@ -84,6 +84,11 @@ class Fuser {
     const OpDef* def = g_.instructions[static_cast<size_t>(at)].def;
     return def == &op_def<Convolution> || def == &op_def<FusedConvolution>;
   }
+  // One row with a weight too large for pack_rows(): an epilogue takes 2 us of a product of 784 x 1024.
+  bool is_one_row(size_t at) const {
+    const Instruction& x = g_.instructions[at];
+    return x.def == &op_def<Linear> && g_.value(x.inputs[0]).meta.numel == g_.value(x.inputs[1]).meta.sizes[1];
+  }
   bool is_on_cuda(const Instruction& x) const { return g_.value(x.outputs[0]).meta.device.type == DeviceType::cuda; }
   FusedActivation activation(const Instruction& x) const {
     if (x.def == &op_def<FusedConvolution>) return params_of<FusedConvolution::Params>(x).activation;
@@ -122,7 +127,8 @@ class Fuser {
     int from = product_before(x.inputs[0], at);
     if (from < 0) return;
     FusedActivation a = *activation_of(x);
-    if (weigh_ && !pays(g_.value(x.outputs[0]).meta, a == FusedActivation::relu)) return leave(x);
+    const bool cheap = a == FusedActivation::relu && !is_one_row(static_cast<size_t>(from));
+    if (weigh_ && !pays(g_.value(x.outputs[0]).meta, cheap)) return leave(x);
     Instruction fused = as_fused(g_.instructions[static_cast<size_t>(from)]);
     if (fused.def == &op_def<FusedConvolution>) {
       auto p = params_of<FusedConvolution::Params>(fused);
