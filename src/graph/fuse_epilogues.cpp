@@ -43,9 +43,9 @@ std::optional<FusedActivation> activation_of(const Instruction& x) {
 
 // On a CPU the pass that is saved runs in a cache and the products are bound by arithmetic, so an epilogue must cost
 // next to nothing: relu does, and the residual of 16-bit results. Measured on a Neoverse-V1 for 128 x 768 x 768 and 128
-// x 3072 x 768: gelu in the epilogue takes 0.2 to 0.4 ns more for each value than as an op of its own, a residual in
-// f32 0.9 (short pieces of rows come late from the second cache level; ResNet-50's convolutions gain by it all the
-// same). A call saved is worth a few hundred values; results larger than any cache are worth it again.
+// x 3072 x 768: gelu in the epilogue takes 0.1 to 0.5 ns more for each value than as an op of its own, a residual in
+// f32 0.9 to 1.4 (short pieces of rows come late from the second cache level; ResNet-50's convolutions gain by it all
+// the same). A call saved is worth a few hundred values; results larger than any cache are worth it again.
 constexpr int64_t kFewValues = 512;
 constexpr size_t kCacheBytes = size_t{32} << 20;
 bool pays(const Meta& result, bool cheap) {
@@ -84,7 +84,7 @@ class Fuser {
     const OpDef* def = g_.instructions[static_cast<size_t>(at)].def;
     return def == &op_def<Convolution> || def == &op_def<FusedConvolution>;
   }
-  // One row with a weight too large for pack_rows(): an epilogue takes 2 us of a product of 784 x 1024.
+  // One row with a weight too large for pack_rows(): an epilogue takes 2.5 us of a product of 784 x 1024.
   bool is_one_row(size_t at) const {
     const Instruction& x = g_.instructions[at];
     return x.def == &op_def<Linear> && g_.value(x.inputs[0]).meta.numel == g_.value(x.inputs[1]).meta.sizes[1];

@@ -1,5 +1,6 @@
 #include "ops/param_fields.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <vector>
@@ -172,7 +173,7 @@ bool is_valid(const ParamField& f, const std::byte* params) {
 
 bool same_params(const OpDef& def, const std::byte* a, const std::byte* b) {
   auto fields = param_fields(def);
-  if (fields.empty()) return std::memcmp(a, b, def.params_bytes) == 0;
+  if (fields.empty()) return std::equal(a, a + def.params_bytes, b);
   for (const ParamField& f : fields) {
     if (f.kind == FieldKind::draw) continue;
     bool same = f.kind == FieldKind::shape ? shape_of(f, a) == shape_of(f, b)

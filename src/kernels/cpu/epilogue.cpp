@@ -237,8 +237,7 @@ void simple_rows_of(const Product& p, const TileStore& t, const ColumnTerms& ter
   simple_rows<C, kResidual, kRelu>(p, t, terms);
 }
 
-// Activations that take many steps: four rows at once, so that several vectors are under way. One at a time took 3.5
-// times as long for gelu.
+// Activations that take many steps: four rows at once, so that several vectors are under way.
 template <class C, Activation A>
 void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
   constexpr int kRows = 4;

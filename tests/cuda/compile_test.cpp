@@ -1,0 +1,99 @@
+// Plans on a GPU: recorded as CUDA graphs from their third run on.
+#include "cuda_util.h"
+#include "deft/deft.h"
+
+namespace deft {
+namespace {
+
+class CudaCompile : public GpuTest {};
+
+constexpr int kCalls = 12;  // beyond the warm-up, and beyond the sets of addresses that are kept
+
+Tensor net(const Tensor& x, const Tensor& w) { return softmax(gelu(linear(x, w)) * 2 + 1, -1); }
+
+void expect_near(const Tensor& found, const Tensor& want, int call) {
+  const double error = (found - want).abs().amax().item(), size = want.abs().amax().item();
+  EXPECT_LE(error, 1e-5 * size) << "call " << call;
+}
+
+TEST_F(CudaCompile, RecordedRunsReadTheirInputs) {
+  NoGradGuard no_grad;
+  Tensor w = randn({64, 32}, on_gpu()), x = randn({16, 32}, on_gpu());
+  auto plan = compile([&](const Tensor& t) { return net(t, w); });
+  for (int i = 0; i < kCalls; ++i) {
+    x.copy_(randn({16, 32}, on_gpu()));  // the same address, other values
+    expect_near(plan(x), net(x, w), i);
+  }
+  w.mul_(2);  // read where it is
+  expect_near(plan(x), net(x, w), kCalls);
+}
+
+TEST_F(CudaCompile, ResultsThatAreHeldStand) {
+  NoGradGuard no_grad;
+  Tensor w = randn({64, 32}, on_gpu());
+  auto plan = compile([&](const Tensor& t) { return net(t, w); });
+  std::vector<Tensor> inputs, results;  // so every call has other addresses
+  for (int i = 0; i < kCalls; ++i) {
+    inputs.push_back(randn({16, 32}, on_gpu()));
+    results.push_back(plan(inputs.back()));
+  }
+  for (int i = 0; i < kCalls; ++i)
+    expect_near(results[static_cast<size_t>(i)], net(inputs[static_cast<size_t>(i)], w), i);
+}
+
+TEST_F(CudaCompile, OtherStreamsWaitForRecordedRuns) {
+  NoGradGuard no_grad;
+  Tensor w = randn({1024, 1024}, on_gpu()), x = randn({1024, 1024}, on_gpu()), want = net(x, w);
+  auto plan = compile([&](const Tensor& t) { return net(t, w); });
+  for (int i = 0; i < kCalls; ++i) {
+    Tensor y = plan(x), copy;
+    {
+      Stream side = Stream::create(kCUDA);
+      StreamGuard other(side);
+      copy = y.clone();
+    }
+    expect_near(copy, want, i);
+  }
+}
+
+TEST_F(CudaCompile, DropoutStaysFresh) {
+  NoGradGuard no_grad;
+  Tensor x = ones({4096}, on_gpu()), before;
+  auto plan = compile([](const Tensor& t) { return dropout(t * 2 + 1, 0.5, true).exp() + 1; });
+  for (int i = 0; i < kCalls; ++i) {
+    Tensor y = plan(x).clone();
+    if (i > 0) {
+      EXPECT_GT(y.ne(before).to(DType::i64).sum().item(), 0) << "call " << i;
+    }
+    before = y;
+  }
+}
+
+TEST_F(CudaCompile, TrainingStepsMoveTheSameWay) {
+  auto train = [](bool compiled) {
+    RngScope rng({5, 0});
+    nn::Linear up(16, 32), down(32, 4);
+    up.to(kCUDA);
+    down.to(kCUDA);
+    std::vector<Tensor> parameters = up.parameters();
+    for (const Tensor& p : down.parameters()) parameters.push_back(p);
+    optim::AdamW optimizer(parameters, {.lr = 0.01});
+    auto step = [&](const Tensor& x, const Tensor& y) {
+      Tensor loss = cross_entropy(down(relu(up(x))), y);
+      loss.backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      return loss.detach();
+    };
+    auto plan = compile(step);
+    for (int i = 0; i < kCalls; ++i) {
+      Tensor x = randn({8, 16}).to(kCUDA), y = randint(0, 4, {8}).to(kCUDA);
+      compiled ? plan(x, y) : step(x, y);
+    }
+    return up.weight.detach().clone();
+  };
+  expect_near(train(true), train(false), kCalls);
+}
+
+}  // namespace
+}  // namespace deft
