@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace deft::bench {
 
@@ -10,12 +11,20 @@ namespace {
 
 constexpr int kSchema = 1;
 
+std::string four_digits(double value) {
+  double size = std::abs(value);
+  int decimals = size >= 1000 || size == 0 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3;
+  return size > 0 && (size < 0.1 || size >= 1e9) ? fmt::format("{:.4g}", value)
+                                                 : fmt::format("{:.{}f}", value, decimals);
+}
+
 std::string cell_text(const Json& row, const Column& column) {
   auto it = row.find(column.key);
   if (it == row.end() || it->is_null()) return "-";
   if (it->is_string()) return it->get<std::string>();
   if (it->is_number_integer()) return it->dump();
   if (it->is_number() && column.decimals == kDigits) return fmt::format("{:.2g}", it->get<double>());
+  if (it->is_number() && column.decimals == kFourDigits) return four_digits(it->get<double>());
   if (it->is_number()) return fmt::format("{:.{}f}", it->get<double>(), column.decimals);
   return it->dump();
 }

@@ -21,7 +21,8 @@ struct Report {
   Json to_json() const;
 };
 
-inline constexpr int kDigits = -1;  // of Column::decimals: two digits that count, 1.4e-07
+// Of Column::decimals: two digits that count, 1.4e-07; four of them, 1234.
+inline constexpr int kDigits = -1, kFourDigits = -2;
 
 // A column of a printed table: which key, under which title, with how many decimals (numbers only).
 struct Column {

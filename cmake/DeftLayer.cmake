@@ -57,6 +57,8 @@ function(deft_library name kind)
   if(kind STREQUAL SHARED)
     target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,-Bsymbolic-functions)
     deft_link_lto(${name})
+  else()  # DEFT_DOCTOR=...: nothing refers to the object that looks at it
+    target_link_options(${name} INTERFACE -Wl,-u,deft_doctor_autostart)
   endif()
 endfunction()
 

@@ -1,11 +1,11 @@
 # Runs at install time. Inside the project a header says "core/tensor.h"; installed, it says "deft/core/tensor.h", so that
-# it can never meet a user's own core/ folder. Private code (-inl.h, kernels, headers that include kernels) stays behind.
+# it can never meet a user's own core/ folder. Private code (-inl.h, kernels, headers that include kernels or JSON) stays behind.
 file(REMOVE_RECURSE "${stage_dir}")
 list(JOIN folders "|" any_folder)
 
 function(stage_header from to)
   file(READ "${from}" text)
-  if(text MATCHES "#[ \t]*include[ \t]*\"kernels/")
+  if(text MATCHES "#[ \t]*include[ \t]*(\"kernels/|<nlohmann/)")
     return()
   endif()
   string(REGEX REPLACE "(#[ \t]*include[ \t]*)\"((${any_folder})/[^\"]*)\"" "\\1\"deft/\\2\"" text "${text}")

@@ -103,6 +103,7 @@ int run(const Flags& f) {
 std::function<int()> add_bench_data(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   add_common_flags(app, *flags);
+  add_baseline_flags(app, *flags);
   add_threads_flag(app, *flags);
   app.add_option("--part", flags->parts, "loader, images, sequences; default: all")
       ->delimiter(',')

@@ -8,7 +8,7 @@
 #include "output.h"
 #include "runtime/backend.h"
 #include "runtime/numerics.h"
-#include "runtime/parallel.h"
+#include "sweep.h"
 #include "verbs.h"
 
 namespace deft::cli {
@@ -18,15 +18,15 @@ namespace {
 struct Flags : CommonFlags {
   bool tables = false, small = false;
   std::string device = "cpu";
+  Sweep sweep;
   bench::ModelsOptions options;
 };
 
-Presentation presentation_of(const bench::Report& report, Device device) {
-  int threads = report.machine["threads"];
+Presentation presentation_of(const bench::Report& report, Device device, const Sweep& sweep) {
   Presentation p;
-  p.title = device.is_cpu() ? fmt::format("Models on {}, {} thread{}", report.machine["cpu"].get<std::string>(),
-                                          threads, threads == 1 ? "" : "s")
-                            : fmt::format("Models on {}", device_properties(device).name);
+  p.title = device.is_cpu()
+                ? fmt::format("Models on {}{}", report.machine["cpu"].get<std::string>(), threads_text(sweep, report))
+                : fmt::format("Models on {}", device_properties(device).name);
   p.columns = {{"case", "model"},         {"batch", "batch"},
                {"pass", "pass"},          {"mode", "mode"},
                {"type", "type"},          {"p50_ms", "p50 ms", 2},
@@ -103,7 +103,9 @@ Presentation tables_of(const bench::Report& report, Presentation p) {
 std::function<int()> add_bench_models(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   bench::ModelsOptions& o = flags->options;
-  add_measure_flags(app, *flags, "Samples per row; default: at least 5, within 4 s");
+  add_common_flags(app, *flags);
+  add_baseline_flags(app, *flags);
+  add_repeats_flag(app, *flags, "Samples per row; default: at least 5, within 4 s");
   std::vector<std::string> names, summaries;
   for (const bench::BenchModelInfo& info : bench::bench_models()) {
     names.emplace_back(info.name);
@@ -113,9 +115,7 @@ std::function<int()> add_bench_models(CLI::App& app) {
       ->delimiter(',')
       ->check(one_of("model", names))
       ->type_name("NAME,...");
-  app.add_option("-b,--batch", o.batch, "Batch size; default: each model's own")
-      ->check(whole_number(1, 65536))
-      ->type_name("N");
+  add_sweep_flags(app, flags->sweep);
   app.add_option("--pass", o.passes, "train, validate, infer; default: all")
       ->delimiter(',')
       ->check(one_of("pass", {"train", "validate", "infer"}))
@@ -138,7 +138,6 @@ std::function<int()> add_bench_models(CLI::App& app) {
       ->type_name("PROGRAM");
   return [flags] {
     bench::watch_for_interrupt();
-    if (flags->threads > 0) set_num_threads(flags->threads);
     flags->options.repeats = flags->repeats;
     flags->options.device = chosen_device(flags->device);
     set_conv_benchmark(true);  // as the peer's
@@ -152,11 +151,15 @@ std::function<int()> add_bench_models(CLI::App& app) {
         small.progress = flags->options.progress;
         report = bench::measure_small(small);
       } else {
-        report = flags->tables ? bench::measure_mission_tables(flags->options) : bench::measure_models(flags->options);
+        report = run_sweep(flags->sweep, [&](int64_t batch) {
+          flags->options.batch = batch;
+          return flags->tables ? bench::measure_mission_tables(flags->options) : bench::measure_models(flags->options);
+        });
       }
     }
     if (flags->small) return print_report(report, *flags, small_of(report));
-    Presentation p = presentation_of(report, flags->options.device);
+    Presentation p = presentation_of(report, flags->options.device, flags->sweep);
+    if (flags->sweep.threads.size() > 1) p.columns.insert(p.columns.begin() + 1, {"threads", "threads"});
     return print_report(report, *flags, flags->tables ? tables_of(report, p) : p);
   };
 }

@@ -5,7 +5,7 @@
 #include "bench/interrupt.h"
 #include "bench/modes.h"
 #include "output.h"
-#include "runtime/parallel.h"
+#include "sweep.h"
 #include "verbs.h"
 
 namespace deft::cli {
@@ -14,15 +14,14 @@ namespace {
 
 struct Flags : CommonFlags {
   std::vector<std::string> models;
-  int64_t batch = 0;
+  Sweep sweep;
 };
 
-Presentation presentation_of(const bench::Report& report) {
-  int threads = report.machine["threads"];
+Presentation presentation_of(const bench::Report& report, const Sweep& sweep) {
   Presentation p;
-  p.title = fmt::format("Grad modes on {}, {} thread{}", report.machine["cpu"].get<std::string>(), threads,
-                        threads == 1 ? "" : "s");
+  p.title = fmt::format("Grad modes on {}{}", report.machine["cpu"].get<std::string>(), threads_text(sweep, report));
   p.columns = {{"case", "model"},
+               {"threads", "threads"},
                {"batch", "batch"},
                {"mode", "mode"},
                {"pass", "pass"},
@@ -41,7 +40,9 @@ Presentation presentation_of(const bench::Report& report) {
 
 std::function<int()> add_bench_modes(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
-  add_measure_flags(app, *flags, "Samples per row; default: at least 100, within 10 s for the whole run");
+  add_common_flags(app, *flags);
+  add_baseline_flags(app, *flags);
+  add_repeats_flag(app, *flags, "Samples per row; default: at least 100, within 10 s for the whole run");
   std::vector<std::string> names, summaries;
   for (const bench::BuiltinModelInfo& info : bench::builtin_models()) {
     names.emplace_back(info.name);
@@ -52,23 +53,22 @@ std::function<int()> add_bench_modes(CLI::App& app) {
       ->delimiter(',')
       ->check(one_of("model", names))
       ->type_name(fmt::format("{}", fmt::join(names, ",")));
-  app.add_option("-b,--batch", flags->batch, "Batch size; default: each model's own")
-      ->check(whole_number(1, 65536))
-      ->type_name("N");
+  add_sweep_flags(app, flags->sweep);
   return [flags] {
     bench::watch_for_interrupt();
-    if (flags->threads > 0) set_num_threads(flags->threads);
     bench::ModesOptions options;
     options.models = flags->models;
-    options.batch = flags->batch;
     options.repeats = flags->repeats;
     bench::Report report;
     {
       Progress progress("bench modes", flags->quiet);
       options.progress = [&](const std::string& what) { progress.show(what); };
-      report = bench::measure_modes(options);
+      report = run_sweep(flags->sweep, [&](int64_t batch) {
+        options.batch = batch;
+        return bench::measure_modes(options);
+      });
     }
-    return print_report(report, *flags, presentation_of(report));
+    return print_report(report, *flags, presentation_of(report, flags->sweep));
   };
 }
 

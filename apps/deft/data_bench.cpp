@@ -111,6 +111,7 @@ int run(const Flags& f) {
 std::function<int()> add_data_bench(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   add_common_flags(app, *flags);
+  add_baseline_flags(app, *flags);
   app.add_option("-p,--path", flags->path, "Image folder, tar shards, text, npy, npz or safetensors")
       ->required()
       ->type_name("PATH");

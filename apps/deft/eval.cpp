@@ -4,7 +4,9 @@
 #include <chrono>
 
 #include "amp/autocast.h"
+#include "core/grad_mode.h"
 #include "output.h"
+#include "plan_flags.h"
 #include "runtime/parallel.h"
 #include "task_flags.h"
 #include "verbs.h"
@@ -16,21 +18,24 @@ namespace {
 
 struct Flags : CommonFlags {
   TaskOptions task;
-  std::string weights, amp = "off", device = "cpu";
+  std::string weights, plan_file, amp = "off", device = "cpu";
 };
 
-int run(Flags& f) {
+int run(Flags& f, const CLI::App& app) {
+  std::optional<Plan> plan = plan_for(app, f.plan_file, PlanUse::eval, f, f.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
   f.task.device = chosen_device(f.device);
   DType amp = amp_dtype(f.amp, f.quiet, f.task.device);
   std::unique_ptr<Task> task = make_task(f.task);
   load_weights(task->model(), f.task.model, f.weights);
+  if (plan) use_plan(*task, *plan);
   bench::Report report;
   auto start = std::chrono::steady_clock::now();
   Score score;
   {
     Progress progress("eval", f.quiet);
     AutocastGuard autocast(amp);
+    InferenceModeGuard inference(plan && plan->grad_mode == PlanGradMode::inference);
     score = task->evaluate([&](double part) { progress.show(fmt::format("{:.0f} %", 100 * part)); });
   }
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -63,10 +68,11 @@ std::function<int()> add_eval(CLI::App& app) {
   add_task_flags(app, flags->task);
   add_amp_flag(app, flags->amp);
   add_device_flag(app, flags->device, "--device");
+  add_plan_flag(app, flags->plan_file);
   app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
       ->required()
       ->type_name("FILE");
-  return [flags] { return run(*flags); };
+  return [flags, &app] { return run(*flags, app); };
 }
 
 }  // namespace deft::cli

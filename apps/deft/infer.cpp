@@ -10,6 +10,7 @@
 #include "io/plan_file.h"
 #include "ops/all_ops.h"
 #include "output.h"
+#include "plan_flags.h"
 #include "runtime/parallel.h"
 #include "task_flags.h"
 #include "verbs.h"
@@ -21,7 +22,7 @@ namespace {
 
 struct Flags : CommonFlags {
   TaskOptions task;
-  std::string weights, plan_file, input, amp = "off", device = "cpu";
+  std::string weights, plan, plan_file, input, amp = "off", device = "cpu";
   int64_t top = 1;
   bool half = false;
 };
@@ -80,24 +81,28 @@ int run_plan(const Flags& f) {
                    [&](const Tensor& part) { return plan(part.to(largest.dtype)); });
 }
 
-int run_model(const Flags& f) {
+int run_model(Flags& f, const std::optional<Plan>& plan) {
   DType amp = amp_dtype(f.amp, f.quiet, f.task.device);
   std::unique_ptr<Task> task = make_task(f.task);
   load_weights(task->model(), f.task.model, f.weights);
-  if (f.half) task->model().to(DType::bf16);
+  if (plan) use_plan(*task, *plan);
+  if (f.half && !plan) task->model().to(DType::bf16);
   nn::EvalGuard eval(task->model());
   InferenceModeGuard inference;
   AutocastGuard autocast(amp);
   Tensor x = read_input(f, [&]() -> Task& { return *task; });
-  return report_on(f, f.task.model, x, f.task.batch, f.task.batch,
-                   [&](const Tensor& part) { return task->model()(f.half ? part.to(DType::bf16) : part); });
+  return report_on(f, f.task.model, x, f.task.batch, f.task.batch, [&](const Tensor& part) {
+    if (plan) return task->forward(part);
+    return task->model()(f.half ? part.to(DType::bf16) : part);
+  });
 }
 
-int run(Flags& f) {
+int run(Flags& f, const CLI::App& app) {
   DEFT_CHECK(f.weights.empty() != f.plan_file.empty(), ValueError, "infer: give --weights, or --plan-file with a plan");
+  std::optional<Plan> plan = plan_for(app, f.plan, PlanUse::infer, f, f.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
   f.task.device = chosen_device(f.device);
-  return f.plan_file.empty() ? run_model(f) : run_plan(f);
+  return f.plan_file.empty() ? run_model(f, plan) : run_plan(f);
 }
 
 }  // namespace
@@ -111,13 +116,15 @@ std::function<int()> add_infer(CLI::App& app) {
   add_device_flag(app, flags->device, "--device");
   app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
       ->type_name("FILE");
+  add_plan_flag(app, flags->plan);
   app.add_option("--plan-file", flags->plan_file, "Plan of deft compile, which holds the model and its weights")
+      ->excludes("--plan")
       ->type_name("FILE");
   app.add_option("-i,--input", flags->input, "npy file [n, channels, height, width]; default: the first test pictures")
       ->type_name("FILE");
   app.add_option("--top", flags->top, "Classes per sample; default 1")->check(whole_number(1, 1000))->type_name("N");
   app.add_flag("--half", flags->half, "Weights and activations in bf16");
-  return [flags] { return run(*flags); };
+  return [flags, &app] { return run(*flags, app); };
 }
 
 }  // namespace deft::cli

@@ -39,9 +39,9 @@ void print_help() {
   fmt::print(
       "deft {}: a compact, very fast deep-learning framework. Start with one of these:\n"
       "\n"
-      "  deft info                      what this machine is, and what is fast on it\n"
+      "  deft doctor                    why a workload lags, what helps, and a plan that proves it\n"
       "  deft train                     a small convolutional net learns drawn characters in a minute or two\n"
-      "  deft bench modes               grad, no_grad and inference_mode side by side\n"
+      "  deft info                      what this machine is, and what is fast on it\n"
       "\n"
       "Verbs: {}. Flags, defaults and units: deft VERB --help\n"
       "Common flags: -o md|json|csv, -t threads, -r repeats, -q quiet, --version\n"

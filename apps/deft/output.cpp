@@ -8,8 +8,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <optional>
 
 #include "base/check.h"
+#include "comparison.h"
 #include "exit_code.h"
 #include "runtime/backend.h"
 #include "suggest.h"
@@ -17,12 +20,6 @@
 namespace deft::cli {
 
 namespace {
-
-void write_out(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw std::runtime_error("could not write the result to standard output");
-  }
-}
 
 bool use_color() {
   const char* no_color = std::getenv("NO_COLOR");
@@ -36,7 +33,24 @@ std::string with_bold_header(const std::string& table) {
   return bold(table.substr(0, end)) + table.substr(end);
 }
 
+std::string markdown_of(const bench::Report& report, const Presentation& presentation) {
+  std::string out = fmt::format("{}\n\n", presentation.title);
+  if (!report.results.empty() && !presentation.columns.empty())
+    out += with_bold_header(bench::to_markdown(report.results, presentation.columns)) + "\n";
+  for (const Presentation::Table& table : presentation.more_tables)
+    if (!table.rows.empty()) out += with_bold_header(bench::to_markdown(table.rows, table.columns)) + "\n";
+  for (const std::string& note : presentation.notes) out += note + "\n";
+  if (report.interrupted) out += "Interrupted: only what was measured until then.\n";
+  return out;
+}
+
 }  // namespace
+
+void write_out(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw std::runtime_error("could not write the result to standard output");
+  }
+}
 
 CLI::Validator one_of(const std::string& kind, std::vector<std::string> words) {
   auto check = [kind, words = std::move(words)](std::string& word) {
@@ -103,12 +117,47 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
   app.add_flag("-q,--quiet", flags.quiet, "No progress on stderr");
 }
 
+CLI::Option* add_fail_if_flag(CLI::App& app, std::vector<std::string>& fail_if) {
+  auto check = [](std::string& text) {
+    try {
+      parse_fail_if(text);
+      return std::string();
+    } catch (const ValueError& error) {
+      return std::string(error.what());
+    }
+  };
+  return app
+      .add_option("--fail-if", fail_if,
+                  "Exit code 1 where this holds, such as 'p99>+5%', 'samples_per_second<-5%', 'p99>1.2x', "
+                  "'p99_ms>1.5', or several with 'and', 'or'; repeatable")
+      ->check(CLI::Validator(check, ""))
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("CONDITION");
+}
+
+void add_baseline_flags(CLI::App& app, CommonFlags& flags) {
+  auto check = [](std::string& path) {
+    read_report(path);  // now, not after minutes of measuring
+    return std::string();
+  };
+  CLI::Option* baseline = app.add_option("--baseline", flags.baseline, "Report to compare the result with")
+                              ->check(CLI::Validator(check, ""))
+                              ->type_name("FILE");
+  add_fail_if_flag(app, flags.fail_if)->needs(baseline);
+}
+
+void add_repeats_flag(CLI::App& app, CommonFlags& flags, const std::string& help) {
+  app.add_option("-r,--repeats", flags.repeats, help)->check(whole_number(1, 1'000'000))->type_name("N");
+}
+
 void add_measure_flags(CLI::App& app, CommonFlags& flags, const std::string& repeats_help) {
   add_common_flags(app, flags);
+  add_baseline_flags(app, flags);
   app.add_option("-t,--threads", flags.threads, "Threads; default: what deft info says")
       ->check(whole_number(1, 1024))
       ->type_name("N");
-  app.add_option("-r,--repeats", flags.repeats, repeats_help)->check(whole_number(1, 1'000'000))->type_name("N");
+  add_repeats_flag(app, flags, repeats_help);
 }
 
 std::string bold(const std::string& text) { return use_color() ? "\033[1m" + text + "\033[0m" : text; }
@@ -122,21 +171,26 @@ void Progress::show(const std::string& what) const {
 }
 
 int print_report(const bench::Report& report, const CommonFlags& flags, const Presentation& presentation) {
+  bench::Json json = report.to_json();
+  std::optional<Comparison> comparison;
+  std::exception_ptr cannot_compare;  // thrown after what was measured is written
+  try {
+    if (!flags.baseline.empty()) comparison = compare_reports(read_report(flags.baseline), json, flags.fail_if);
+  } catch (const Error&) {
+    cannot_compare = std::current_exception();
+  }
   if (flags.format == "json") {
-    write_out(report.to_json().dump(2) + "\n");
+    if (comparison) json["comparison"] = to_json(*comparison);
+    write_out(json.dump(2) + "\n");
   } else if (flags.format == "csv") {
     write_out(bench::to_csv(report.results));
   } else {
-    std::string out = fmt::format("{}\n\n", presentation.title);
-    if (!report.results.empty() && !presentation.columns.empty())
-      out += with_bold_header(bench::to_markdown(report.results, presentation.columns)) + "\n";
-    for (const Presentation::Table& table : presentation.more_tables)
-      if (!table.rows.empty()) out += with_bold_header(bench::to_markdown(table.rows, table.columns)) + "\n";
-    for (const std::string& note : presentation.notes) out += note + "\n";
-    if (report.interrupted) out += "Interrupted: only what was measured until then.\n";
-    write_out(out);
+    write_out(markdown_of(report, presentation));
+    if (comparison) write_out(fmt::format("\nCompared with {}\n\n{}", flags.baseline, to_text(*comparison, false)));
   }
-  return report.interrupted ? kInterrupted : kOk;
+  if (cannot_compare) std::rethrow_exception(cannot_compare);
+  int code = comparison ? tell(*comparison) : kOk;
+  return report.interrupted ? kInterrupted : code;
 }
 
 }  // namespace deft::cli

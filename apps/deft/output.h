@@ -16,10 +16,15 @@ struct CommonFlags {
   int threads = 0;  // 0: chosen by the library
   int repeats = 0;  // 0: chosen by the verb
   bool quiet = false;
+  std::string baseline;              // report that the result is compared with; "": none
+  std::vector<std::string> fail_if;  // conditions that make the comparison a regression
 };
-// -o and -q for every verb; -t and -r for those that measure.
+// -o and -q for every verb; -t, -r, --baseline and --fail-if for those that measure; -t of their own for sweeps.
 void add_common_flags(CLI::App& app, CommonFlags& flags);
 void add_measure_flags(CLI::App& app, CommonFlags& flags, const std::string& repeats_help);
+void add_repeats_flag(CLI::App& app, CommonFlags& flags, const std::string& help);
+void add_baseline_flags(CLI::App& app, CommonFlags& flags);
+CLI::Option* add_fail_if_flag(CLI::App& app, std::vector<std::string>& fail_if);
 
 // --device cpu|cuda|cuda:N, and the device it names; UnsupportedError where there is none.
 void add_device_flag(CLI::App& app, std::string& device, const char* names = "-d,--device");
@@ -50,7 +55,11 @@ class Progress {
   bool on_;
 };
 
-// Writes a report in the chosen format: title, table and notes for md. Returns the exit code.
+// To stdout, all of it or an error.
+void write_out(const std::string& text);
+
+// Writes a report in the chosen format: title, table and notes for md; with --baseline the comparison after it. Returns
+// the exit code.
 struct Presentation {
   struct Table {
     std::vector<bench::Json> rows;

@@ -146,10 +146,13 @@ class ImageTask : public Task {
     return std::min(data_.train->size(), batches_per_epoch() * options_.batch);
   }
 
-  Tensor loss(int64_t epoch, int64_t index) override {
-    const data::Batch& batch = train_.at(epoch, index);
-    return cross_entropy((*model_)(images_of(batch)), batch["label"]);
+  using Task::loss;
+  TaskBatch batch(int64_t epoch, int64_t index) override {
+    const data::Batch& b = train_.at(epoch, index);
+    return {images_of(b), b["label"]};
   }
+  Tensor loss(const TaskBatch& b) override { return cross_entropy((*model_)(b.inputs), b.targets); }
+  Tensor outputs(const Tensor& inputs) override { return (*model_)(inputs); }
 
   Score evaluate(const std::function<void(double)>& progress) override {
     nn::EvalGuard eval(*model_);
@@ -158,7 +161,7 @@ class ImageTask : public Task {
     Score score;
     int64_t right = 0;
     for (const data::Batch& batch : loader) {
-      Tensor logits = (*model_)(images_of(batch)).to(DType::f32);
+      Tensor logits = answers(images_of(batch)).to(DType::f32);
       const Tensor& labels = batch["label"];
       score.loss += cross_entropy(logits, labels).item() * static_cast<double>(batch.rows());
       right += count_right(logits, labels);
@@ -181,10 +184,20 @@ class ImageTask : public Task {
   Tensor normalize(const Tensor& bytes) const override {
     return data::normalize_images(bytes.to(options_.device), data_.mean, data_.std);
   }
+  std::unique_ptr<nn::Module> new_model() const override {
+    auto model = make_image_model(options_.model, data_);
+    model->to(options_.device);
+    return model;
+  }
+  std::shared_ptr<const data::Dataset> samples(bool train) const override { return train ? data_.train : data_.test; }
+  TaskBatch taken(const data::Batch& batch, DType dtype, MemoryFormat format) const override {
+    return {images_of(batch, dtype, format), batch["label"]};
+  }
 
  private:
   data::LoaderOptions loader_options(int64_t batch) const {
     data::LoaderOptions o{.batch_size = batch, .seed = options_.seed, .workers = options_.workers};
+    o.prefetch = options_.prefetch;
     // A copy of a small picture takes less than handing it over.
     if (data_.in_memory && o.workers == data::kAuto) o.workers = 0;
     o.device = options_.device;
@@ -196,9 +209,11 @@ class ImageTask : public Task {
     o.drop_last = true;
     return data::DataLoader(data_.train, o);
   }
-  Tensor images_of(const data::Batch& batch) const {
+  Tensor images_of(const data::Batch& batch, DType dtype = DType::f32,
+                   MemoryFormat format = MemoryFormat::channels_last) const {
     Tensor bytes = batch["image"];
-    return data::normalize_images(data_.channels_last ? bytes.permute({0, 3, 1, 2}) : bytes, data_.mean, data_.std);
+    if (data_.channels_last) bytes = bytes.permute({0, 3, 1, 2});
+    return data::normalize_images(bytes, data_.mean, data_.std, dtype, format);
   }
   TaskOptions options_;
   ImageData data_;
@@ -241,9 +256,32 @@ class TextTask : public Task {
     return sum;
   }
 
+  // Rows of the text one after the other, each with the tokens that follow.
+  std::shared_ptr<const data::Dataset> samples(bool train) const override {
+    const Tensor& text = train ? text_.train : text_.test;
+    int64_t rows = (text.numel() - 1) / options_.length;
+    int64_t most = train ? options_.train_size : options_.test_size;
+    rows = std::min(rows, most ? most : kTextRows);
+    DEFT_CHECK(rows >= 1, ValueError, "the text is too short: {} tokens for a row of {}", text.numel(),
+               options_.length);
+    Shape sizes{rows, options_.length};
+    auto from = [&](int64_t at) { return text.narrow(0, at, rows * options_.length).to(DType::i64).reshape(sizes); };
+    return std::make_shared<data::TensorDataset>(NamedTensors{{"tokens", from(0)}, {"following", from(1)}});
+  }
+  TaskBatch taken(const data::Batch& batch, DType, MemoryFormat) const override {
+    return {batch["tokens"], batch["following"]};
+  }
+
  protected:
+  static constexpr int64_t kTextRows = 4096;  // samples() makes no more
   virtual void start_evaluation() {}
   virtual Score score(const data::TextBatch& batch, int64_t index) = 0;
+  template <class M, class Options>
+  std::unique_ptr<nn::Module> fresh(const Options& options) const {
+    auto model = std::make_unique<M>(options);
+    model->to(options_.device);
+    return model;
+  }
   data::TextBatch random_batch(int64_t epoch, int64_t index) const {
     uint64_t draw = static_cast<uint64_t>(epoch * batches_per_epoch() + index);
     return on_device(data::take_text(text_.train, options_.batch, options_.length, options_.seed, draw));
@@ -265,76 +303,82 @@ class Gpt2Task : public TextTask {
  public:
   explicit Gpt2Task(const TaskOptions& o) : TextTask(o), model_(byte_gpt2_options()) { model_.to(o.device); }
   nn::Module& model() override { return model_; }
-  Tensor loss(int64_t epoch, int64_t index) override {
+  std::unique_ptr<nn::Module> new_model() const override { return fresh<models::Gpt2>(byte_gpt2_options()); }
+  using Task::loss;
+  TaskBatch batch(int64_t epoch, int64_t index) override {
     data::TextBatch b = random_batch(epoch, index);
+    return {b.inputs, b.targets};
+  }
+  Tensor loss(const TaskBatch& b) override {
     return cross_entropy(model_(b.inputs).reshape({-1, data::kByteTokens}), b.targets.reshape({-1}));
   }
+  Tensor outputs(const Tensor& inputs) override { return model_(inputs); }
 
  private:
-  Score score(const data::TextBatch& b, int64_t) override { return score_of(model_(b.inputs), b.targets); }
+  Score score(const data::TextBatch& b, int64_t) override { return score_of(answers(b.inputs), b.targets); }
   models::Gpt2 model_;
 };
 
 class BertTask : public TextTask {
  public:
-  explicit BertTask(const TaskOptions& o)
-      : TextTask(o),
-        model_({.vocabulary = data::kByteTokens + 1,
-                .hidden = 192,
-                .layers = 4,
-                .heads = 6,
-                .intermediate = 768,
-                .positions = std::max<int64_t>(o.length, 256),
-                .dropout = 0,
-                .attention_dropout = 0}) {
-    model_.to(o.device);
-  }
+  explicit BertTask(const TaskOptions& o) : TextTask(o), model_(model_options(o)) { model_.to(o.device); }
   nn::Module& model() override { return model_; }
-  Tensor loss(int64_t epoch, int64_t index) override {
-    Masked m =
-        hide_tokens(random_batch(epoch, index).inputs, static_cast<uint64_t>(epoch * batches_per_epoch() + index));
-    return cross_entropy(m.logits, m.targets);
+  std::unique_ptr<nn::Module> new_model() const override {
+    return fresh<models::BertForMaskedLM>(model_options(options_));
   }
+  // One token in seven is hidden, always the same one of each row, so that samples do not depend on their batch.
+  TaskBatch taken(const data::Batch& batch, DType, MemoryFormat) const override {
+    const Tensor& tokens = batch["tokens"];
+    Tensor hide = arange(tokens.size(1)).remainder(7) == 3;
+    return {tokens.masked_fill(hide, kMaskToken), tokens.masked_fill(!hide, -100)};
+  }
+  using Task::loss;
+  TaskBatch batch(int64_t epoch, int64_t index) override {
+    return hide_tokens(random_batch(epoch, index).inputs, static_cast<uint64_t>(epoch * batches_per_epoch() + index));
+  }
+  Tensor loss(const TaskBatch& b) override { return cross_entropy(flat(outputs(b.inputs)), b.targets); }
+  Tensor outputs(const Tensor& inputs) override { return model_.logits(inputs); }
 
  private:
-  Score score(const data::TextBatch& b, int64_t index) override {
-    Masked m = hide_tokens(b.inputs, ~static_cast<uint64_t>(index));
-    double hidden = std::max(1.0, (m.targets >= 0).to(DType::f32).sum().item());
-    return {cross_entropy(m.logits, m.targets).item(), static_cast<double>(count_right(m.logits, m.targets)) / hidden,
-            0};
+  static models::BertOptions model_options(const TaskOptions& o) {
+    return {.vocabulary = data::kByteTokens + 1,
+            .hidden = 192,
+            .layers = 4,
+            .heads = 6,
+            .intermediate = 768,
+            .positions = std::max<int64_t>(o.length, 256),
+            .dropout = 0,
+            .attention_dropout = 0};
   }
-  // What the model says where one token in seven is hidden; -100 is no target.
-  struct Masked {
-    Tensor logits, targets;
-  };
-  Masked hide_tokens(const Tensor& tokens, uint64_t draw) {
+  Score score(const data::TextBatch& b, int64_t index) override {
+    TaskBatch m = hide_tokens(b.inputs, ~static_cast<uint64_t>(index));
+    Tensor logits = flat(answers(m.inputs)).to(DType::f32);
+    double hidden = std::max(1.0, (m.targets >= 0).to(DType::f32).sum().item());
+    return {cross_entropy(logits, m.targets).item(), static_cast<double>(count_right(logits, m.targets)) / hidden, 0};
+  }
+  static Tensor flat(const Tensor& logits) { return logits.reshape({-1, kMaskToken + 1}); }
+  // One token in seven is hidden; -100 is no target.
+  TaskBatch hide_tokens(const Tensor& tokens, uint64_t draw) {
     RngScope rng({options_.seed, draw});
     Tensor hide = rand(tokens.sizes(), {DType::f32, tokens.device()}) < 0.15;
-    Tensor logits = model_.logits(tokens.masked_fill(hide, kMaskToken)).reshape({-1, kMaskToken + 1});
-    return {logits, tokens.masked_fill(!hide, -100).reshape({-1})};
+    return {tokens.masked_fill(hide, kMaskToken), tokens.masked_fill(!hide, -100).reshape({-1})};
   }
   models::BertForMaskedLM model_;
 };
 
 class TransformerXLTask : public TextTask {
  public:
-  explicit TransformerXLTask(const TaskOptions& o)
-      : TextTask(o),
-        model_({.vocabulary = data::kByteTokens,
-                .cutoffs = {128},
-                .hidden = 192,
-                .layers = 4,
-                .heads = 6,
-                .head_size = 32,
-                .intermediate = 768,
-                .memory = o.length,
-                .dropout = 0}) {
-    model_.to(o.device);
-  }
+  explicit TransformerXLTask(const TaskOptions& o) : TextTask(o), model_(model_options(o)) { model_.to(o.device); }
   nn::Module& model() override { return model_; }
+  std::unique_ptr<nn::Module> new_model() const override {
+    return fresh<models::TransformerXL>(model_options(options_));
+  }
+  TaskBatch taken(const data::Batch& batch, DType, MemoryFormat) const override { return {batch["tokens"], {}}; }
   int64_t batches_per_epoch() const override {
     return data::stream_batches(text_.train, options_.batch, options_.length);
   }
+  bool has_batches() const override { return false; }  // the loss depends on the memory
+  using Task::loss;
   Tensor loss(int64_t, int64_t index) override {
     if (index == 0) memory_.clear();
     data::TextBatch b = on_device(data::stream_text(text_.train, options_.batch, options_.length, index));
@@ -351,6 +395,17 @@ class TransformerXLTask : public TextTask {
   }
 
  private:
+  static models::TransformerXLOptions model_options(const TaskOptions& o) {
+    return {.vocabulary = data::kByteTokens,
+            .cutoffs = {128},
+            .hidden = 192,
+            .layers = 4,
+            .heads = 6,
+            .head_size = 32,
+            .intermediate = 768,
+            .memory = o.length,
+            .dropout = 0};
+  }
   void start_evaluation() override { test_memory_.clear(); }
   Score score(const data::TextBatch& b, int64_t) override {
     Tensor hidden = model_.encode(b.inputs, test_memory_).reshape({-1, model_.options().hidden});
@@ -373,6 +428,11 @@ models::Gpt2Options byte_gpt2_options() {
           .dropout = 0};
 }
 
+TaskBatch Task::batch(int64_t, int64_t) {
+  DEFT_FAIL(UnsupportedError, "the loss of this model needs more than a batch");
+}
+Tensor Task::loss(const TaskBatch&) { DEFT_FAIL(UnsupportedError, "the loss of this model needs more than a batch"); }
+Tensor Task::outputs(const Tensor&) { DEFT_FAIL(UnsupportedError, "the answers of this model need its memory"); }
 Tensor Task::test_inputs(int64_t) const { DEFT_FAIL(UnsupportedError, "infer takes models of pictures"); }
 Tensor Task::normalize(const Tensor&) const { DEFT_FAIL(UnsupportedError, "infer takes models of pictures"); }
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "exit_code.h"
 #include "output.h"
+#include "plan_flags.h"
 #include "runtime/parallel.h"
 #include "stop_signal.h"
 #include "task_flags.h"
@@ -18,7 +19,7 @@ namespace {
 
 struct Flags : CommonFlags {
   TrainOptions train;
-  std::string amp = "off", device = "cpu", log;
+  std::string plan_file, amp = "off", device = "cpu", log;
 };
 
 void add_flags(CLI::App& app, Flags& f) {
@@ -40,6 +41,7 @@ void add_flags(CLI::App& app, Flags& f) {
       ->check(one_of("schedule", {"one-cycle", "cosine", "constant"}));
   add_amp_flag(app, f.amp);
   add_device_flag(app, f.device, "--device");
+  add_plan_flag(app, f.plan_file);
   app.add_option("--accumulate", f.train.accumulate, "Batches per step; default 1")
       ->check(whole_number(1, 100'000))
       ->type_name("N");
@@ -76,8 +78,9 @@ bench::Json to_json(const TrainOptions& o, const TrainResult& r, int64_t paramet
                                 : "all epochs done"}};
 }
 
-int run(Flags& f) {
+int run(Flags& f, const CLI::App& app) {
   watch_for_stop();
+  f.train.plan = plan_for(app, f.plan_file, PlanUse::train, f, f.train.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
   f.train.task.device = chosen_device(f.device);
   f.train.amp = amp_dtype(f.amp, f.quiet, f.train.task.device);
@@ -119,7 +122,7 @@ int run(Flags& f) {
 std::function<int()> add_train(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   add_flags(app, *flags);
-  return [flags] { return run(*flags); };
+  return [flags, &app] { return run(*flags, app); };
 }
 
 }  // namespace deft::cli

@@ -14,6 +14,7 @@
 #include "optim/adam.h"
 #include "optim/clip_grad.h"
 #include "optim/sgd.h"
+#include "plan_flags.h"
 #include "stop_signal.h"
 
 namespace deft::cli {
@@ -46,7 +47,9 @@ Trainer::Trainer(const TrainOptions& options, LogFn log, ProgressFn progress)
   DEFT_CHECK(options.accumulate >= 1 && options.accumulate <= task_->batches_per_epoch(), ValueError,
              "--accumulate {} must lie between 1 and the {} batches of an epoch", options.accumulate,
              task_->batches_per_epoch());
+  if (options.plan) use_plan(*task_, *options.plan);  // before the optimizer gets the parameters
   freeze_modules();
+  if (options.plan && options.plan->compile && task_->has_batches() && !scaler_.is_enabled()) compile_step();
   make_optimizer();
   make_schedule();
   if (!options.folder.empty()) folder_ = std::make_unique<io::CheckpointFolder>(options.folder);
@@ -102,11 +105,14 @@ void Trainer::make_schedule() {
 // Everything that decides what the numbers mean; a checkpoint of another run is refused.
 std::string Trainer::config() const {
   const TrainOptions& o = options_;
+  std::string plan;
+  if (o.plan && o.plan->layout == MemoryFormat::channels_last) plan += " layout=channels_last";
+  if (fast_) plan += fmt::format(" compile={}", fmt::join(o.plan->off_passes, ","));
   return fmt::format(
       "model={} data={} batch={} length={} train={} seed={} epochs={} optimizer={} lr={} decay={} "
-      "schedule={} amp={} accumulate={} clip={} freeze={}",
+      "schedule={} amp={} accumulate={} clip={} freeze={}{}",
       o.task.model, o.task.data, o.task.batch, o.task.length, o.task.train_size, o.task.seed, o.epochs, o.optimizer,
-      o.lr, o.weight_decay, o.schedule, name_of(o.amp), o.accumulate, o.clip, o.freeze);
+      o.lr, o.weight_decay, o.schedule, name_of(o.amp), o.accumulate, o.clip, o.freeze, plan);
 }
 
 State Trainer::state() const {
@@ -179,22 +185,50 @@ void Trainer::train_epoch() {
   }
 }
 
+// Forward and backward as one plan. What comes after reads the loss on the host first.
+void Trainer::compile_step() {
+  CompileOptions options;
+  options.state = [this] { return task_->model().fingerprint(); };
+  auto run = [this](const Tensor& inputs, const Tensor& targets) {
+    Tensor loss = [&] {
+      AutocastGuard autocast(options_.amp);
+      return task_->loss({inputs, targets});
+    }();
+    (loss / static_cast<double>(options_.accumulate)).backward();
+    return loss.detach();
+  };
+  fast_ = compile(run, options_.plan->compile_options(options));
+}
+
+// Adds the gradients of a batch to the parameters'. The loss.
+double Trainer::forward_and_backward(int64_t index) {
+  TaskBatch batch;
+  if (options_.plan && task_->has_batches()) {
+    batch = task_->batch(epoch_, index);
+    batch.inputs = options_.plan->prepare(batch.inputs);
+  }
+  if (fast_) {
+    double value = (*fast_)(batch.inputs, batch.targets).item();
+    check_loss(value, index);
+    return value;
+  }
+  Tensor loss = [&] {
+    AutocastGuard autocast(options_.amp);
+    return batch.inputs.defined() ? task_->loss(batch) : task_->loss(epoch_, index);
+  }();
+  double value = loss.item();
+  check_loss(value, index);
+  scaler_.scale(loss / static_cast<double>(options_.accumulate)).backward();
+  return value;
+}
+
 void Trainer::step() {
   ExecContext with_generator = context();
   with_generator.rng = &generator_;
   ContextGuard guard(with_generator);
   optimizer_->zero_grad();
   double sum = 0;
-  for (int64_t i = 0; i < options_.accumulate; ++i) {
-    Tensor loss = [&] {
-      AutocastGuard autocast(options_.amp);
-      return task_->loss(epoch_, batch_ + i);
-    }();
-    double value = loss.item();
-    check_loss(value, batch_ + i);
-    sum += value;
-    scaler_.scale(loss / static_cast<double>(options_.accumulate)).backward();
-  }
+  for (int64_t i = 0; i < options_.accumulate; ++i) sum += forward_and_backward(batch_ + i);
   loss_ = sum / static_cast<double>(options_.accumulate);
   double grad_scale = 1;
   if (scaler_.is_enabled()) {

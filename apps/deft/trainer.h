@@ -4,10 +4,12 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
 #include "core/state.h"
+#include "doctor/plan.h"
 #include "io/checkpoint.h"
 #include "optim/grad_scaler.h"
 #include "optim/lr_scheduler.h"
@@ -36,6 +38,7 @@ struct TrainOptions {
   std::string folder;                  // of checkpoints; "": none are written
   int64_t save_every = 0;              // steps; 0: at the end of epochs
   bool resume = false;
+  std::optional<Plan> plan;  // layout and compile of the steps
 };
 
 // What happened, as a line of the log: {"event": "step" | "epoch" | "skipped" | ..., ...}.
@@ -66,6 +69,8 @@ class Trainer {
   void go_on();
   void train_epoch();
   void step();
+  void compile_step();
+  double forward_and_backward(int64_t index);
   void check_loss(double loss, int64_t index);
   void check_gradients();
   void evaluate();
@@ -79,6 +84,7 @@ class Trainer {
   LogFn log_;
   ProgressFn progress_;
   std::unique_ptr<Task> task_;
+  std::optional<Compiled> fast_;  // loss and gradients of a batch
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::LRScheduler> schedule_;
   optim::GradScaler scaler_;

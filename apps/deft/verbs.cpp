@@ -4,12 +4,17 @@ namespace deft::cli {
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table = {
+      {"", "doctor", "Why a workload lags, what helps, and a plan that proves it", add_doctor},
       {"", "info", "What this machine is, and what is fast on it", add_info},
       {"", "train", "Train a built-in model on a built-in data set", add_train},
       {"", "eval", "Test accuracy of weights", add_eval},
       {"", "infer", "The classes a model finds in pictures", add_infer},
       {"", "compile", "A model and its weights as a plan in one file", add_compile},
       {"", "generate", "Text from a language model", add_generate},
+      {"", "profile", "Where the time and the memory of a workload go", add_profile},
+      {"", "explain", "What a rule of the doctor is about, with the fix and an example", add_explain},
+      {"", "compare", "Two reports side by side, and whether the second is a regression", add_compare},
+      {"plan", "show", "A plan of deft doctor in words", add_plan_show},
       {"bench", "modes", "Built-in models under grad, no_grad and inference_mode: latency and memory", add_bench_modes},
       {"bench", "models", "Training and inference of whole models: latency, memory by category, peers",
        add_bench_models},

@@ -20,12 +20,17 @@ struct Verb {
 };
 const std::vector<Verb>& verbs();
 
+std::function<int()> add_doctor(CLI::App& app);
 std::function<int()> add_info(CLI::App& app);
 std::function<int()> add_train(CLI::App& app);
 std::function<int()> add_eval(CLI::App& app);
 std::function<int()> add_infer(CLI::App& app);
 std::function<int()> add_compile(CLI::App& app);
 std::function<int()> add_generate(CLI::App& app);
+std::function<int()> add_profile(CLI::App& app);
+std::function<int()> add_explain(CLI::App& app);
+std::function<int()> add_plan_show(CLI::App& app);
+std::function<int()> add_compare(CLI::App& app);
 std::function<int()> add_bench_overhead(CLI::App& app);
 std::function<int()> add_bench_modes(CLI::App& app);
 std::function<int()> add_bench_models(CLI::App& app);

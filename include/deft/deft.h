@@ -32,6 +32,8 @@
 #include "data/text_lines.h"
 #include "data/tokens.h"
 #include "data/transforms.h"
+#include "doctor/doctor.h"
+#include "doctor/plan.h"
 #include "graph/compile.h"
 #include "io/checkpoint.h"
 #include "io/load_tensors.h"

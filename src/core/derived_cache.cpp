@@ -102,6 +102,8 @@ class Cache {
     bytes_ += made.bytes;
     ++stats.kept;
     memory_acquired(static_cast<size_t>(made.bytes), MemoryCategory::workspace);
+    if (detail::allocations_matter()) [[unlikely]]
+      detail::tell_made({&*e, made.bytes, MemoryCategory::workspace, kCPU});
   }
 
   // Room for `bytes` more. What was used after `since` stays.
@@ -156,6 +158,8 @@ class Cache {
     if (e->made.object) {
       bytes_ -= e->made.bytes;
       memory_released(static_cast<size_t>(e->made.bytes), MemoryCategory::workspace);
+      if (detail::allocations_matter()) [[unlikely]]
+        detail::tell_gone(&*e);
       ++reason;
     }
     gone.splice(gone.end(), list, e);

@@ -15,6 +15,7 @@
 #include "core/grad_mode.h"
 #include "core/hooks.h"
 #include "core/leaf_state.h"
+#include "core/observer.h"
 #include "core/op.h"
 #include "runtime/stream.h"
 
@@ -185,6 +186,7 @@ struct Engine {
   bool create_graph, keep_graph;
   bool anomaly;
   bool on_device = false;  // some formula ran on a device
+  bool watched = false;    // core/observer.h
   // grad(): where to deliver. Empty for backward().
   struct Capture {
     Node* node;
@@ -354,7 +356,16 @@ struct Engine {
       use_stream(n.device, n.stream);
     SiteScope scope(n.site);
     VjpContext c{n, grad_outputs, grad_inputs, create_graph, this};
+    if (watched) [[unlikely]]
+      return call_watched(n, c);
     n.type->vjp(c);
+  }
+  [[gnu::cold, gnu::noinline]] static void call_watched(Node& n, VjpContext& c) {
+    {
+      Zone zone(n.type->name, Bucket::autograd, n.site);
+      n.type->vjp(c);
+    }
+    if (Observer* o = observer()) o->node_ran(n);
   }
 
   // Hooks around a node and the search for NaN want to see what it gives.
@@ -404,6 +415,7 @@ GradSource root_source(const Tensor& root, const char* who, const Site& site) {
     DEFT_CHECK(is_floating(root.dtype()), GradError,
                "{}: the tensor {} has no graph: only floating tensors have gradients (called at {})", who,
                describe(root.meta()), to_string(site));
+    if (Observer* o = observer()) o->refused(who, describe_missing_graph(*root.impl()), effective_site(site));
     DEFT_FAIL(GradError, "{}: the tensor {} has no graph: {} (called at {})", who, describe(root.meta()),
               describe_missing_graph(*root.impl()), to_string(site));
   }
@@ -501,17 +513,53 @@ const NodeType kAccumulateGrad{"leaf", nullptr, nullptr};
 
 bool in_backward() { return backward_depth > 0; }
 
-void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, BackwardOptions options, Site site) {
+namespace {
+
+void run_backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, const BackwardOptions& options,
+                  const Site& site, bool watched) {
   RunLease lease;
   Engine engine(*lease.run, options.create_graph, options.retain_graph);
+  engine.watched = watched;
   run_engine(roots, gradients, engine, "backward", site);
+}
+
+// Tells of a backward pass, its end by an exception included.
+struct WatchedBackward {
+  Zone zone;
+  Observer* observer = deft::observer();
+  WatchedBackward(std::span<const Tensor> roots, const BackwardOptions& options, const Site& site)
+      : zone("backward", Bucket::autograd, site) {
+    if (observer) observer->backward_begins(roots, options, effective_site(site));
+  }
+  ~WatchedBackward() {
+    if (observer) observer->backward_ends();
+  }
+};
+
+[[gnu::cold, gnu::noinline]] void backward_watched(std::span<const Tensor> roots, std::span<const Tensor> gradients,
+                                                   const BackwardOptions& options, const Site& site) {
+  WatchedBackward watched(roots, options, site);
+  run_backward(roots, gradients, options, site, true);
+}
+
+}  // namespace
+
+void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, BackwardOptions options, Site site) {
+  if (context().bits & kProfile) [[unlikely]]
+    return backward_watched(roots, gradients, options, site);
+  run_backward(roots, gradients, options, site, false);
 }
 
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients, GradOptions options, Site site) {
   std::vector<Tensor> results(inputs.size());
+  std::optional<WatchedBackward> watched;
+  if (context().bits & kProfile)
+    watched.emplace(outputs,
+                    BackwardOptions{.retain_graph = options.retain_graph, .create_graph = options.create_graph}, site);
   RunLease lease;
   Engine engine(*lease.run, options.create_graph, options.retain_graph);
+  engine.watched = watched.has_value();
   std::vector<GradSource> sources;  // keeps the nodes alive
   for (size_t i = 0; i < inputs.size(); ++i) {
     DEFT_CHECK(inputs[i].defined(), ValueError, "grad: input {} is an undefined tensor", i);

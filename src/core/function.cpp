@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "core/core_ops.h"
 #include "core/describe.h"
-#include "core/op.h"
+#include "core/observer.h"
 #include "runtime/context.h"
 
 namespace deft {
@@ -211,6 +211,8 @@ Tensors apply_function(const FunctionType& type, Tensors&& inputs, FunctionRef<T
   ctx->dirty_.clear();
   ctx->non_differentiable_.clear();
   node->payload_as<Payload>().ctx = ctx.release();
+  if (Observer* o = observer()) [[unlikely]]
+    o->function_ran(*node);
   return outputs;
 }
 

@@ -9,6 +9,7 @@
 #include "core/graph_stats.h"
 #include "core/hooks.h"
 #include "core/leaf_state.h"
+#include "core/observer.h"
 #include "core/op.h"
 #include "runtime/context.h"
 #include "runtime/small_pool.h"
@@ -223,6 +224,8 @@ void rebase_history(TensorImpl& t, const NodePtr& node, uint32_t output_nr) {
 void check_inplace(TensorImpl& t, bool recorded, const char* op, const Site& site) {
   const ExecContext& ctx = context();
   if (t.has(kInferenceTensor)) {
+    if (Observer* o = ctx.bits & kInference ? nullptr : observer())
+      o->refused(op, "an inference tensor cannot be written in place outside of inference_mode", effective_site(site));
     DEFT_CHECK(
         ctx.bits & kInference, InferenceError,
         "{}: a tensor {} made inside inference_mode cannot be written in place outside of it (at {}); clone() it first",

@@ -94,6 +94,7 @@ struct Node {
   TensorImpl* owner = nullptr;  // kNodeIsLeaf only: the leaf, not owned
 
   Edge* edges() { return reinterpret_cast<Edge*>(this + 1); }
+  const Edge* edges() const { return reinterpret_cast<const Edge*>(this + 1); }
   SavedTensor* saved_tensors() { return reinterpret_cast<SavedTensor*>(edges() + inputs); }
   void* payload() { return saved_tensors() + saved; }
   template <class P>

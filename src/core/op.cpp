@@ -5,6 +5,7 @@
 #include "core/core_ops.h"
 #include "core/describe.h"
 #include "core/engine.h"
+#include "core/observer.h"
 #include "runtime/context.h"
 #include "runtime/profile_hook.h"
 #include "runtime/stream.h"
@@ -109,10 +110,17 @@ void check_finite_results(const OpDef& def, const Tensor* const* inputs, int cou
 
 namespace {
 
+void run_watched(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
+                 const Site& site);
+
 // Autocast first: what a capture sees are the conversions and the op that got their results.
 [[gnu::cold, gnu::noinline]] void dispatch_slowly(const OpDef& def, const Tensor* const* inputs, int count,
                                                   Tensor* outputs, void* params, const Site& site) {
   if (context().bits & kAutocast) return dispatch_autocast(def, inputs, count, outputs, params, site);
+  if (!(context().bits & kCapture)) {
+    Zone zone(def.info.name, Bucket::dispatch, effective_site(site));
+    return run_watched(def, inputs, count, outputs, params, site);
+  }
   {
     detail::CapturePause pause;
     dispatch(def, inputs, count, outputs, params, site);
@@ -120,37 +128,84 @@ namespace {
   active_capture()->op(def, inputs, count, outputs, params, effective_site(site));
 }
 
-}  // namespace
+[[gnu::cold, gnu::noinline]] Tensor allocate_watched(const Meta& meta) {
+  Zone zone("allocate", Bucket::allocation, Site());
+  return Tensor(make_tensor(meta));
+}
 
-void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
-              const Site& site) {
-  if (context().bits & (kAutocast | kCapture)) [[unlikely]]
-    return dispatch_slowly(def, inputs, count, outputs, params, site);
-  Zone zone(def.info.name, site);
+[[gnu::cold, gnu::noinline]] void run_kernel_watched(KernelFn kernel, KernelCall& call, Device device,
+                                                     const Site& site) {
+  {
+    Zone zone(call.def.info.name, kernel_bucket(call.def.info), site);
+    device.is_cpu() ? kernel(call) : run_on_device(kernel, call, site);
+  }
+  if (Observer* o = observer()) o->kernel_ran(call, effective_site(site));
+}
+
+bool has_new_node(const OpDef& def, const Tensor& output) {
+  return output.defined() && output.impl()->grad_fn && output.impl()->grad_fn->type == &def.node;
+}
+
+[[gnu::cold, gnu::noinline]] void record_watched(const OpDef& def, const Tensor* const* inputs, int count,
+                                                 const Tensor* outputs, const void* params, const Site& site,
+                                                 bool inplace) {
+  const bool records = !(context().bits & (kGradOff | kInference));
+  if (records) {
+    Zone zone("record", Bucket::autograd, site);
+    record(def, inputs, count, outputs, params, site, inplace);
+  }
+  if (Observer* o = observer())
+    o->op_ran(def, {inputs, static_cast<size_t>(count)}, {outputs, static_cast<size_t>(inplace ? 1 : def.info.outputs)},
+              records && def.info.outputs && has_new_node(def, outputs[0]), effective_site(site));
+}
+
+[[gnu::always_inline]] inline void run_op(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs,
+                                          void* params, const Site& site, bool watched) {
   check_inputs(def, inputs, count);
   Device device = count ? inputs[0]->device() : kCPU;
   if (def.infer) {
     MetaList metas(inputs, count);
     OutputMetas out_metas;
     def.infer(metas.data, count, params, out_metas.data());
-    for (int i = 0; i < def.info.outputs; ++i) outputs[i] = Tensor(make_tensor(out_metas[i]));
+    for (int i = 0; i < def.info.outputs; ++i)
+      outputs[i] = watched ? allocate_watched(out_metas[i]) : Tensor(make_tensor(out_metas[i]));
     if (def.info.outputs) device = out_metas[0].device;
   }
   KernelFn kernel = find_kernel(def, device);
   KernelCall call{def, inputs, count, outputs, params};
-  if (device.is_cpu()) [[likely]]
+  if (watched)
+    run_kernel_watched(kernel, call, device, site);
+  else if (device.is_cpu()) [[likely]]
     kernel(call);
   else
     run_on_device(kernel, call, site);
   const ExecContext& ctx = context();
   if (ctx.bits & kAnomaly) [[unlikely]]
     check_finite_results(def, inputs, count, outputs, site);
-  if (!(ctx.bits & (kGradOff | kInference))) return record(def, inputs, count, outputs, params, site, false);
+  if (watched) record_watched(def, inputs, count, outputs, params, site, false);
+  if (!(ctx.bits & (kGradOff | kInference))) {
+    if (!watched) record(def, inputs, count, outputs, params, site, false);
+    return;
+  }
   // Two stores, so that "no graph" can name the guard that is gone by then.
   for (int i = 0; i < def.info.outputs; ++i) {
     outputs[i].impl()->flags |= kMadeWithGradOff;
     outputs[i].impl()->site = ctx.grad_site;
   }
+}
+
+void run_watched(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
+                 const Site& site) {
+  run_op(def, inputs, count, outputs, params, site, true);
+}
+
+}  // namespace
+
+void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
+              const Site& site) {
+  if (context().bits & (kAutocast | kCapture | kProfile)) [[unlikely]]
+    return dispatch_slowly(def, inputs, count, outputs, params, site);
+  run_op(def, inputs, count, outputs, params, site, false);
 }
 
 namespace {
@@ -193,7 +248,8 @@ namespace {
 
 void run_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, CaptureHook* hook,
                  const Site& site) {
-  Zone zone(def.info.name, site);
+  Zone zone(def.info.name, Bucket::dispatch, site);
+  const bool watched = context().bits & kProfile;
   check_inputs(def, inputs, count);
   const Tensor& x = *inputs[0];
   bool will_record = false;
@@ -237,14 +293,19 @@ void run_inplace(const OpDef& def, const Tensor* const* inputs, int count, void*
   Tensor out = x;
   KernelFn kernel = find_kernel(def, x.device());
   KernelCall call{def, kernel_inputs, count, &out, params};
-  if (x.device().is_cpu()) [[likely]] {
-    kernel(call);
-  } else {
+  if (!x.device().is_cpu()) [[unlikely]]
     order_write(*x.impl()->storage->memory, context().streams[static_cast<size_t>(x.device().index)]);
+  if (watched) [[unlikely]]
+    run_kernel_watched(kernel, call, x.device(), site);
+  else if (x.device().is_cpu()) [[likely]]
+    kernel(call);
+  else
     run_on_device(kernel, call, site);
-  }
   x.impl()->storage->bump_version(def.info.name, effective_site(site));
-  if (will_record) record(def, record_inputs, count, &out, params, site, true);
+  if (watched) [[unlikely]]
+    record_watched(def, record_inputs, count, &out, params, site, true);
+  else if (will_record)
+    record(def, record_inputs, count, &out, params, site, true);
   if (hook) [[unlikely]]
     hook->write(def, kernel_inputs, count, params, effective_site(site));
 }
@@ -285,10 +346,16 @@ Tensor dispatch_view(const OpDef& def, const Tensor& x, const ViewSpec& spec, co
     const Tensor* in[] = {&x};
     record(def, in, 1, &out, params, site, false);
   }
+  if (Observer* o = observer()) [[unlikely]] {
+    const Tensor* in[] = {&x};
+    o->op_ran(def, in, {&out, 1}, has_new_node(def, out), effective_site(site));
+  }
   return out;
 }
 
 void check_savable(const TensorImpl& t, const char* op, const Site& site) {
+  if (t.has(kInferenceTensor)) [[unlikely]]
+    if (Observer* o = observer()) o->refused(op, "an inference tensor cannot be saved for backward", site);
   DEFT_CHECK(
       !t.has(kInferenceTensor), InferenceError,
       "{}: a tensor {} made inside inference_mode cannot be saved for backward (forward at {}); clone() it outside "

@@ -8,7 +8,7 @@
 #include "base/site.h"
 #include "runtime/backend.h"
 #include "runtime/device.h"
-#include "runtime/memory.h"
+#include "runtime/memory_watch.h"
 
 namespace deft {
 
@@ -28,8 +28,8 @@ struct Storage {
   std::atomic<StoragePlace> place;     // only core/derived_cache.cpp changes it
   std::atomic<MemoryCategory> category{MemoryCategory::other};
   Device device;
-  uint32_t block_bytes;  // of the pooled block this header lies in
-  void* block;           // start of that block
+  int32_t block_bytes;  // of the pooled block this header lies in; negative: runtime/memory_watch.h is told of this one
+  void* block;          // start of that block
   void* data;
   size_t nbytes;
   // Atomic since threads may write disjoint views of the same bytes.
@@ -48,6 +48,12 @@ struct Storage {
     last_write_site.store(site, std::memory_order_relaxed);
   }
   uint32_t current_version() const noexcept { return version.load(std::memory_order_acquire); }
+  bool watched() const noexcept { return block_bytes < 0; }
+  // Tells who made it, where that is no op.
+  void name_maker(const char* maker, const Site& site) const noexcept {
+    if (watched()) [[unlikely]]
+      detail::tell_named(this, maker, site);
+  }
   // Moves the live bytes to another category.
   void set_category(MemoryCategory to) noexcept;
   // Counting what the graph keeps alive; parameters are alive anyway and are not counted. Returns whether it counted.

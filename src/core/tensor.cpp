@@ -1,4 +1,5 @@
 #include "core/tensor.h"
+
 #include "core/capture_hook.h"
 
 #include "base/check.h"
@@ -8,6 +9,7 @@
 #include "core/engine.h"
 #include "core/graph_stats.h"
 #include "core/leaf_state.h"
+#include "core/observer.h"
 #include "core/op.h"
 #include "runtime/context.h"
 #include "runtime/stream.h"
@@ -58,13 +60,16 @@ Scalar Tensor::item_scalar(Site site) const {
   if (!device().is_cpu()) {
     return detail::to_host(*this, "item", site).item_scalar(site);
   }
-  return dispatch_all(dtype(), [&]<class T>() -> Scalar {
+  Scalar found = dispatch_all(dtype(), [&]<class T>() -> Scalar {
     T v = *static_cast<const T*>(data_ptr());
     if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
       return Scalar(static_cast<float>(v));
     else
       return Scalar(v);
   });
+  if (Observer* o = observer()) [[unlikely]]
+    o->host_read(*this, found.to_double(), effective_site(site));
+  return found;
 }
 
 template <class T>
@@ -91,9 +96,13 @@ bool Tensor::is_leaf() const { return !needs_grad(*impl_) || !impl_->grad_fn; }
 
 const Tensor& Tensor::requires_grad_(bool on, Site site) const {
   DEFT_CHECK(defined(), ValueError, "requires_grad_: the tensor is undefined");
+  if (Observer* o = observer()) [[unlikely]]
+    o->requires_grad_set(*this, on, effective_site(site));
   if (on) {
     DEFT_CHECK(is_floating(dtype()), GradError, "requires_grad_: only floating tensors can require grad, found {}",
                describe(meta()));
+    if (Observer* o = is_inference() ? observer() : nullptr)
+      o->refused("requires_grad_", "an inference tensor cannot require gradients", effective_site(site));
     DEFT_CHECK(!is_inference(), InferenceError,
                "requires_grad_: a tensor {} made inside inference_mode cannot require grad (at {}); clone() it outside",
                describe(meta()), deft::to_string(site));

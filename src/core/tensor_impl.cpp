@@ -32,15 +32,21 @@ TensorImpl* place_header(void* block, size_t block_bytes, StoragePlace place, vo
   s.place.store(place, std::memory_order_relaxed);
   s.device = meta.device;
   s.block = block;
-  s.block_bytes = static_cast<uint32_t>(block_bytes);
+  s.block_bytes = static_cast<int32_t>(block_bytes);
   s.data = data;
   s.nbytes = nbytes;
   TensorImpl& t = *new (&pair->impl) TensorImpl(meta);
-  t.flags = context().bits & kInference ? kOwnsBlock | kInferenceTensor : kOwnsBlock;
+  static_assert(uint32_t{kInference} == uint32_t{kInferenceTensor});
+  t.flags = kOwnsBlock | static_cast<uint8_t>(detail::exec_context.bits & kInference);  // no thread begins in it
   t.data = data;
   t.storage = &s;
   memory_acquired(nbytes, MemoryCategory::other);
   return &t;
+}
+
+[[gnu::cold, gnu::noinline]] void watch(Storage& s) noexcept {
+  const MemoryBlock block{&s, static_cast<int64_t>(s.nbytes), s.category.load(std::memory_order_relaxed), s.device};
+  if (detail::tell_made(block)) s.block_bytes = -s.block_bytes;
 }
 
 // A header with its bytes elsewhere. Takes over `memory`.
@@ -55,6 +61,8 @@ ImplPtr place_device_header(DeviceMemory* memory, size_t nbytes, const Meta& met
   TensorImpl* t = place_header(block, kHeaderBytes, StoragePlace::device, memory->data, nbytes, meta);
   t->storage->memory = memory;
   if (!meta.device.is_cpu()) device_memory_changed(static_cast<int64_t>(nbytes), MemoryCategory::other);
+  if (detail::allocations_matter()) [[unlikely]]
+    watch(*t->storage);
   return ImplPtr::adopt(t);
 }
 
@@ -74,16 +82,17 @@ ImplPtr make_pinned(const Meta& meta) {
   return place_device_header(require_backend(kCUDA, "pin_memory").allocate_pinned(nbytes), nbytes, meta);
 }
 
-ImplPtr make_tensor(const Meta& meta) {
-  if (!meta.device.is_cpu()) [[unlikely]]
-    return make_device_tensor(meta);
+namespace {
+
+// On the CPU. The fuse was looked at.
+[[gnu::always_inline]] inline TensorImpl* place_tensor(const Meta& meta) {
   size_t nbytes = static_cast<size_t>(meta.numel) * size_of(meta.dtype);
   size_t together = kHeaderBytes + nbytes;
   if (together <= kSmallBlockMax) [[likely]] {
-    char* block = static_cast<char*>(allocate_small(together));
-    return ImplPtr::adopt(place_header(block, together, StoragePlace::with_header, block + kHeaderBytes, nbytes, meta));
+    char* block = static_cast<char*>(detail::allocate_small_unchecked(together));
+    return place_header(block, together, StoragePlace::with_header, block + kHeaderBytes, nbytes, meta);
   }
-  void* block = allocate_small(kHeaderBytes);
+  void* block = detail::allocate_small_unchecked(kHeaderBytes);
   void* data;
   try {
     data = allocate_buffer(nbytes);
@@ -91,7 +100,24 @@ ImplPtr make_tensor(const Meta& meta) {
     free_small(block, kHeaderBytes);
     throw;
   }
-  return ImplPtr::adopt(place_header(block, kHeaderBytes, StoragePlace::buffer, data, nbytes, meta));
+  return place_header(block, kHeaderBytes, StoragePlace::buffer, data, nbytes, meta);
+}
+
+[[gnu::cold, gnu::noinline]] ImplPtr make_watched(const Meta& meta) {
+  detail::burn_fuse();
+  TensorImpl* t = place_tensor(meta);
+  watch(*t->storage);
+  return ImplPtr::adopt(t);
+}
+
+}  // namespace
+
+ImplPtr make_tensor(const Meta& meta) {
+  if (!meta.device.is_cpu()) [[unlikely]]
+    return make_device_tensor(meta);
+  if (detail::allocations_matter()) [[unlikely]]
+    return make_watched(meta);
+  return ImplPtr::adopt(place_tensor(meta));
 }
 
 ImplPtr make_alias(const TensorImpl& source, const Meta& meta, int64_t offset) {
@@ -119,6 +145,8 @@ ImplPtr make_external(void* data, const Meta& meta, std::function<void()> on_fre
     t->storage->memory->owner = context().streams[static_cast<size_t>(meta.device.index)];
     t->storage->memory->writer = t->storage->memory->owner;
   }
+  if (detail::allocations_matter()) [[unlikely]]
+    watch(*t->storage);
   return t;
 }
 
@@ -136,13 +164,19 @@ void TensorImpl::destroy() noexcept {
 
 namespace {
 
-// The same on a device's own counters.
-void move_bytes(const Storage& s, MemoryCategory from, MemoryCategory to) {
+[[gnu::cold, gnu::noinline]] void move_slowly(const Storage& s, MemoryCategory from, MemoryCategory to) noexcept {
   memory_moved(s.nbytes, from, to);
-  if (s.device.is_cpu()) [[likely]]
-    return;
-  device_memory_changed(-static_cast<int64_t>(s.nbytes), from);
-  device_memory_changed(static_cast<int64_t>(s.nbytes), to);
+  if (!s.device.is_cpu()) {
+    device_memory_changed(-static_cast<int64_t>(s.nbytes), from);
+    device_memory_changed(static_cast<int64_t>(s.nbytes), to);
+  }
+  if (s.watched()) detail::tell_moved(&s, to);
+}
+
+[[gnu::always_inline]] inline void move_bytes(const Storage& s, MemoryCategory from, MemoryCategory to) noexcept {
+  if (s.device.is_cpu() && !s.watched()) [[likely]]
+    return memory_moved(s.nbytes, from, to);
+  move_slowly(s, from, to);
 }
 
 }  // namespace
@@ -187,13 +221,25 @@ void release_external(Storage& s) noexcept try {
     release_external(s);
 }
 
+// Returns the size of the block.
+[[gnu::cold, gnu::noinline]] int32_t release_watched(Storage& s) noexcept {
+  release_bytes(s);
+  detail::tell_gone(&s);
+  return -s.block_bytes;
+}
+
 }  // namespace
 
 void Storage::destroy() noexcept {
   memory_released(nbytes, category.load(std::memory_order_relaxed));
-  const size_t bytes = block_bytes;
-  if (bytes == kHeaderBytes) release_bytes(*this);  // a block without bytes
-  free_small(block, bytes);
+  int32_t bytes = block_bytes;
+  if (bytes <= static_cast<int32_t>(kHeaderBytes)) {  // a block without bytes, or a watched one: one test
+    if (bytes < 0) [[unlikely]]
+      bytes = release_watched(*this);
+    else
+      release_bytes(*this);
+  }
+  free_small(block, static_cast<uint32_t>(bytes));
 }
 
 void Storage::set_category(MemoryCategory to) noexcept {
@@ -204,10 +250,10 @@ void Storage::set_category(MemoryCategory to) noexcept {
 bool Storage::add_saved() noexcept {
   if (category.load(std::memory_order_relaxed) == MemoryCategory::parameter) return false;
   if (saved_refs.fetch_add(1, std::memory_order_relaxed) == 0) {
+    count_saved_bytes(static_cast<int64_t>(nbytes));  // first: who is told of the move looks at it
     auto expected = MemoryCategory::other;
     if (category.compare_exchange_strong(expected, MemoryCategory::saved, std::memory_order_relaxed))
       move_bytes(*this, MemoryCategory::other, MemoryCategory::saved);
-    count_saved_bytes(static_cast<int64_t>(nbytes));
   }
   return true;
 }

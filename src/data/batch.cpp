@@ -8,6 +8,15 @@
 
 namespace deft::data {
 
+namespace {
+
+// Memory reports tell what a loader made from what the program did.
+void count_as_data(const Tensor& t) {
+  if (t.defined() && t.memory_category() == MemoryCategory::other) t.set_memory_category(MemoryCategory::data);
+}
+
+}  // namespace
+
 int Batch::find(std::string_view name) const {
   for (int i = 0; i < count_; ++i)
     if ((*names_)[static_cast<size_t>(i)] == name) return i;
@@ -50,6 +59,8 @@ void Batch::set(std::string_view name, Tensor values, Tensor lengths) {
     names_ = std::move(names);
     field = count_++;
   }
+  count_as_data(values);
+  count_as_data(lengths);
   fields_[static_cast<size_t>(field)] = std::move(values);
   lengths_[static_cast<size_t>(field)] = std::move(lengths);
 }
@@ -79,8 +90,10 @@ size_t Batch::bytes() const {
 
 void Batch::to(Device device) {
   for (auto* list : {&fields_, &lengths_})
-    for (Tensor& t : *list)
+    for (Tensor& t : *list) {
       if (t.defined()) t = t.to(device, true);
+      count_as_data(t);
+    }
 }
 
 }  // namespace deft::data

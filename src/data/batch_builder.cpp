@@ -156,12 +156,16 @@ void Arena::release() noexcept {
 
 Tensor BatchBuilder::make(const Shape& sizes, DType dtype) const {
   Meta meta = Meta::dense(sizes, dtype, kCPU);
-  return Tensor(layout_->pinned ? make_pinned(meta) : make_tensor(meta));
+  Tensor made(layout_->pinned ? make_pinned(meta) : make_tensor(meta));
+  made.set_memory_category(MemoryCategory::data);
+  made.impl()->storage->name_maker("data loader", Site());
+  return made;
 }
 
 void BatchBuilder::begin(int64_t rows) {
   rows_ = rows;
-  indices_ = empty({rows_}, DType::i64);
+  indices_ = empty({rows_}, DType::i64);  // never pinned: no device wants them
+  indices_.set_memory_category(MemoryCategory::data);
   samples_ = indices_.data<int64_t>();
   for (size_t f = 0; f < layout_->places.size(); ++f) {
     const BatchLayout::Place& place = layout_->places[f];

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "core/observer.h"
+#include "data/padding.h"
 #include "data/pipeline.h"
 #include "data/tuner.h"
 #include "runtime/parallel.h"
@@ -220,11 +222,40 @@ DataLoader::~DataLoader() = default;
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
 
-bool DataLoader::next(Batch& batch) { return impl_->next(batch); }
+namespace {
 
-DataLoader::Iterator DataLoader::begin() {
+// How far the fields of varying size were filled up. The dimension that lengths are of is the first that has room for
+// the longest: a collate function may have made it longer.
+void tell_padding(const Batch& batch, Observer& observer, const Site& site) {
+  for (int f = 0; f < batch.size(); ++f) {
+    if (!batch.lengths(f).defined() || !batch.lengths(f).device().is_cpu()) continue;  // nobody waits for a device here
+    const std::vector<int64_t> lengths = batch.lengths(f).to_vector<int64_t>();
+    const int64_t longest = padded_length(lengths);
+    const Shape& sizes = batch[f].sizes();
+    int dim = 1;
+    while (dim < sizes.size() && sizes[dim] < longest) ++dim;
+    if (dim < sizes.size()) observer.padded(lengths, batch.rows() * sizes[dim], site);
+  }
+}
+
+}  // namespace
+
+bool DataLoader::next(Batch& batch, Site site) {
+  Zone zone("next batch", Bucket::data_wait, site);
+  Observer* o = observer();
+  if (!o) return impl_->next(batch);
+  const Clock::time_point began = Clock::now();
+  const bool found = impl_->next(batch);
+  const double waited = std::chrono::duration<double>(Clock::now() - began).count();
+  if (!found) return false;
+  o->batch_loaded(this, batch.rows(), waited, effective_site(site));
+  tell_padding(batch, *o, effective_site(site));
+  return true;
+}
+
+DataLoader::Iterator DataLoader::begin(Site site) {
   if (!impl_->place.at_start) start(epoch() + 1);
-  return Iterator(*this);
+  return Iterator(*this, site);
 }
 
 int64_t DataLoader::epoch() const { return impl_->place.epoch; }

@@ -29,7 +29,7 @@ class DataLoader {
 
   // The next batch of the epoch; the memory of the one given is reused. False at the end; the call after that begins
   // the next epoch. DataError if a sample could not be had; the call after that goes on with the batch behind it.
-  bool next(Batch& batch);
+  bool next(Batch& batch, Site site = Site::current());
 
   class Iterator {
    public:
@@ -38,21 +38,22 @@ class DataLoader {
     Batch& operator*() { return batch_; }
     Batch* operator->() { return &batch_; }
     Iterator& operator++() {
-      more_ = loader_->next(batch_);
+      more_ = loader_->next(batch_, site_);
       return *this;
     }
     bool operator==(std::default_sentinel_t) const { return !more_; }
 
    private:
     friend class DataLoader;
-    explicit Iterator(DataLoader& loader) : loader_(&loader) { ++*this; }
+    Iterator(DataLoader& loader, const Site& site) : loader_(&loader), site_(site) { ++*this; }
     DataLoader* loader_;
+    Site site_;  // of the loop
     Batch batch_;
     bool more_ = false;
   };
   // for (Batch& batch : loader): an epoch. After a loop that was left early the next one begins with the next epoch;
   // after load_state() it goes on where that was.
-  Iterator begin();
+  Iterator begin(Site site = Site::current());
   std::default_sentinel_t end() const { return {}; }
 
   int64_t epoch() const;          // of the batch that comes next

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "core/observer.h"
 #include "ops/creation.h"
 #include "ops/unary.h"
 
@@ -38,7 +39,8 @@ Tensor padding_mask(const Tensor& lengths, int64_t length) {
 Tensor attention_mask(const Tensor& mask) { return mask.unsqueeze(1).unsqueeze(1); }
 Tensor hidden_keys(const Tensor& mask) { return logical_not(mask); }
 
-PaddedBatch pad_sequences(const std::vector<Tensor>& sequences, const PadOptions& options) {
+PaddedBatch pad_sequences(const std::vector<Tensor>& sequences, const PadOptions& options, Site site) {
+  SiteScope scope(site);
   DEFT_CHECK(!sequences.empty(), ValueError, "pad_sequences: there is no sequence to fill up");
   PaddedBatch out;
   for (const Tensor& s : sequences) {
@@ -57,10 +59,12 @@ PaddedBatch pad_sequences(const std::vector<Tensor>& sequences, const PadOptions
   for (size_t i = 0; i < sequences.size(); ++i)
     out.values.select(0, static_cast<int64_t>(i)).narrow(0, 0, out.lengths[i]).copy_(sequences[i]);
   out.mask = padding_mask(out.lengths, length);
+  if (Observer* o = observer()) o->padded(out.lengths, length * sizes[0], effective_site(site));
   return out;
 }
 
-Tensor pad_to(const Tensor& batch, int64_t length, double pad) {
+Tensor pad_to(const Tensor& batch, int64_t length, double pad, Site site) {
+  SiteScope scope(site);
   DEFT_CHECK(batch.defined() && batch.dim() >= 2 && batch.size(1) <= length, ShapeError,
              "pad_to: a batch [n, length, ...] of at most {} tokens is needed, found {}", length,
              batch.defined() ? to_string(batch.sizes()) : "an undefined tensor");
@@ -69,6 +73,10 @@ Tensor pad_to(const Tensor& batch, int64_t length, double pad) {
   sizes[1] = length;
   Tensor out = full(sizes, pad, {batch.dtype(), batch.device()});
   out.narrow(1, 0, batch.size(1)).copy_(batch);
+  if (Observer* o = observer()) {
+    const std::vector<int64_t> lengths(static_cast<size_t>(batch.size(0)), batch.size(1));
+    o->padded(lengths, length * batch.size(0), effective_site(site));
+  }
   return out;
 }
 

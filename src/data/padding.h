@@ -30,8 +30,9 @@ struct PaddedBatch {
   std::vector<int64_t> lengths;
 };
 // Sequences [length, ...] that agree in all sizes but the first, in type and device.
-PaddedBatch pad_sequences(const std::vector<Tensor>& sequences, const PadOptions& options = {});
+PaddedBatch pad_sequences(const std::vector<Tensor>& sequences, const PadOptions& options = {},
+                          Site site = Site::current());
 // A batch [n, length, ...] filled up to a longer one.
-Tensor pad_to(const Tensor& batch, int64_t length, double pad = 0);
+Tensor pad_to(const Tensor& batch, int64_t length, double pad = 0, Site site = Site::current());
 
 }  // namespace deft::data

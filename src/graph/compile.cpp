@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "core/grad_mode.h"
+#include "core/observer.h"
 #include "graph/capture.h"
 #include "graph/executable.h"
 #include "graph/shadow.h"
@@ -219,7 +220,10 @@ struct Compiled::Impl {
   CompileStats stats;
   std::vector<std::string> misses;
 
+  Site site;  // of compile()
+
   void miss(std::string why) {
+    if (Observer* o = observer()) o->plan_missed(this, why, site);
     if (misses.size() == kMisses) misses.erase(misses.begin());
     misses.push_back(std::move(why));
   }
@@ -350,6 +354,8 @@ struct Compiled::Impl {
     return std::none_of(p.dependencies.begin(), p.dependencies.end(), is_changed) ? &p : nullptr;
   }
   void replay(Plan& plan, Inputs inputs, Tensor* results) {
+    if (Observer* o = observer()) [[unlikely]]
+      o->plan_ran(this, site);
     ++stats.calls, ++stats.replays, ++plan.calls;
     plan.gradients.run(*plan.executable, inputs, results);
   }
@@ -407,6 +413,8 @@ struct Compiled::Impl {
       miss(why);
       if (!plan) return capture(std::move(key), inputs);
     }
+    if (Observer* o = observer()) [[unlikely]]
+      o->plan_ran(this, site);
     ++plan->calls;
     ++stats.replays;
     std::vector<Tensor> results(plan->results());
@@ -423,9 +431,10 @@ struct Compiled::Impl {
   }
 };
 
-Compiled::Compiled(Function function, CompileOptions options) : impl_(std::make_unique<Impl>()) {
+Compiled::Compiled(Function function, CompileOptions options, Site site) : impl_(std::make_unique<Impl>()) {
   impl_->function = std::move(function);
   impl_->options = std::move(options);
+  impl_->site = site;
 }
 Compiled::~Compiled() = default;
 Compiled::Compiled(Compiled&&) noexcept = default;
@@ -498,8 +507,8 @@ Compiled Compiled::of_graphs(std::vector<graph::Graph> graphs) {
   return made;
 }
 
-Compiled compile(Compiled::Function function, CompileOptions options) {
-  return Compiled(std::move(function), std::move(options));
+Compiled compile(Compiled::Function function, CompileOptions options, Site site) {
+  return Compiled(std::move(function), std::move(options), site);
 }
 
 }  // namespace deft

@@ -43,7 +43,7 @@ struct CompileStats {
 class Compiled {
  public:
   using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
-  explicit Compiled(Function function, CompileOptions options = {});
+  explicit Compiled(Function function, CompileOptions options = {}, Site site = Site::current());
   ~Compiled();
   Compiled(Compiled&&) noexcept;
   Compiled& operator=(Compiled&&) noexcept;
@@ -76,19 +76,19 @@ class Compiled {
   std::unique_ptr<Impl> impl_;
 };
 
-Compiled compile(Compiled::Function function, CompileOptions options = {});
+Compiled compile(Compiled::Function function, CompileOptions options = {}, Site site = Site::current());
 // Functions of one or more tensors that give one tensor.
 template <class F>
 requires std::copy_constructible<F> && std::is_invocable_r_v<Tensor, F, const Tensor&> Compiled
-compile(F f, CompileOptions options = {}) {
+compile(F f, CompileOptions options = {}, Site site = Site::current()) {
   return compile([f = std::move(f)](const std::vector<Tensor>& x) { return std::vector<Tensor>{f(x.at(0))}; },
-                 std::move(options));
+                 std::move(options), site);
 }
 template <class F>
 requires std::copy_constructible<F> && std::is_invocable_r_v<Tensor, F, const Tensor&, const Tensor&> Compiled
-compile(F f, CompileOptions options = {}) {
+compile(F f, CompileOptions options = {}, Site site = Site::current()) {
   return compile([f = std::move(f)](const std::vector<Tensor>& x) { return std::vector<Tensor>{f(x.at(0), x.at(1))}; },
-                 std::move(options));
+                 std::move(options), site);
 }
 
 }  // namespace deft

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/attention.h"
-#include "ops/conv.h"
-#include "ops/matmul.h"
-#include "ops/packed_linear.h"
+#include "ops/product_flops.h"
 
 namespace deft::graph {
 
@@ -13,21 +10,11 @@ namespace {
 
 double bytes_of(const Meta& m) { return static_cast<double>(m.numel) * static_cast<double>(size_of(m.dtype)); }
 
-// Multiply-adds behind one element of the result.
-double depth_of(const Graph& g, const Instruction& x) {
-  auto size = [&](size_t input, int d) { return static_cast<double>(g.value(x.inputs[input]).meta.sizes[d]); };
-  if (x.def == &op_def<Matmul>) return static_cast<double>(g.value(x.inputs[0]).meta.sizes.back());
-  if (x.def == &op_def<Linear> || x.def == &op_def<FusedLinear>) return size(1, 1);
-  if (x.def == &op_def<Convolution> || x.def == &op_def<FusedConvolution>) {
-    const Meta& w = g.value(x.inputs[1]).meta;
-    return w.sizes[0] ? static_cast<double>(w.numel / w.sizes[0]) : 0;
-  }
-  if (x.def == &op_def<ScaledDotProductAttention>) {
-    const Meta &k = g.value(x.inputs[1]).meta, &v = g.value(x.inputs[2]).meta;
-    double keys = static_cast<double>(k.sizes[k.rank() - 2]), features = static_cast<double>(k.sizes.back());
-    return keys * (1 + features / std::max<double>(1, static_cast<double>(v.sizes.back())));
-  }
-  return 0;
+double flops_of(const Graph& g, const Instruction& x) {
+  const Meta* metas[kProductInputs] = {};
+  for (size_t i = 0; i < std::min<size_t>(x.inputs.size(), kProductInputs); ++i)
+    if (x.inputs[i] != kNone) metas[i] = &g.value(x.inputs[i]).meta;
+  return product_flops(*x.def, metas, g.value(x.outputs[0]).meta, x.params.data());
 }
 
 }  // namespace
@@ -38,8 +25,7 @@ Work work_of(const Graph& graph, const Instruction& x) {
   for (ValueId id : x.inputs)
     if (id != kNone) w.bytes += bytes_of(graph.value(id).meta);
   for (ValueId id : x.outputs) w.bytes += bytes_of(graph.value(id).meta);
-  if (x.def->info.cost == Cost::compute_bound && !x.outputs.empty())
-    w.flops = 2 * depth_of(graph, x) * static_cast<double>(graph.value(x.outputs[0]).meta.numel);
+  if (!x.outputs.empty()) w.flops = flops_of(graph, x);
   return w;
 }
 

@@ -7,12 +7,12 @@
 #include "core/derived_cache.h"
 #include "core/describe.h"
 #include "core/grad_mode.h"
+#include "core/observer.h"
 #include "core/tensor_impl.h"
 #include "graph/device_replay.h"
 #include "graph/edit.h"
 #include "ops/param_fields.h"
 #include "ops/prepared_kernel.h"
-#include "runtime/profile_hook.h"
 #include "runtime/stream.h"
 
 namespace deft::graph {
@@ -230,6 +230,7 @@ struct Executable::Impl {
   }
 
   void run(const Tensor* const* inputs, Tensor* found) {
+    Zone zone("plan", Bucket::dispatch, Site());
     NoGradGuard no_grad;
     AutocastOff as_captured;
     if (!on_device || !on_device->fixed) renew_results();
@@ -243,7 +244,20 @@ struct Executable::Impl {
     if (on_device && on_device->fixed) own_results({found, outputs.size()});
   }
   void run(Step& s) {
-    Zone zone(s.def->info.name, s.site);
+    if (context().bits & kProfile) [[unlikely]]
+      return run_watched(s);
+    run_step(s);
+  }
+  [[gnu::cold, gnu::noinline]] void run_watched(Step& s) {
+    {
+      Zone zone(s.def->info.name, s.outside ? Bucket::other : kernel_bucket(s.def->info), s.site);
+      run_step(s);
+    }
+    if (s.outside) return;
+    KernelCall call = s.call();
+    if (Observer* o = observer()) o->kernel_ran(call, s.site);
+  }
+  void run_step(Step& s) {
     if (s.outside) [[unlikely]]
       return run_outside(s);
     if (s.draw >= 0) [[unlikely]]

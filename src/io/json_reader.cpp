@@ -173,6 +173,14 @@ uint64_t JsonReader::whole_number(Field field) {
   return value;
 }
 
+bool JsonReader::boolean(Field field) {
+  bool yes = peek(field) == 't';
+  std::string_view word = yes ? "true" : "false";
+  if (text_.substr(at_, word.size()) != word) fail_here(field, "true or false");
+  at_ += word.size();
+  return yes;
+}
+
 void JsonReader::skip_number(Field field) {
   auto digits = [&] {
     if (at_ >= text_.size() || !is_digit(text_[at_])) fail_here(field, "a digit");

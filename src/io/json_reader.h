@@ -46,8 +46,9 @@ class JsonReader {
   }
   std::string_view string(Field field);
   uint64_t whole_number(Field field);  // no sign, fraction or exponent
-  void skip(Field field);              // a value of any kind
-  void end(Field field);               // only spaces may follow
+  bool boolean(Field field);
+  void skip(Field field);  // a value of any kind
+  void end(Field field);   // only spaces may follow
 
  private:
   void skip_space();

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "nn/init.h"
+#include "nn/watched_call.h"
 #include "ops/attention.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
@@ -134,6 +135,7 @@ Tensor MultiheadAttention::forward(const Tensor& x) { return forward(x, x, x); }
 
 Tensor MultiheadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,
                                    const AttentionMasks& masks, Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   Heads h = project(query, key, value);
   Tensor mask = combined_mask(masks, h, false);
@@ -146,6 +148,7 @@ MultiheadAttention::WithWeights MultiheadAttention::forward_with_weights(const T
                                                                          const Tensor& value,
                                                                          const AttentionMasks& masks, bool average,
                                                                          Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   Heads h = project(query, key, value);
   Tensor mask = combined_mask(masks, h, true);

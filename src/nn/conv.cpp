@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "nn/init.h"
+#include "nn/watched_call.h"
 #include "ops/conv.h"
 #include "ops/creation.h"
 
@@ -137,6 +138,7 @@ Tensor ConvTranspose::run(const Tensor& x, IntList output_padding) const {
 Tensor ConvTranspose::forward(const Tensor& x) { return run(x, options_.output_padding); }
 
 Tensor ConvTranspose::forward(const Tensor& x, IntList output_size, Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   const ConvTransposeOptions& o = options_;
   DEFT_CHECK(static_cast<int>(output_size.size()) == spatial_ && x.dim() > spatial_, ShapeError,

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "core/grad_mode.h"
 #include "nn/init.h"
+#include "nn/watched_call.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/index.h"
@@ -99,6 +100,7 @@ Tensor bags_of(const Tensor& index, const Tensor& offsets, int64_t bags) {
 Tensor EmbeddingBag::forward(const Tensor& index) { return forward(index, Tensor()); }
 
 Tensor EmbeddingBag::forward(const Tensor& index, const Tensor& offsets, const Tensor& per_sample_weights, Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   DEFT_CHECK(offsets.defined() ? index.dim() == 1 && offsets.dim() == 1 : index.dim() == 2, ShapeError,
              "EmbeddingBag: takes 2-d indices, or 1-d indices and 1-d offsets; the indices have shape {}",

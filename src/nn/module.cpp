@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "core/grad_mode.h"
+#include "nn/watched_call.h"
 
 namespace deft::nn {
 
@@ -65,8 +66,37 @@ class OwnLines {
 
 }  // namespace
 
+namespace detail {
+
+WatchedCall::WatchedCall(const Module& module, const Site& site)
+    : observer_(deft::observer()), zone_("module", Bucket::other, site) {
+  if (!observer_) [[likely]]
+    return;
+  call_ = {.module = &module,
+           .describe = [](const void* m) { return static_cast<const Module*>(m)->describe(); },
+           .tree =
+               [](const void* m) {
+                 std::vector<std::pair<std::string, const void*>> all;
+                 for (auto& [name, child] : const_cast<Module*>(static_cast<const Module*>(m))->named_modules())
+                   all.emplace_back(name, child);
+                 return all;
+               },
+           .training = module.is_training(),
+           .frozen = module.is_frozen(),
+           .layer = module.is_layer_,
+           .site = effective_site(site)};
+  observer_->module_begins(call_);
+}
+WatchedCall::~WatchedCall() {
+  if (observer_) [[unlikely]]
+    observer_->module_ends(call_);
+}
+
+}  // namespace detail
+
 Tensor Module::operator()(const Tensor& x, Site site) {
   DEFT_CHECK(x.defined(), ValueError, "{}: the input is an undefined tensor", describe());
+  detail::WatchedCall watched(*this, site);
   if (is_layer_) {
     SiteScope scope(site);
     return forward(x);
@@ -198,7 +228,7 @@ Tensor& Module::parameter(std::string name, Tensor value) {
              "{}: the parameter \"{}\" is the result of {}; a parameter has no history: detach() it", describe(), name,
              value.grad_fn_name());
   Tensor& added = add_tensor(std::move(name), std::move(value), true, true);
-  if (added.defined()) added.requires_grad_();
+  if (added.defined()) added.requires_grad_(true, Site());
   return added;
 }
 
@@ -291,7 +321,7 @@ void Module::unfreeze() {
   for (Module* m : all_modules()) {
     if (!m->frozen_) continue;
     for (Entry& e : m->tensors_)
-      if (e.thaws) e.tensor.requires_grad_();
+      if (e.thaws) e.tensor.requires_grad_(true, Site());
     m->frozen_ = false;
     m->training_ = m->wanted_training_;
   }
@@ -325,7 +355,7 @@ Module& Module::replace_tensors(const std::function<Tensor(const Tensor&, bool i
       if (!e.tensor.defined() || replaced.contains(e.tensor.impl())) continue;
       Tensor made = fn(e.tensor, e.is_parameter);
       if (!made.is_same(e.tensor)) {
-        made.requires_grad_(e.tensor.requires_grad());
+        made.requires_grad_(e.tensor.requires_grad(), Site());
         if (e.is_parameter) made.set_memory_category(MemoryCategory::parameter);
         if (Tensor g = e.tensor.grad(); g.defined()) made.set_grad(fn(g, e.is_parameter));
       }

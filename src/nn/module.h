@@ -22,6 +22,12 @@
 
 namespace deft::nn {
 
+class Module;
+
+namespace detail {
+class WatchedCall;  // nn/watched_call.h
+}
+
 // What did not fit when a state was loaded.
 struct LoadReport {
   std::vector<std::string> missing;     // the module has it, the state has not
@@ -107,6 +113,7 @@ class Module {
 
  private:
   friend class EvalGuard;
+  friend class detail::WatchedCall;
   struct Entry {
     std::string name;
     Tensor tensor;

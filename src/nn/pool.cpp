@@ -1,6 +1,7 @@
 #include "nn/pool.h"
 
 #include "base/check.h"
+#include "nn/watched_call.h"
 #include "ops/pool.h"
 
 namespace deft::nn {
@@ -24,6 +25,7 @@ Tensor MaxPool::forward(const Tensor& x) {
   return spatial_ == 1 ? run(max_pool1d) : spatial_ == 2 ? run(max_pool2d) : run(max_pool3d);
 }
 std::array<Tensor, 2> MaxPool::forward_with_indices(const Tensor& x, Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   const MaxPoolOptions& o = options_;
   Sizes stride = o.stride.value_or(kernel_);
@@ -63,6 +65,7 @@ std::string AdaptiveAvgPool::describe() const {
 }
 
 std::array<Tensor, 2> AdaptiveMaxPool::forward_with_indices(const Tensor& x, Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   return spatial_ == 1   ? adaptive_max_pool1d_with_indices(x, output_)
          : spatial_ == 2 ? adaptive_max_pool2d_with_indices(x, output_)

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "nn/init.h"
+#include "nn/watched_call.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/index.h"
@@ -91,6 +92,7 @@ RecurrentLayer::Result RecurrentLayer::run_rows(const Tensor& input, const std::
 
 RecurrentLayer::Result RecurrentLayer::run(const Tensor& input, const Tensor& hidden, const Tensor& cell,
                                            const Site& site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   DEFT_CHECK(input.defined(), ValueError, "{}: the input is an undefined tensor", describe());
   bool batched = input.dim() == 3, lstm = cell_ == Cell::lstm;
@@ -112,6 +114,7 @@ RecurrentLayer::Result RecurrentLayer::run(const Tensor& input, const Tensor& hi
 
 RecurrentLayer::PackedResult RecurrentLayer::run(const PackedSequence& input, const Tensor& hidden, const Tensor& cell,
                                                  const Site& site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   input.check(name_of(cell_));
   const Tensor& x = input.data;

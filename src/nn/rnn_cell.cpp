@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "nn/init.h"
+#include "nn/watched_call.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/matmul.h"
@@ -45,6 +46,7 @@ Tensor RecurrentCell::state(const Tensor& given, const Tensor& x, const char* wh
 }
 
 RecurrentCell::Result RecurrentCell::run(const Tensor& x, const Tensor& hidden, const Tensor& cell, const Site& site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   DEFT_CHECK(x.defined(), ValueError, "{}: the input is an undefined tensor", describe());
   DEFT_CHECK((x.dim() == 2 || x.dim() == 1) && x.size(-1) == weight_ih.size(1), ShapeError,

@@ -1,6 +1,7 @@
 #include "nn/transformer.h"
 
 #include "base/check.h"
+#include "nn/watched_call.h"
 #include "ops/activation.h"
 #include "ops/binary.h"
 #include "ops/unary.h"
@@ -44,6 +45,7 @@ Tensor TransformerEncoderLayer::feed_forward(const Tensor& x) {
 }
 
 Tensor TransformerEncoderLayer::forward(const Tensor& x, const AttentionMasks& masks, Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   if (options_.norm_first) {
     Tensor y = x + attend(norm1(x), masks);
@@ -65,6 +67,7 @@ TransformerEncoder::TransformerEncoder(int64_t d_model, int64_t nhead, int64_t n
 }
 
 Tensor TransformerEncoder::forward(const Tensor& x, const AttentionMasks& masks, Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   Tensor y = x;
   for (size_t i = 0; i < layers.size(); ++i) y = layers.get<TransformerEncoderLayer>(i)(y, masks);
@@ -99,6 +102,7 @@ Tensor TransformerDecoderLayer::feed_forward(const Tensor& x) {
 
 Tensor TransformerDecoderLayer::forward(const Tensor& target, const Tensor& memory, const AttentionMasks& masks,
                                         const AttentionMasks& memory_masks, Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   Tensor y = target;
   if (options_.norm_first) {
@@ -124,6 +128,7 @@ TransformerDecoder::TransformerDecoder(int64_t d_model, int64_t nhead, int64_t n
 
 Tensor TransformerDecoder::forward(const Tensor& target, const Tensor& memory, const AttentionMasks& masks,
                                    const AttentionMasks& memory_masks, Site site) {
+  detail::WatchedCall watched(*this, site);
   SiteScope scope(site);
   Tensor y = target;
   for (size_t i = 0; i < layers.size(); ++i) y = layers.get<TransformerDecoderLayer>(i)(y, memory, masks, memory_masks);

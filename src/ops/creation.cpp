@@ -20,9 +20,10 @@ Tensor finish(Tensor t, const TensorOptions& options, const Site& site) {
   return t;
 }
 
-Tensor allocate(IntList sizes, const TensorOptions& options) {
-  if (!options.device.is_cpu()) require_backend(options.device, "empty");
-  return Tensor(make_tensor(Meta::dense(Shape(sizes), options.dtype, options.device)));
+Tensor allocate(IntList sizes, const TensorOptions& options, const Site& site) {
+  Tensor t(make_tensor(Meta::dense(Shape(sizes), options.dtype, options.device)));
+  t.impl()->storage->name_maker("created", site);
+  return t;
 }
 
 void fill_zeros(const Tensor& t) {
@@ -49,17 +50,17 @@ void fill_with(Tensor& t, F&& value) {
 }  // namespace
 
 Tensor empty(IntList sizes, TensorOptions options, Site site) {
-  return finish(allocate(sizes, options), options, site);
+  return finish(allocate(sizes, options, site), options, site);
 }
 
 Tensor zeros(IntList sizes, TensorOptions options, Site site) {
-  Tensor t = allocate(sizes, options);
+  Tensor t = allocate(sizes, options, site);
   fill_zeros(t);
   return finish(t, options, site);
 }
 
 Tensor full(IntList sizes, Scalar value, TensorOptions options, Site site) {
-  Tensor t = allocate(sizes, options);
+  Tensor t = allocate(sizes, options, site);
   fill_values(t, value);
   return finish(t, options, site);
 }
@@ -80,7 +81,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options, Site
     __int128 span = static_cast<__int128>(end.to_int64()) - start.to_int64(), by = step.to_int64();
     n = static_cast<int64_t>((span + by + (by > 0 ? -1 : 1)) / by);
   }
-  Tensor t = allocate({n}, options);
+  Tensor t = allocate({n}, options, site);
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
       if (integers)
@@ -104,7 +105,7 @@ Tensor arange(Scalar end, Site site) { return arange(0, end, 1, site); }
 
 Tensor linspace(double start, double end, int64_t steps, TensorOptions options, Site site) {
   DEFT_CHECK(steps >= 0, ValueError, "linspace: the number of steps must not be negative, found {}", steps);
-  Tensor t = allocate({steps}, options);
+  Tensor t = allocate({steps}, options, site);
   double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
@@ -121,7 +122,7 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options, 
 
 Tensor eye(int64_t n, int64_t m, TensorOptions options, Site site) {
   if (m < 0) m = n;
-  Tensor t = allocate({n, m}, options);
+  Tensor t = allocate({n, m}, options, site);
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
       detail::cuda_eye(t);
@@ -132,11 +133,13 @@ Tensor eye(int64_t n, int64_t m, TensorOptions options, Site site) {
   return finish(t, options, site);
 }
 
-Tensor empty_like(const Tensor& x, Site) {
+Tensor empty_like(const Tensor& x, Site site) {
   detail::check_defined(x, "empty_like");
   Meta m = Meta::dense(x.sizes(), x.dtype(), x.device());
   if (!x.meta().contiguous && x.meta().is_dense()) m.set_strides(x.strides());
-  return Tensor(make_tensor(m));
+  Tensor t(make_tensor(m));
+  t.impl()->storage->name_maker("created", site);
+  return t;
 }
 Tensor full_like(const Tensor& x, Scalar value, Site site) {
   Tensor t = empty_like(x, site);
@@ -153,7 +156,7 @@ Tensor ones_like(const Tensor& x, Site site) { return full_like(x, 1, site); }
 template <class T>
 Tensor tensor(const std::vector<T>& values, TensorOptions options, Site site) {
   if (!options.device.is_cpu()) require_backend(options.device, "tensor");
-  Tensor t = allocate({static_cast<int64_t>(values.size())}, TensorOptions(options.dtype));
+  Tensor t = allocate({static_cast<int64_t>(values.size())}, TensorOptions(options.dtype), site);
   fill_with(t, [&](int64_t i) { return values[static_cast<size_t>(i)]; });
   if (!options.device.is_cpu()) t = t.to(options.device, site);
   return finish(t, options, site);

@@ -324,8 +324,8 @@ Tensor& ternary_inplace(const OpDef& def, Tensor& a, const Tensor& b, const Tens
 
 namespace {
 
-// The same as an op, which a capture sees.
-Tensor captured_gradient(const VjpContext& c, const Tensor* const* inputs, const void* params) {
+// The same as an op, which captures and observers see.
+Tensor gradient_as_op(const VjpContext& c, const Tensor* const* inputs, const void* params) {
   ElementwiseGradient::Params p{op_index(*find_op(c.node.type->name)), c.input_dtype(0)};
   DEFT_ASSERT(c.node.payload_bytes <= sizeof p.params);
   if (params) std::memcpy(p.params.data(), params, c.node.payload_bytes);
@@ -342,8 +342,8 @@ void unary_vjp_fused(VjpContext& c, const ElementwiseDef& def, const void* param
   if (uses & input(0)) x = c.saved_input(0);
   if (uses & output(0)) y = c.saved_output(0);
   const Tensor* inputs[] = {&g, uses & input(0) ? &x : &g, uses & output(0) ? &y : &g};
-  if (context().bits & kCapture) [[unlikely]] {
-    c.grad_in(0) = captured_gradient(c, inputs, params);
+  if (context().bits & (kCapture | kProfile)) [[unlikely]] {
+    c.grad_in(0) = gradient_as_op(c, inputs, params);
     return;
   }
   const Meta* metas[] = {&g.meta(), &inputs[1]->meta(), &inputs[2]->meta()};

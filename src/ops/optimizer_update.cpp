@@ -259,7 +259,7 @@ void run(const char* name, std::span<const UpdateTensor> tensors, unsigned neede
          void (*kernel)(const cpu::OptimizerTensor*, int64_t, const Update&), void (*formula)(Operands&, const Update&),
          const Site& site) {
   refuse_capture(name, site);
-  Zone zone(name, site);
+  Zone zone(name, Bucket::optimizer, site);
   SiteScope scope(site);
   const Site user = effective_site(site);
   ContextGuard guard(plain_context());
@@ -376,7 +376,7 @@ void split_by_kernel(std::span<const Tensor> tensors, Fused fused, OnGpu on_gpu,
 double total_norm(std::span<const Tensor> tensors, double p, Site site) {
   DEFT_CHECK(p > 0, ValueError, "total_norm: the order of the norm must be positive, found {}", p);
   refuse_capture("total_norm", site);
-  Zone zone("total_norm", site);
+  Zone zone("total_norm", Bucket::optimizer, site);
   SiteScope scope(site);
   ContextGuard guard(plain_context());
   for (const Tensor& t : tensors) detail::check_defined(t, "total_norm");
@@ -420,7 +420,7 @@ void bump_versions(std::span<const Tensor> tensors, const char* name, const Site
 
 void scale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
   refuse_capture("scale_tensors_", site);
-  Zone zone("scale_tensors_", site);
+  Zone zone("scale_tensors_", Bucket::optimizer, site);
   SiteScope scope(site);
   const Site user = effective_site(site);
   ContextGuard guard(plain_context());
@@ -443,7 +443,7 @@ double clip_factor(double norm, double max_norm) {
 double clip_norm_(std::span<const Tensor> tensors, double max_norm, Site site) {
   clip_factor(0, max_norm);  // checks it
   refuse_capture("clip_norm_", site);
-  Zone zone("clip_norm_", site);
+  Zone zone("clip_norm_", Bucket::optimizer, site);
   SiteScope scope(site);
   const Site user = effective_site(site);
   ContextGuard guard(plain_context());
@@ -494,7 +494,7 @@ int64_t find_not_finite(std::span<const Tensor> tensors, [[maybe_unused]] double
 
 int64_t first_not_finite(std::span<const Tensor> tensors, Site site) {
   refuse_capture("first_not_finite", site);
-  Zone zone("first_not_finite", site);
+  Zone zone("first_not_finite", Bucket::optimizer, site);
   SiteScope scope(site);
   ContextGuard guard(plain_context());
   for (const Tensor& t : tensors) detail::check_defined(t, "first_not_finite");
@@ -504,7 +504,7 @@ int64_t first_not_finite(std::span<const Tensor> tensors, Site site) {
 
 int64_t unscale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
   refuse_capture("unscale_tensors_", site);
-  Zone zone("unscale_tensors_", site);
+  Zone zone("unscale_tensors_", Bucket::optimizer, site);
   SiteScope scope(site);
   const Site user = effective_site(site);
   ContextGuard guard(plain_context());
@@ -544,7 +544,7 @@ void lerp_on_gpus(std::span<const Tensor> to, std::span<const Tensor> from, doub
 
 void lerp_tensors_(std::span<const Tensor> to, std::span<const Tensor> from, double weight, Site site) {
   refuse_capture("lerp_tensors_", site);
-  Zone zone("lerp_tensors_", site);
+  Zone zone("lerp_tensors_", Bucket::optimizer, site);
   SiteScope scope(site);
   const Site user = effective_site(site);
   ContextGuard guard(plain_context());

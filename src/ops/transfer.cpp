@@ -1,6 +1,7 @@
 // Copies between host and devices.
 #include "base/check.h"
 #include "core/describe.h"
+#include "core/observer.h"
 #include "core/op.h"
 #include "ops/copy.h"
 #include "ops/dense.h"
@@ -50,6 +51,12 @@ Event copy_bytes(const Tensor& from, const Tensor& to, const char* what, const S
   // Pinned memory has no stream of its own: copies that use it wait for each other.
   if (from.device().is_cpu() && source) wait_for_copies(*source, device, stream);
   if (to.device().is_cpu() && target) wait_for_copies(*target, device, stream);
+  // A copy to pageable memory waits for the work before it anyway: a profile tells the two apart.
+  if (pageable && to.device().is_cpu() && (context().bits & kProfile)) {
+    Zone zone(what, Bucket::sync, site);
+    b.synchronize_stream(device, stream);
+  }
+  Zone zone("copy", Bucket::copy, site);
   b.copy(to.impl()->data, from.impl()->data, bytes, device, stream, "to");
   if (pageable) {
     // From pageable memory the driver takes its own copy before it returns; memory of others may be of another kind.
@@ -111,6 +118,13 @@ const char* name_of_copy(const Tensor& from) {
   return from.device().is_cpu() ? "copy from pageable memory" : "copy to pageable memory";
 }
 
+void tell_copied(const Tensor& from, const Tensor& to, bool non_blocking, const Site& site) {
+  Observer* o = observer();
+  if (!o) [[likely]]
+    return;
+  o->copied({from, to, (from.device().is_cpu() ? from : to).is_pinned(), non_blocking, effective_site(site)});
+}
+
 }  // namespace
 
 Meta Transfer::infer(const Meta& x, const Params& p) {
@@ -131,7 +145,9 @@ namespace detail {
 
 Tensor to_host(const Tensor& x, const char* what, const Site& site) {
   SiteScope scope(site);
-  return call<Transfer>(site, {kCPU, false, what}, x);
+  Tensor found = call<Transfer>(site, {kCPU, false, what}, x);
+  tell_copied(x, found, false, site);
+  return found;
 }
 
 }  // namespace detail
@@ -142,7 +158,9 @@ Tensor Tensor::to(Device device, bool non_blocking, Site site) const {
   Device other = device.is_cpu() ? this->device() : device;
   require_backend(other, "to");
   SiteScope scope(site);
-  return call<Transfer>(site, {device, non_blocking && device.is_cpu(), nullptr}, *this);
+  Tensor found = call<Transfer>(site, {device, non_blocking && device.is_cpu(), nullptr}, *this);
+  tell_copied(*this, found, non_blocking, site);
+  return found;
 }
 
 Tensor Tensor::pin_memory(Site site) const {
@@ -175,6 +193,7 @@ Event copy_async(Tensor& to, const Tensor& from, Site site) {
   }
   Event done = copy_between(from, to, name_of_copy(from), site);
   to.impl()->storage->bump_version("copy_async", effective_site(site));
+  tell_copied(from, to, true, site);
   return done;
 }
 

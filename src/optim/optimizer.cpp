@@ -9,6 +9,8 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "core/grad_mode.h"
+#include "core/graph_stats.h"
+#include "core/observer.h"
 #include "ops/binary.h"
 #include "ops/copy.h"
 #include "ops/optimizer_update.h"
@@ -119,7 +121,9 @@ std::vector<Tensor> Optimizer::params() const {
 
 // --- Steps -------------------------------------------------------------------------------------------------------
 
-void Optimizer::zero_grad(bool set_to_none) {
+void Optimizer::zero_grad(bool set_to_none, Site site) {
+  if (Observer* o = observer()) [[unlikely]]
+    o->grads_cleared(this, set_to_none, effective_site(site));
   for (const Slot& slot : slots_) slot.param.zero_grad(set_to_none);
 }
 
@@ -128,9 +132,33 @@ void Optimizer::step(const StepOptions& options, Site site) {
              options.grad_scale);
   if (context().bits & kCapture) [[unlikely]]
     return capture_step(options, site);
+  Zone zone(name(), Bucket::optimizer, site);
+  if (Observer* o = observer()) [[unlikely]]
+    return step_watched(*o, options, site);
+  run_step(options, site);
+}
+
+void Optimizer::run_step(const StepOptions& options, const Site& site) {
   NoGradGuard quiet(site);
   SiteScope scope(site);
   for (size_t g = 0; g < groups_.size(); ++g) step_group(g, options, site);
+  advance_step();
+}
+
+void Optimizer::step_watched(Observer& observer, const StepOptions& options, const Site& site) {
+  std::vector<double> decay;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    double of_group = 0;
+    each_option(g, [&](const Option& o) {
+      if (o.number && std::strcmp(o.name, "weight_decay") == 0) of_group = *o.number;
+    });
+    decay.insert(decay.end(), groups_[g].end - groups_[g].begin, of_group);
+  }
+  const std::vector<Tensor> all = params();
+  const OptimizerStep step{this, name(), all, decay, effective_site(site)};
+  observer.optimizer_begins(step);
+  run_step(options, site);
+  observer.optimizer_ends(step);
 }
 
 std::vector<Tensor> Optimizer::written_by_step() const {

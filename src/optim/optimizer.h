@@ -13,7 +13,8 @@
 
 namespace deft {
 struct UpdateTensor;  // ops/optimizer_update.h
-}
+class Observer;       // core/observer.h
+}  // namespace deft
 
 namespace deft::optim {
 
@@ -32,7 +33,7 @@ class Optimizer {
   // Nothing is recorded. All parameters of a group are checked before the first one is written. Inside a function that
   // compile() captures, plans call this object again: it must outlive them.
   void step(const StepOptions& options = {}, Site site = Site::current());
-  void zero_grad(bool set_to_none = true);  // of all parameters
+  void zero_grad(bool set_to_none = true, Site site = Site::current());  // of all parameters
 
   virtual const char* name() const = 0;
   size_t group_count() const { return groups_.size(); }
@@ -90,6 +91,8 @@ class Optimizer {
     size_t begin, end;  // of its slots
     double initial_lr;  // NaN: no schedule yet
   };
+  void run_step(const StepOptions& options, const Site& site);
+  void step_watched(Observer& observer, const StepOptions& options, const Site& site);
   void capture_step(const StepOptions& options, const Site& site);
   std::vector<Tensor> written_by_step() const;
   double* number_of(size_t group, const char* option) const;

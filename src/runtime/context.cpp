@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "runtime/numerics.h"
+#include "runtime/profile_hook.h"
 
 namespace deft {
 
@@ -18,6 +19,7 @@ struct ProcessDefault {
   bool grad = true;
   Site site;
   bool deterministic = deterministic_in_env();
+  bool profiling = false;
 };
 ProcessDefault& process_default() {
   static auto* d = new ProcessDefault;  // never destroyed: threads may outlive static destruction
@@ -38,6 +40,7 @@ void take_process_default(ExecContext& c) {
     c.grad_site = d.site;
   }
   if (d.deterministic) c.bits |= kDeterministic;
+  if (d.profiling) c.bits |= kProfile;
 }
 
 }  // namespace detail
@@ -63,6 +66,12 @@ void set_deterministic(bool on) {
   ExecContext& c = context();
   c.bits = on ? c.bits | kDeterministic : c.bits & ~kDeterministic;
 }
+void set_default_profiling(bool on) {
+  ProcessDefault& d = process_default();
+  std::lock_guard lock(d.mutex);
+  d.profiling = on;
+}
+
 bool deterministic() { return context().bits & kDeterministic; }
 
 }  // namespace deft

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "runtime/profile_hook.h"
 #include "runtime/system_memory.h"
 
 namespace deft {
@@ -197,6 +198,7 @@ void* allocate_buffer_unchecked(size_t bytes) {
     std::lock_guard lock(cache.mutex);
     if (CachedBlock* block = cache.take(size.index)) return block;
   }
+  Zone zone("allocate from system", Bucket::allocation, Site());
   return system_allocate(size.bytes, bytes);
 }
 
@@ -221,6 +223,8 @@ void free_buffer(void* p, size_t bytes) noexcept {
       p = nullptr;
     }
   }
+  if (!evicted && !p) return;
+  Zone zone("give back to system", Bucket::allocation, Site());
   free_chain(evicted);
   detail::system_free(p);
 }

@@ -9,8 +9,8 @@
 
 namespace deft {
 
-enum class MemoryCategory : uint8_t { parameter, gradient, optimizer, saved, workspace, other };
-inline constexpr int kMemoryCategoryCount = 6;
+enum class MemoryCategory : uint8_t { parameter, gradient, optimizer, saved, workspace, data, other };
+inline constexpr int kMemoryCategoryCount = 7;
 const char* name_of(MemoryCategory category);
 
 // Large blocks: 64-byte aligned, size classes at most 1/8 apart, cached after free up to a cap.
@@ -65,10 +65,14 @@ class MemoryScope {
 void fail_allocation_after(int64_t n);
 
 namespace detail {
-extern std::atomic<int64_t> allocation_fuse;  // < 0: off
-void burn_fuse();                             // out of line: counts down and throws at zero
+// < 0: nobody cares about allocations, which is the one thing they test. A fuse set by fail_allocation_after() makes it
+// 0 or more, and so does who looks on (runtime/memory_watch.h).
+extern std::atomic<int64_t> allocation_fuse;
+inline bool allocations_matter() { return allocation_fuse.load(std::memory_order_relaxed) >= 0; }
+void burn_fuse();                   // out of line: counts down and throws at zero
+void set_allocations_matter(bool);  // without a fuse too
 inline void check_fuse() {
-  if (allocation_fuse.load(std::memory_order_relaxed) >= 0) [[unlikely]]
+  if (allocations_matter()) [[unlikely]]
     burn_fuse();
 }
 void* allocate_buffer_unchecked(size_t bytes);  // allocate_buffer() without the fuse

@@ -74,8 +74,8 @@ void fold_marks() {  // the lock is held
 }  // namespace
 
 const char* name_of(MemoryCategory category) {
-  constexpr const char* names[kMemoryCategoryCount] = {"parameter", "gradient",  "optimizer",
-                                                       "saved",     "workspace", "other"};
+  constexpr const char* names[kMemoryCategoryCount] = {"parameter", "gradient", "optimizer", "saved",
+                                                       "workspace", "data",     "other"};
   return names[static_cast<int>(category)];
 }
 
@@ -141,15 +141,30 @@ int64_t MemoryScope::peak_bytes(MemoryCategory category) const {
   return std::max(state_->category_peak[static_cast<int>(category)], counter(category).mark.load(kRelaxed));
 }
 
-void fail_allocation_after(int64_t n) { detail::allocation_fuse.store(std::max<int64_t>(n, -1), kRelaxed); }
+namespace {
+constexpr int64_t kOff = -1, kNoFuse = INT64_MAX;  // kNoFuse: allocations matter to somebody, but none is to fail
+constinit std::atomic<int64_t> without_fuse{kOff};
+}  // namespace
+
+void fail_allocation_after(int64_t n) {
+  detail::allocation_fuse.store(n >= 0 ? std::min(n, kNoFuse - 1) : without_fuse.load(kRelaxed), kRelaxed);
+}
 
 namespace detail {
 
-constinit std::atomic<int64_t> allocation_fuse{-1};
+constinit std::atomic<int64_t> allocation_fuse{kOff};
+
+void set_allocations_matter(bool on) {
+  int64_t before = on ? kOff : kNoFuse;
+  const int64_t now = on ? kNoFuse : kOff;
+  without_fuse.store(now, kRelaxed);
+  allocation_fuse.compare_exchange_strong(before, now, kRelaxed);  // a fuse that burns stays
+}
 
 void burn_fuse() {
   int64_t n = allocation_fuse.load(kRelaxed);
-  while (n >= 0 && !allocation_fuse.compare_exchange_weak(n, n - 1, kRelaxed)) {
+  const auto next = [&] { return n == 0 ? without_fuse.load(kRelaxed) : n - 1; };
+  while (n >= 0 && n != kNoFuse && !allocation_fuse.compare_exchange_weak(n, next(), kRelaxed)) {
   }
   DEFT_CHECK(n != 0, OutOfMemoryError,
              "allocate: this allocation was made to fail by fail_allocation_after(); pass -1 to turn that off");

@@ -28,6 +28,7 @@ constexpr int kMaxThreads = 1024;
 constexpr auto kSpinTime = std::chrono::microseconds(50);
 using Futex = std::atomic<uint32_t>;
 static_assert(sizeof(Futex) == sizeof(uint32_t));
+std::atomic<Site> set_at{};
 
 void futex_wait(Futex& word, uint32_t expected) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
@@ -244,11 +245,13 @@ int num_threads() {
   return detail::pool_threads.compare_exchange_strong(n, chosen, std::memory_order_relaxed) ? chosen : n;
 }
 
-void set_num_threads(int n) {
+void set_num_threads(int n, Site site) {
   DEFT_CHECK(n >= 1 && n <= kMaxThreads, ValueError,
              "set_num_threads: found {}, expected 1 to {}; pass a count in that range", n, kMaxThreads);
   detail::pool_threads.store(n, std::memory_order_relaxed);
+  set_at.store(site, std::memory_order_relaxed);
 }
+Site threads_set_at() { return set_at.load(std::memory_order_relaxed); }
 
 bool in_parallel_region() { return in_lane; }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/function_ref.h"
+#include "base/site.h"
 
 namespace deft {
 
@@ -12,7 +13,7 @@ namespace deft {
 // or DEFT_NUM_THREADS, or the last set_num_threads().
 int num_threads();
 // Takes effect on the next parallel_for; 1 <= n <= 1024, else ValueError.
-void set_num_threads(int n);
+void set_num_threads(int n, Site site = Site::current());
 
 namespace detail {
 extern std::atomic<int> pool_threads;  // 0: not chosen yet
@@ -55,5 +56,7 @@ struct ThreadChoice {
   int from_env = 0;         // DEFT_NUM_THREADS, 0 = not set
 };
 ThreadChoice thread_choice();
+// Where set_num_threads() was called last; line 0: nowhere yet.
+Site threads_set_at();
 
 }  // namespace deft

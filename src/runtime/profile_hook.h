@@ -1,42 +1,64 @@
-// Profiler zones: one predictable branch when nobody listens.
+// Zones: where the time of a thread goes. One predictable branch when nobody listens.
 #pragma once
 
 #include "runtime/context.h"
 
 namespace deft {
 
-// A listener gets every zone of threads that run under its context (kProfile set).
+// What a zone is for. The time of nested zones counts for the innermost, so that buckets are exclusive.
+enum class Bucket : uint8_t {
+  data_wait,       // the loop waits for its next batch
+  copy,            // between host and device
+  linear_algebra,  // kernels of products, convolutions, attention
+  kernel,          // all other kernels
+  autograd,        // recording the graph, walking it backward
+  dispatch,        // what an op does besides its kernel
+  optimizer,       // steps, with everything in them
+  sync,            // the host waits for a device
+  allocation,      // of tensors and buffers
+  other,           // the program's own time
+};
+inline constexpr int kBucketCount = 10;
+const char* name_of(Bucket bucket);  // "data wait", "linear algebra"
+
+// A listener gets every zone of threads that run under its context (kProfile set), on these threads. Names live as long
+// as the process.
 struct ProfileHook {
   virtual ~ProfileHook() = default;
-  virtual void begin(const char* zone, const Site& site) = 0;
-  virtual void end(const char* zone) = 0;
+  virtual void begin(const char* zone, Bucket bucket, const Site& site) = 0;
+  virtual void end() = 0;  // of the zone that began last on this thread
 };
 // nullptr removes it. The hook must outlive all zones; ProfileScope (below) sets the context bit.
 void set_profile_hook(ProfileHook* hook);
 
 namespace detail {
-void zone_begin(const char* zone, const Site& site);
-void zone_end(const char* zone);
+bool zone_begin(const char* zone, Bucket bucket, const Site& site);
+void zone_end();
 }  // namespace detail
 
 class Zone {
  public:
-  explicit Zone(const char* name, const Site& site = Site::current()) : name_(nullptr) {
-    if (context().bits & kProfile) [[unlikely]] {
-      name_ = name;
-      detail::zone_begin(name, site);
-    }
+  explicit Zone(const char* name, Bucket bucket, const Site& site = Site::current()) {
+    if (context().bits & kProfile) [[unlikely]]
+      open_ = detail::zone_begin(name, bucket, site);
   }
   ~Zone() {
-    if (name_) [[unlikely]]
-      detail::zone_end(name_);
+    if (open_) [[unlikely]]
+      detail::zone_end();
   }
   Zone(const Zone&) = delete;
   Zone& operator=(const Zone&) = delete;
 
  private:
-  const char* name_;
+  bool open_ = false;
 };
+
+// What this thread is doing: the innermost of its open zones that has a line and is no module's. No name: nothing.
+struct OpenZone {
+  const char* name = nullptr;
+  Site site;
+};
+OpenZone innermost_zone();
 
 // Turns zones on for this thread and everything it starts.
 class ProfileScope {
@@ -55,5 +77,8 @@ class ProfileScope {
  private:
   ExecContext outer_;
 };
+
+// Threads that begin from now on, Deft's or not, are profiled from their start.
+void set_default_profiling(bool on);
 
 }  // namespace deft

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "runtime/context.h"
+#include "runtime/profile_hook.h"
 #include "runtime/sync.h"
 
 namespace deft {
@@ -36,6 +37,7 @@ bool Stream::query() const { return require_backend(device_, "Stream").query_str
 void Stream::synchronize(Site site) const {
   count_sync("synchronize", site);
   Backend& b = require_backend(device_, "synchronize");
+  Zone zone("synchronize", Bucket::sync, site);
   b.synchronize_stream(device_, id_);
   b.check_faults(device_);
   poll_held();
@@ -55,6 +57,7 @@ void synchronize(Device device, Site site) {
   if (device.is_cpu()) return;
   Backend& b = require_backend(device, "synchronize");
   count_sync("synchronize", site);
+  Zone zone("synchronize", Bucket::sync, site);
   b.synchronize(device);
   b.check_faults(device);
   poll_held();
@@ -94,6 +97,7 @@ void Event::synchronize(Site site) const {
 void Event::wait_uncounted() const {
   if (!state_ || !state_->recorded.load(std::memory_order_acquire)) return;
   Backend& b = *backend(state_->device.type);
+  Zone zone("wait for an event", Bucket::sync, Site());
   b.synchronize_event(state_->device, state_->handle);
   b.check_faults(state_->device);
 }

@@ -12,6 +12,7 @@ namespace deft {
 namespace {
 
 std::atomic<int64_t> syncs{0};
+std::atomic<void (*)(const char*, const Site&)> sync_hook{nullptr};
 struct Log {
   std::mutex mutex;
   std::vector<SyncRecord> lines;
@@ -62,6 +63,12 @@ void count_sync(const char* what, const Site& site) {
              what, to_string(user));
   syncs.fetch_add(1, std::memory_order_relaxed);
   if (policy == SyncPolicy::log) remember(what, user);
+  if (!(context().bits & kProfile)) return;
+  if (auto* hook = sync_hook.load(std::memory_order_acquire)) hook(what, user);
+}
+
+void set_sync_hook(void (*hook)(const char* what, const Site& site)) {
+  sync_hook.store(hook, std::memory_order_release);
 }
 
 }  // namespace deft

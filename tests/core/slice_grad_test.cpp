@@ -15,8 +15,8 @@ struct OpCounts : ProfileHook {
   std::map<std::string, int> count;
   OpCounts() { set_profile_hook(this); }
   ~OpCounts() override { set_profile_hook(nullptr); }
-  void begin(const char* zone, const Site&) override { ++count[zone]; }
-  void end(const char*) override {}
+  void begin(const char* zone, Bucket bucket, const Site&) override { count[zone] += bucket == Bucket::dispatch; }
+  void end() override {}
 };
 
 template <class F>

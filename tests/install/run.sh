@@ -8,13 +8,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # A user needs neither the headers of the libraries inside nor this source tree: including one of them is an error here.
-for header in fmt/core.h fmt/format.h hwy/base.h hwy/highway.h; do
+for header in fmt/core.h fmt/format.h hwy/base.h hwy/highway.h nlohmann/json.hpp nlohmann/json_fwd.hpp; do
   mkdir -p "$work/trap/${header%/*}"
   echo "#error a public header of deft includes <$header>" >"$work/trap/$header"
 done
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
-if grep -rn "#include \"\(base\|runtime\|core\|ops\|kernels\|amp\|nn\|optim\|data\|io\|models\)/" "$work/prefix/include"; then
+if grep -rn "#include \"\(base\|runtime\|core\|ops\|kernels\|amp\|graph\|profile\|nn\|optim\|data\|io\|models\|doctor\)/" "$work/prefix/include"; then
   echo "an installed header includes a path of the source tree" >&2
   exit 1
 fi

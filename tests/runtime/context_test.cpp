@@ -113,20 +113,22 @@ TEST(Context, BitsOfOneThreadAreInvisibleToOthers) {
 TEST(Profile, ZonesReachTheHookOnlyInsideAScope) {
   struct Log : ProfileHook {
     std::vector<std::string> lines;
-    void begin(const char* zone, const Site&) override { lines.push_back(std::string("+") + zone); }
-    void end(const char* zone) override { lines.push_back(std::string("-") + zone); }
+    void begin(const char* zone, Bucket bucket, const Site&) override {
+      lines.push_back(std::string("+") + zone + ", " + name_of(bucket));
+    }
+    void end() override { lines.push_back("-"); }
   } log;
   set_profile_hook(&log);
-  { Zone silent("silent"); }
+  { Zone silent("silent", Bucket::other); }
   {
     ProfileScope scope("step");
     EXPECT_STREQ(context().profile_scope, "step");
-    Zone outer("outer");
-    Zone inner("inner");
+    Zone outer("outer", Bucket::data_wait);
+    Zone inner("inner", Bucket::kernel);
   }
-  { Zone silent("silent"); }
+  { Zone silent("silent", Bucket::other); }
   set_profile_hook(nullptr);
-  EXPECT_EQ(log.lines, (std::vector<std::string>{"+outer", "+inner", "-inner", "-outer"}));
+  EXPECT_EQ(log.lines, (std::vector<std::string>{"+outer, data wait", "+inner, other kernels", "-", "-"}));
   EXPECT_EQ(context().profile_scope, nullptr);
 }
 

@@ -276,7 +276,7 @@ void run(Encoder& e, const ChannelNormCall& c) {
   if (empty || !c.training) return finish<T>(e, c, {}, empty);
   if (v.last) {
     const bool packs = aligned16(x) && v.c % kVec == 0;
-    const LastRows r(e, v, packs ? kVec : 1, 8);
+    const LastRows r(e, v, packs ? kVec : 1, kResidentBlocks);
     Workspace moments(e, static_cast<size_t>(v.n * v.c * r.chunks) * sizeof(Moments));
     e.launch(packs ? last_moments<T, kVec> : last_moments<T, 1>, Encoder::blocks_for(r.units(), 1), kChannelThreads, 0,
              x, r, moments.as<Moments>());

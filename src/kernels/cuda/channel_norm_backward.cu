@@ -317,7 +317,7 @@ void run(Encoder& e, const ChannelNormBackwardCall& c) {
   const int vec = packs ? kVec : 1;
   const GroupOf group_of{c.groups ? v.c / c.groups : 1};
   if (v.last) {
-    const LastRows r(e, v, vec, 8);
+    const LastRows r(e, v, vec, kResidentBlocks);
     Workspace sums(e, static_cast<size_t>(v.n * v.c * r.chunks) * sizeof(GradSums));
     e.launch(packs ? last_grad_sums<kGate, T, kVec> : last_grad_sums<kGate, T, 1>, Encoder::blocks_for(r.units(), 1),
              kChannelThreads, 0, g, x, static_cast<const A*>(c.mean), group_of, r, gate, sums.as<GradSums>());

@@ -14,6 +14,9 @@ inline constexpr int kChannelThreads = 256;
 inline unsigned finish_threads(int64_t parts) {
   return static_cast<unsigned>(std::clamp<int64_t>((parts / 4 + 31) / 32 * 32, 32, kChannelThreads));
 }
+// Blocks that sum channels-last rows, per multiprocessor. Each leaves a part per channel for the finish to read: a step
+// of ResNet-50 in bf16 takes 19.2 ms with 2, 19.7 with 4, 20.3 with 8.
+inline constexpr int kResidentBlocks = 2;
 // Packs a thread has in flight.
 template <int kVec>
 inline constexpr int kChannelItems = kVec == 1 ? 8 : 4;

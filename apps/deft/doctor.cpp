@@ -1,0 +1,353 @@
+// deft doctor: why a workload lags, what its code does wrong, which techniques help it, and a plan that proves it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+
+#include "base/check.h"
+#include "bench/mission_tables.h"
+#include "data/image_set.h"
+#include "doctor/findings_json.h"
+#include "doctor/linter.h"
+#include "doctor/profile_json.h"
+#include "doctor/report_html.h"
+#include "doctor/report_json.h"
+#include "doctor/report_text.h"
+#include "doctor/report_values.h"
+#include "doctor/sarif.h"
+#include "doctor_workload.h"
+#include "exit_code.h"
+#include "io/atomic_file.h"
+#include "output.h"
+#include "profile/bottleneck.h"
+#include "profile/collector.h"
+#include "runtime/parallel.h"
+#include "stop_signal.h"
+#include "verbs.h"
+
+namespace deft::cli {
+
+namespace {
+
+using doctor::Json;
+
+struct Flags {
+  TaskOptions task;
+  std::string kind = "infer", weights, out = "deft.plan.json", html, format = "md", budget = "60s", demo;
+  double max_drop = 0.5;  // points of accuracy
+  int threads = 0;
+  bool quiet = false;
+};
+
+// Shares of --budget.
+constexpr double kProfileShare = 0.04, kLatencyShare = 0.06, kTrialsShare = 0.65, kValidateShare = 0.06;
+constexpr int64_t kMostProfiled = 4096, kLintedBatches = 64;
+constexpr size_t kMostOps = 200;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// "90", "90s", "2m", "1.5m"; 0: none of these.
+double seconds_in(const std::string& text) {
+  double value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit(end, text.data() + text.size());
+  bool good = error == std::errc() && (unit.empty() || unit == "s" || unit == "m");
+  return good ? value * (unit == "m" ? 60 : 1) : 0;
+}
+
+CLI::Validator a_budget() {
+  auto check = [](std::string& word) {
+    double s = seconds_in(word);
+    return s >= 1 && s <= 3600 ? std::string() : fmt::format("found '{}', expected 1s to 3600s, or 1m to 60m", word);
+  };
+  return {check, ""};
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  io::AtomicFile file(path, text.size());
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+// What the naive run shows: times, memory, mistakes, latency, energy.
+class Examination {
+ public:
+  Examination(doctor::Workload& workload, double budget, const Progress& progress)
+      : workload_(workload), budget_(budget), progress_(progress), run_(workload.prepare(workload.naive())) {}
+
+  void add_to(Json& report, std::vector<Finding>& findings) {
+    cold();
+    report["bottleneck"] = nullptr;
+    profile(report);
+    memory(report);
+    lint(findings);
+    latency(report);
+  }
+  int64_t samples() const { return samples_; }
+
+ private:
+  void cold() {
+    progress_.show("the first call");
+    cold_seconds_ = run_->run(batch());
+    for (int i = 0; i < 3; ++i) seconds_ = run_->run(batch());
+    double wanted = kProfileShare * budget_ / seconds_;
+    samples_ = batch() * std::clamp<int64_t>(static_cast<int64_t>(wanted), 4, kMostProfiled);
+    run_->run(samples_);
+  }
+  void profile(Json& report) {
+    progress_.show("where the time goes");
+    profile::EnergyMeter meter(profile::energy_sources(kCPU));
+    profile::ProfileSession session({.trace = false});
+    run_->run(samples_);
+    profile::Profile p = session.stop();
+    meter.start();
+    run_->run(samples_);
+    report["energy"] = doctor::energy_json(meter.stop(), samples_);
+    progress_.show("what this machine can do at most");
+    profile::judge(p);
+    report["bottleneck"] = doctor::bottleneck_json(p);
+    report["profile"] = doctor::profile_json(p, profile::machine_peaks(), kMostOps);
+  }
+  void memory(Json& report) {
+    progress_.show("who holds the memory");
+    profile::MemoryRecorder recorder;
+    run_->run(linted());
+    report["memory"] = doctor::memory_json(recorder.report());
+  }
+  // Apart from the profile, whose times it would be in.
+  void lint(std::vector<Finding>& findings) {
+    progress_.show("looking for mistakes");
+    doctor::Linter linter;
+    {
+      profile::ProfileSession session({.trace = false, .next = &linter});
+      workload_.prepare(workload_.naive())->run(linted());
+      session.stop();
+    }
+    findings = linter.findings();
+  }
+  void latency(Json& report) {
+    progress_.show("latency");
+    profile::LatencyOptions o;
+    o.covers = fmt::format("one batch of {}, from the data set to the answer", batch());
+    o.cold_seconds = cold_seconds_;
+    o.warm_seconds = kLatencyShare * budget_ / 3;
+    o.idle_seconds = o.open_loop_seconds = o.warm_seconds;
+    report["latency"] = doctor::latency_json(profile::measure_latency([&] { run_->run(batch()); }, o));
+  }
+
+  int64_t batch() const { return workload_.naive().batch; }
+  int64_t linted() const { return std::min(samples_, kLintedBatches * batch()); }
+
+  doctor::Workload& workload_;
+  double budget_;
+  const Progress& progress_;
+  std::unique_ptr<doctor::PreparedRun> run_;
+  double cold_seconds_ = 0, seconds_ = 0;
+  int64_t samples_ = 0;
+};
+
+// The two tables everyone quotes, at sizes that fit the time: of each model, a few batches.
+Json mission_tables(const Flags& f, const Progress& progress) {
+  bench::ModelsOptions o;
+  o.models = {f.task.model == "mlp" || f.task.model == "cnn" ? f.task.model : "cnn"};
+  o.models.push_back(o.models[0] == "cnn" ? "mlp" : "cnn");
+  o.repeats = std::clamp(static_cast<int>(seconds_in(f.budget) / 12), 1, 5);
+  o.progress = [&](const std::string& what) { progress.show("tables: " + what); };
+  Json modes = Json::array(), families = Json::array();
+  for (const Json& row : bench::measure_mission_tables(o).results) {
+    if (row["table"] == "modes")
+      modes.push_back({{"mode", row["what"]},
+                       {"model", row["case"]},
+                       {"batch", row["batch"]},
+                       {"samples", row["epoch_samples"]},
+                       {"epoch_s", row["epoch_seconds"]},
+                       {"peak_mb", row["peak_mb"]},
+                       {"speedup", row["times_training"]}});
+    else
+      families.push_back(
+          {{"model", fmt::format("{}, {}", row["case"].get<std::string>(), row["type"].get<std::string>())},
+           {"batch", row["batch"]},
+           {"peak_mb", row["peak_mb"]},
+           {"ms_per_batch", row["p50_ms"]},
+           {"samples_per_s", row["samples_per_second"]}});
+  }
+  return {{"modes", modes}, {"families", families}};
+}
+
+// Inference and validation are the same model: the plan must serve both.
+Json validated(const std::shared_ptr<const TrainedTask>& trained, const Plan& plan, double seconds,
+               const Progress& progress) {
+  progress.show("validation with the plan");
+  auto workload = make_workload(trained, "eval");
+  doctor::TrialsOptions o;
+  o.seconds = seconds;
+  o.stopped = [] { return stop_signal() != 0; };
+  return doctor::verified_json("eval", doctor::verify_plan(*workload, plan, o));
+}
+
+Json workload_json(const Flags& f, const doctor::Workload& workload, const TrainedTask& trained, int64_t samples) {
+  return {{"name", workload.name()}, {"task", workload.task()},         {"model", f.task.model},
+          {"data", f.task.data},     {"batch", workload.naive().batch}, {"device", to_string(f.task.device)},
+          {"samples", samples},      {"learned", trained.learned},      {"labelled", trained.labelled}};
+}
+
+void try_techniques(const Flags& f, const std::shared_ptr<const TrainedTask>& trained, doctor::Workload& workload,
+                    const Progress& progress, Json& report) {
+  double budget = seconds_in(f.budget);
+  doctor::TrialsOptions o;
+  o.seconds = kTrialsShare * budget;
+  o.max_drop = f.max_drop / 100;
+  o.stopped = [] { return stop_signal() != 0; };
+  o.progress = [&](const std::string& what) { progress.show(what); };
+  doctor::TrialsResult result = doctor::run_trials(workload, o);
+  report["trials"] = doctor::trials_json(result.rows);
+  report["waterfall"] = doctor::waterfall_json(result.waterfall);
+  report["verified"] = Json::array();
+  if (Json v = doctor::verified_json(f.kind, result.verified); !v.is_null()) report["verified"].push_back(v);
+  bool labelled = !std::isnan(result.accuracy_after);  // validation needs labels
+  if (f.kind == "infer" && labelled && result.verified.pairs > 0 && !o.stopped()) {
+    Json v = validated(trained, result.plan, kValidateShare * budget, progress);
+    if (!v.is_null()) report["verified"].push_back(v);
+  }
+  report["next"] = doctor::next_json(result, fmt::format("deft {} --plan {}", f.kind, f.out));
+  report["plan"] = doctor::plan_json(result.plan);
+  result.plan.save(f.out);
+  report["written"]["plan"] = f.out;
+}
+
+Json examine(const Flags& f, std::vector<Finding>& findings) {
+  Progress progress("doctor", f.quiet);
+  auto trained =
+      trained_task(f.task, f.weights, seconds_in(f.budget), [&](const std::string& what) { progress.show(what); });
+  auto workload = make_workload(trained, f.kind);
+  Json report = {{"schema", 1}, {"kind", "deft doctor"}, {"version", bench::build_info().version}};
+  report["machine"] = bench::machine_json();
+  report["workload"] = nullptr;
+  Examination examination(*workload, seconds_in(f.budget), progress);
+  examination.add_to(report, findings);
+  report["workload"] = workload_json(f, *workload, *trained, examination.samples());
+  report["findings"] = doctor::findings_json(findings);
+  if (!stop_signal()) try_techniques(f, trained, *workload, progress, report);
+  if (!stop_signal()) report["tables"] = mission_tables(f, progress);
+  report["interrupted"] = stop_signal() != 0;
+  return report;
+}
+
+// The leak that everyone writes once, and what the sentinel says about it.
+int run_demo(const Flags& f) {
+  doctor::Linter linter;
+  {
+    profile::ProfileSession session({.trace = false, .next = &linter});
+    leaking_loop();
+    session.stop();
+  }
+  std::vector<Finding> findings = linter.findings();
+  if (f.format == "sarif")
+    write_out(doctor::sarif(findings));
+  else if (f.format == "json")
+    write_out(Json{{"findings", doctor::findings_json(findings)}}.dump(2) + "\n");
+  else
+    for (const Finding& finding : findings) write_out(finding.to_string() + "\n");
+  return findings.empty() ? kOk : kFindings;
+}
+
+bool has_fashion() {
+  try {
+    data::fashion_folder();
+    return true;
+  } catch (const ValueError&) {
+    return false;
+  }
+}
+
+// The plan against the workload as it was, in runs of their own: inference and validation.
+std::string verified_text(const Json& report) {
+  std::string out;
+  for (const Json& v : report.value("verified", Json::array()))
+    out += fmt::format("{}: {} with the plan ({} to {}), {} pairs of runs\n",
+                       v["task"] == "eval" ? "validation" : v["task"].get<std::string>(), doctor::times(v["speedup"]),
+                       doctor::times(v["speedup_low"]), doctor::times(v["speedup_high"]), v["pairs"].get<int>());
+  return out;
+}
+
+int run(Flags& f) {
+  watch_for_stop();
+  if (f.threads > 0) set_num_threads(f.threads);
+  if (f.demo == "leak") return run_demo(f);
+  if (f.task.data.empty()) {
+    bool text = f.task.model == "gpt2" || f.task.model == "bert" || f.task.model == "transformer-xl";
+    f.task.data = text ? "text" : has_fashion() ? "fashion" : "glyphs";
+  }
+  double start = now();
+  std::vector<Finding> findings;
+  Json report = examine(f, findings);
+  report["seconds"] = std::round(10 * (now() - start)) / 10;
+  if (!f.html.empty()) {
+    report["written"]["page"] = f.html;
+    write_file(f.html, doctor::report_html(report));
+  }
+  if (f.format == "json")
+    write_out(report.dump(2) + "\n");
+  else if (f.format == "sarif")
+    write_out(doctor::sarif(findings));
+  else
+    write_out(doctor::report_text(report, !bold("").empty()) + verified_text(report));
+  if (stop_signal()) return stop_exit_code();
+  return findings.empty() ? kOk : kFindings;
+}
+
+void add_model_flags(CLI::App& app, TaskOptions& o) {
+  app.add_option("-m,--model", o.model, fmt::format("{}; default cnn", fmt::join(model_names(), ", ")))
+      ->check(one_of("model", model_names()))
+      ->type_name("NAME");
+  app.add_option("-d,--data", o.data,
+                 fmt::format("{}; default fashion where it is installed, else glyphs", fmt::join(data_names(), ", ")))
+      ->check(one_of("data set", data_names()))
+      ->type_name("NAME");
+  app.add_option("--path", o.path, "Folder or file of the data, where it is not in its usual place")->type_name("PATH");
+  app.add_option("--length", o.length, "Tokens per row of text; default 128")
+      ->check(whole_number(2, 65536))
+      ->type_name("N");
+  app.add_option("--train-size", o.train_size, "At most this many training samples; default: all")
+      ->check(whole_number(1, 1'000'000'000))
+      ->type_name("N");
+  app.add_option("--test-size", o.test_size, "At most this many test samples; default: all")
+      ->check(whole_number(1, 1'000'000'000))
+      ->type_name("N");
+}
+
+}  // namespace
+
+std::function<int()> add_doctor(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  Flags& f = *flags;
+  f.task.data = "";
+  add_model_flags(app, f.task);
+  app.add_option("--task", f.kind, "What the model does: infer (default), eval or train")
+      ->check(one_of("task", {"infer", "eval", "train"}))
+      ->type_name("infer|eval|train");
+  app.add_option("-w,--weights", f.weights, "Checkpoint, safetensors or PyTorch file; default: a short training")
+      ->type_name("FILE");
+  app.add_option("--budget", f.budget, "Time for all measurements; default 60s")->check(a_budget())->type_name("TIME");
+  app.add_option("--max-drop", f.max_drop, "Points of accuracy a technique may cost; default 0.5")
+      ->check(number_from(0, true))
+      ->type_name("X");
+  app.add_option("--out", f.out, "Where the plan goes; default deft.plan.json")->type_name("FILE");
+  app.add_option("--html", f.html, "The report as one page")->type_name("FILE");
+  app.add_option("--demo", f.demo, "leak: what the doctor says about `total += loss`")
+      ->check(one_of("demo", {"leak"}))
+      ->type_name("leak");
+  app.add_option("-o,--output", f.format, "Form of the result; default: md")
+      ->check(one_of("output format", {"md", "json", "sarif"}))
+      ->type_name("md|json|sarif");
+  app.add_option("-t,--threads", f.threads, "Threads; default: one per core")
+      ->check(whole_number(1, 1024))
+      ->type_name("N");
+  app.add_flag("-q,--quiet", f.quiet, "No progress on stderr");
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace deft::cli

@@ -1,0 +1,333 @@
+#include "doctor_workload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "amp/autocast.h"
+#include "base/check.h"
+#include "data/loader.h"
+#include "models/cnn.h"
+#include "nn/compile_module.h"
+#include "nn/nn.h"
+#include "ops/all_ops.h"
+#include "optim/adam.h"
+#include "stop_signal.h"
+#include "weights.h"
+
+namespace deft::cli {
+
+namespace {
+
+constexpr int64_t kLearnSteps = 64, kLearnBatch = 128;
+constexpr double kLearnShare = 0.2, kLabelledShare = 0.01;  // of the budget at most
+constexpr int64_t kMostLabelled = 1024, kFewestLabelled = 32;
+constexpr int64_t kTrainBatch = 32, kCheckSteps = 4;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// A window of the samples in each epoch, the next one each time: a unit of work for a trial.
+class WindowSampler : public data::Sampler {
+ public:
+  WindowSampler(int64_t samples, int64_t window) : samples_(samples), window_(window) {}
+  int64_t size() const override { return window_; }
+  std::vector<int64_t> indices(uint64_t, int64_t epoch) const override {
+    std::vector<int64_t> rows(static_cast<size_t>(window_));
+    for (int64_t i = 0; i < window_; ++i) rows[static_cast<size_t>(i)] = (epoch * window_ + i) % samples_;
+    return rows;
+  }
+  std::string describe() const override { return fmt::format("windows of {} of {}", window_, samples_); }
+
+ private:
+  int64_t samples_, window_;
+};
+
+struct Right {
+  int64_t right = 0, of = 0;
+  void add(const Tensor& outputs, const Tensor& targets) {
+    if (!targets.defined()) return;
+    Tensor wanted = targets.reshape({-1});
+    Tensor found = outputs.reshape({wanted.numel(), -1}).argmax(-1);
+    right += (found == wanted).to(DType::i64).sum().item<int64_t>();
+    of += (wanted >= 0).to(DType::i64).sum().item<int64_t>();
+  }
+  double accuracy() const { return of == 0 ? -1 : static_cast<double>(right) / static_cast<double>(of); }
+};
+
+Tensor loss_of(const Tensor& outputs, const Tensor& targets) {
+  DEFT_CHECK(targets.defined(), UnsupportedError, "the doctor knows this model's answers only; use --task infer");
+  Tensor wanted = targets.reshape({-1});
+  return cross_entropy(outputs.reshape({wanted.numel(), -1}), wanted);
+}
+
+// Model, loader and compiled model of one plan.
+class TaskRun : public doctor::PreparedRun {
+ public:
+  TaskRun(std::shared_ptr<const TrainedTask> trained, const Plan& plan, bool train)
+      : trained_(std::move(trained)),
+        plan_(plan),
+        model_(trained_->task->new_model()),
+        samples_(trained_->task->samples(train)) {
+    model_->load_state_dict(trained_->state);
+    plan_.prepare(*model_);
+  }
+
+  double run(int64_t samples) override {
+    if (samples != window_) open(samples);
+    PlanScope scope(plan_);
+    double start = now();
+    loop();
+    return now() - start;
+  }
+
+ protected:
+  virtual void loop() = 0;
+
+  TaskBatch taken(const data::Batch& batch) const { return trained_->task->taken(batch, plan_.dtype, plan_.layout); }
+  data::DataLoader labelled() const {
+    auto first = std::make_shared<data::SequentialSampler>(trained_->labelled);
+    data::LoaderOptions o = plan_.loader_options({.sampler = first});
+    return data::DataLoader(trained_->task->samples(false), o);
+  }
+
+  std::shared_ptr<const TrainedTask> trained_;
+  Plan plan_;
+  std::unique_ptr<nn::Module> model_;
+  std::shared_ptr<const data::Dataset> samples_;
+  std::optional<data::DataLoader> loader_;
+
+ private:
+  // Nothing is loaded ahead of the next unit while another run is measured.
+  void open(int64_t samples) {
+    data::LoaderOptions o = plan_.loader_options({.across_epochs = false});
+    o.sampler = std::make_shared<WindowSampler>(samples_->size(), samples);
+    loader_.emplace(samples_, o);
+    window_ = samples;
+  }
+  int64_t window_ = 0;
+};
+
+class TestRun : public TaskRun {
+ public:
+  TestRun(std::shared_ptr<const TrainedTask> trained, const Plan& plan, bool validate)
+      : TaskRun(std::move(trained), plan, false), validate_(validate) {
+    if (plan_.compile) compiled_.emplace(compile(*model_, plan_.compile_options()));
+  }
+
+  doctor::Outcome check() override {
+    if (!plan_.eval && used_) return TestRun(trained_, plan_, validate_).check();  // statistics of norms have moved
+    used_ = true;
+    PlanScope scope(plan_);
+    RngScope rng({1, 0});
+    Right right;
+    std::vector<Tensor> outputs;
+    data::DataLoader loader = labelled();
+    for (const data::Batch& batch : loader) {
+      TaskBatch b = taken(batch);
+      outputs.push_back(forward(b.inputs).detach().to(DType::f32));
+      right.add(outputs.back(), b.targets);
+    }
+    return {cat(outputs, 0), right.accuracy()};
+  }
+
+ private:
+  Tensor forward(const Tensor& x) { return compiled_ ? (*compiled_)(x) : (*model_)(x); }
+
+  void loop() override {
+    used_ = true;
+    validate_ ? validate() : infer();
+  }
+
+  // The two loops below are as people write them: all that makes them slow, or fast, is the plan around them.
+  void infer() {
+    classes_.clear();
+    for (const data::Batch& batch : *loader_) {
+      TaskBatch b = taken(batch);
+      Tensor outputs = forward(b.inputs);
+      for (int64_t best : outputs.argmax(-1).to_vector<int64_t>()) classes_.push_back(best);
+    }
+  }
+  void validate() {
+    double loss = 0;
+    Right right;
+    for (const data::Batch& batch : *loader_) {
+      TaskBatch b = taken(batch);
+      Tensor outputs = forward(b.inputs).to(DType::f32);
+      loss += loss_of(outputs, b.targets).item();
+      right.add(outputs, b.targets);
+    }
+    DEFT_CHECK(std::isfinite(loss), ValueError, "the validation loss is {}", loss);
+  }
+
+  bool validate_, used_ = false;
+  std::optional<Compiled> compiled_;
+  std::vector<int64_t> classes_;
+};
+
+class TrainRun : public TaskRun {
+ public:
+  TrainRun(std::shared_ptr<const TrainedTask> trained, const Plan& plan)
+      : TaskRun(std::move(trained), plan, true), optimizer_(model_->parameters(), {.lr = 1e-4}) {
+    if (!plan_.compile) return;
+    auto whole_step = [this](const std::vector<Tensor>& xy) { return std::vector<Tensor>{step(xy.at(0), xy.at(1))}; };
+    CompileOptions o = plan_.compile_options();
+    o.state = [this] { return model_->fingerprint(); };
+    compiled_.emplace(compile(Compiled::Function(whole_step), o));
+  }
+
+  // What the model says after a few steps from the same start.
+  doctor::Outcome check() override {
+    TrainRun fresh(trained_, plan_);
+    RngScope rng({1, 0});
+    fresh.run(kCheckSteps * plan_.batch);
+    nn::EvalGuard eval(*fresh.model_);
+    NoGradGuard no_grad;
+    Right right;
+    std::vector<Tensor> outputs;
+    data::DataLoader loader = labelled();
+    for (const data::Batch& batch : loader) {
+      TaskBatch b = taken(batch);
+      outputs.push_back((*fresh.model_)(b.inputs).to(DType::f32));
+      right.add(outputs.back(), b.targets);
+    }
+    return {cat(outputs, 0), right.accuracy()};
+  }
+
+ private:
+  void loop() override {
+    double sum = 0;
+    for (const data::Batch& batch : *loader_) {
+      TaskBatch b = taken(batch);
+      Tensor loss = compiled_ ? compiled_->run({b.inputs, b.targets})[0] : step(b.inputs, b.targets);
+      sum += loss.item();
+    }
+    DEFT_CHECK(std::isfinite(sum), ValueError, "the training loss is {}", sum);
+  }
+  Tensor step(const Tensor& inputs, const Tensor& targets) {
+    optimizer_.zero_grad();
+    Tensor loss = loss_of((*model_)(inputs), targets);
+    loss.backward();
+    optimizer_.step();
+    return loss.detach();
+  }
+  optim::AdamW optimizer_;
+  std::optional<Compiled> compiled_;
+};
+
+class TaskWorkload : public doctor::Workload {
+ public:
+  TaskWorkload(std::shared_ptr<const TrainedTask> trained, std::string kind)
+      : trained_(std::move(trained)), kind_(std::move(kind)) {}
+  std::string name() const override { return fmt::format("{} on {}", trained_->options.model, trained_->options.data); }
+  std::string task() const override { return kind_; }
+  doctor::WorkloadTraits traits() const override {
+    doctor::WorkloadTraits t;
+    t.trains = kind_ == "train";
+    t.pictures = trained_->options.data != "text";
+    t.loads = true;
+    t.most_batch = std::min<int64_t>(128, trained_->labelled);
+    return t;
+  }
+  // What is written first: nothing switched off, one sample at a time, nothing loaded ahead.
+  Plan naive() const override {
+    Plan p;
+    if (kind_ == "train") p.batch = kTrainBatch;
+    return p;
+  }
+  Plan reference() const override {
+    Plan p = naive();
+    if (kind_ == "train") return p;
+    p.eval = true;
+    p.grad_mode = PlanGradMode::no_grad;
+    p.batch = std::min<int64_t>(32, trained_->labelled);
+    return p;
+  }
+  std::unique_ptr<doctor::PreparedRun> prepare(const Plan& plan) override {
+    if (kind_ == "train") return std::make_unique<TrainRun>(trained_, plan);
+    return std::make_unique<TestRun>(trained_, plan, kind_ == "eval");
+  }
+
+ private:
+  std::shared_ptr<const TrainedTask> trained_;
+  std::string kind_;
+};
+
+// A short training: enough for an accuracy that a worse precision would lower.
+std::string learn(Task& task, double seconds, const std::function<void(const std::string&)>& progress) {
+  auto samples = task.samples(true);
+  data::LoaderOptions o{.batch_size = std::min(kLearnBatch, samples->size()), .shuffle = true, .drop_last = true};
+  o.workers = 0;
+  data::DataLoader loader(samples, o);
+  optim::AdamW optimizer(task.model().parameters(), {.lr = 3e-3});
+  AutocastGuard autocast(choose_autocast().dtype);
+  RngScope rng({1, 1});
+  task.model().train();
+  double end = now() + seconds;
+  int64_t step = 0;
+  while (step < kLearnSteps && now() < end && !stop_signal()) {
+    for (const data::Batch& batch : loader) {
+      if (step >= kLearnSteps || now() >= end || stop_signal()) break;
+      TaskBatch b = task.taken(batch, DType::f32, MemoryFormat::channels_last);
+      if (!b.targets.defined()) return "nothing: the model has first weights";
+      progress(fmt::format("the model learns a little: step {} of {}", ++step, kLearnSteps));
+      optimizer.zero_grad();
+      loss_of(task.model()(b.inputs), b.targets).backward();
+      optimizer.step();
+    }
+  }
+  return fmt::format("{} steps of {} samples", step, o.batch_size);
+}
+
+// As many labelled samples as the model has time for; a power of two, so that batches come out even.
+int64_t labelled_samples(Task& task, double seconds) {
+  int64_t all = task.samples(false)->size(), few = std::min<int64_t>(kFewestLabelled, all);
+  data::DataLoader loader(task.samples(false), {.batch_size = few, .workers = 0});
+  data::Batch batch;
+  loader.next(batch);
+  nn::EvalGuard eval(task.model());
+  NoGradGuard no_grad;
+  Tensor inputs = task.taken(batch, DType::f32, MemoryFormat::contiguous).inputs;
+  task.model()(inputs);
+  double start = now();
+  task.model()(inputs);
+  double per_sample = (now() - start) / static_cast<double>(few);
+  int64_t n = few;
+  while (2 * n <= std::min(all, kMostLabelled) && 2 * static_cast<double>(n) * per_sample < seconds) n *= 2;
+  return n;
+}
+
+}  // namespace
+
+std::shared_ptr<const TrainedTask> trained_task(const TaskOptions& options, const std::string& weights, double budget,
+                                                const std::function<void(const std::string&)>& progress) {
+  auto trained = std::make_shared<TrainedTask>();
+  progress("reading the data");
+  trained->options = options;
+  trained->task = make_task(options);
+  Task& task = *trained->task;
+  if (!weights.empty()) load_weights(task.model(), options.model, weights);
+  trained->learned = weights.empty() ? learn(task, kLearnShare * budget, progress) : weights;
+  trained->labelled = labelled_samples(task, kLabelledShare * budget);
+  trained->state = task.model().state_dict();
+  return trained;
+}
+
+std::unique_ptr<doctor::Workload> make_workload(std::shared_ptr<const TrainedTask> trained, const std::string& kind) {
+  return std::make_unique<TaskWorkload>(std::move(trained), kind);
+}
+
+void leaking_loop() {
+  models::Cnn model;
+  model.eval();
+  Tensor images = rand({16, 1, 28, 28}), labels = zeros({16}, DType::i64);
+  Tensor total = zeros({});
+  for (int batch = 0; batch < 20; ++batch) {
+    Tensor loss = cross_entropy(model(images), labels);
+    total = total + loss;  // keeps the graph of every batch; loss.item() would keep a number
+  }
+}
+
+}  // namespace deft::cli

@@ -1,0 +1,32 @@
+// A built-in model on its data as `deft doctor` runs it: the way people first write it, and the way plans say.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "doctor/workload.h"
+#include "task.h"
+
+namespace deft::cli {
+
+// A task whose model has learned something, so that its accuracy means something.
+struct TrainedTask {
+  TaskOptions options;
+  std::unique_ptr<Task> task;
+  NamedTensors state;    // of the model
+  int64_t labelled = 0;  // samples of the test set that results are compared on
+  std::string learned;   // "64 steps of 128 samples", "weights.safetensors"
+};
+// With weights from a file, or else after a short training. `budget`: seconds of all that is done with it later, which
+// decides how short, and how many samples are compared.
+std::shared_ptr<const TrainedTask> trained_task(const TaskOptions& options, const std::string& weights, double budget,
+                                                const std::function<void(const std::string&)>& progress);
+
+// kind: infer, eval or train.
+std::unique_ptr<doctor::Workload> make_workload(std::shared_ptr<const TrainedTask> trained, const std::string& kind);
+
+// Twenty batches of validation that add up the loss as a tensor: the leak that everyone writes once.
+void leaking_loop();
+
+}  // namespace deft::cli

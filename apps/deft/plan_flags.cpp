@@ -1,0 +1,113 @@
+#include "plan_flags.h"
+
+#include <fmt/format.h>
+
+#include "nn/compile_module.h"
+
+namespace deft::cli {
+
+namespace {
+
+std::string amp_word(DType type) { return type == DType::f32 ? "off" : std::string(name_of(type)); }
+
+// Collects what a plan sets and what it may not set.
+class PlanMerge {
+ public:
+  explicit PlanMerge(const CLI::App& app) : app_(app) {}
+
+  // The plan's value becomes the flag's, or the flag's the plan's where it was given.
+  template <class T>
+  void merge(const std::string& flag, T& given, const T& planned) {
+    if (app_.count(flag) == 0)
+      given = planned;
+    else if (given != planned)
+      kept_.push_back(fmt::format("{} {} (plan: {})", flag, given, planned));
+  }
+  void leave_out(const std::string& what) { left_out_.push_back(what); }
+
+  void tell(const std::string& file) const {
+    if (!kept_.empty()) fmt::print(stderr, "{}: flags win over the plan: {}\n", file, fmt::join(kept_, ", "));
+    if (!left_out_.empty()) fmt::print(stderr, "{}: not used here: {}\n", file, fmt::join(left_out_, "; "));
+  }
+
+ private:
+  const CLI::App& app_;
+  std::vector<std::string> kept_, left_out_;
+};
+
+// What a plan of another task may say and training cannot do.
+void fit_to_training(Plan& plan, PlanMerge& merge) {
+  if (plan.grad_mode != PlanGradMode::grad || plan.eval)
+    merge.leave_out(fmt::format("grad mode {}: training needs gradients", name_of(plan.grad_mode)));
+  if (plan.dtype != DType::f32)
+    merge.leave_out(
+        fmt::format("weights in {}: training keeps them in f32; autocast is for that", name_of(plan.dtype)));
+  if (plan.compile && plan.autocast == DType::f16)
+    merge.leave_out("compile: the scale of f16 gradients changes between steps");
+  plan.compile = plan.compile && plan.autocast != DType::f16;
+  plan.grad_mode = PlanGradMode::grad;
+  plan.eval = false;
+  plan.dtype = DType::f32;
+}
+
+void warn(const Plan& plan, const std::string& file, const TaskOptions& task) {
+  if (std::string text = plan.foreign(); !text.empty()) fmt::print(stderr, "{}: {}\n", file, text);
+  if (!plan.workload.empty() && !plan.workload.starts_with(task.model + " "))
+    fmt::print(stderr, "{}: the plan was measured for {}, this is {} on {}\n", file, plan.workload, task.model,
+               task.data);
+}
+
+}  // namespace
+
+void add_plan_flag(CLI::App& app, std::string& file) {
+  app.add_option("--plan", file,
+                 "Plan of deft doctor: batch, workers, threads, precision, layout and compile; flags given here win")
+      ->type_name("FILE");
+}
+
+std::optional<Plan> plan_for(const CLI::App& app, const std::string& file, PlanUse use, CommonFlags& flags,
+                             TaskOptions& task, std::string& amp) {
+  if (file.empty()) return std::nullopt;
+  Plan plan = Plan::load(file);
+  PlanMerge merge(app);
+  if (plan.threads > 0) merge.merge("--threads", flags.threads, plan.threads);
+  merge.merge("--batch", task.batch, plan.batch);
+  if (use == PlanUse::infer) {
+    task.workers = 0;  // the pictures are read at once
+  } else {
+    merge.merge("--workers", task.workers, plan.workers);
+    if (plan.prefetch > 0) task.prefetch = plan.prefetch;
+  }
+  merge.merge("--amp", amp, amp_word(plan.autocast));
+  if (app.get_option_no_throw("--half") && app.count("--half") > 0) plan.dtype = DType::bf16;
+  plan.autocast = amp == "f16" ? DType::f16 : amp == "off" ? DType::f32 : DType::bf16;
+  if (use == PlanUse::train) fit_to_training(plan, merge);
+  if (plan.compile && task.model == "transformer-xl") {
+    plan.compile = false;
+    merge.leave_out("compile: Transformer-XL carries a memory from batch to batch");
+  }
+  if (!plan.buckets.empty()) merge.leave_out("buckets: rows of text have one length here");
+  if (!flags.quiet) {
+    warn(plan, file, task);
+    merge.tell(file);
+  }
+  return plan;
+}
+
+void use_plan(Task& task, const Plan& plan) {
+  plan.prepare(task.model());
+  if (!task.has_batches()) return;
+  std::shared_ptr<Compiled> fast;
+  if (plan.compile) {
+    CompileOptions options;
+    options.state = [&task] { return task.model().fingerprint(); };
+    fast = std::make_shared<Compiled>(
+        compile([&task](const Tensor& x) { return task.outputs(x); }, plan.compile_options(options)));
+  }
+  task.forward = [&task, plan, fast](const Tensor& inputs) {
+    Tensor x = plan.prepare(inputs);
+    return fast ? (*fast)(x) : task.outputs(x);
+  };
+}
+
+}  // namespace deft::cli

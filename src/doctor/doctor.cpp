@@ -1,0 +1,131 @@
+#include "doctor/doctor.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <string_view>
+
+#include "base/check.h"
+#include "core/observer.h"
+#include "doctor/findings_json.h"
+#include "doctor/linter.h"
+#include "doctor/profile_json.h"
+#include "doctor/report_html.h"
+#include "doctor/report_text.h"
+#include "doctor/sarif.h"
+#include "io/atomic_file.h"
+#include "profile/bottleneck.h"
+#include "profile/collector.h"
+#include "runtime/backend.h"
+#include "runtime/config.h"
+#include "runtime/cpu_info.h"
+#include "runtime/parallel.h"
+
+namespace deft {
+
+namespace {
+
+using doctor::Json;
+
+std::atomic<bool> one_runs{false};
+
+Json report_of(const DoctorResult& r) {
+  Json report = {{"schema", 1}, {"kind", "deft doctor"}, {"version", kVersion}};
+  report["machine"] = {{"cpu", cpu_info().model}, {"threads", num_threads()}, {"gpu", nullptr}};
+  report["workload"] = {{"name", r.name.empty() ? Json() : Json(r.name)}};
+  if (r.profile) {
+    profile::Profile judged = *r.profile;
+    profile::judge(judged);
+    report["bottleneck"] = doctor::bottleneck_json(judged);
+    report["profile"] = doctor::profile_json(judged, profile::machine_peaks());
+  }
+  if (r.memory) report["memory"] = doctor::memory_json(*r.memory);
+  report["findings"] = doctor::findings_json(r.findings);
+  return report;
+}
+
+std::string dumped(const Json& report) { return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+}  // namespace
+
+// --- What came of it ---------------------------------------------------------------------------------------------
+
+std::string DoctorResult::to_text() const { return doctor::report_text(report_of(*this), false); }
+std::string DoctorResult::to_json() const { return dumped(report_of(*this)); }
+std::string DoctorResult::to_html() const { return doctor::report_html(report_of(*this)); }
+std::string DoctorResult::to_sarif() const { return doctor::sarif(findings); }
+
+void DoctorResult::write(const std::string& path) const {
+  const std::string_view ending = path;
+  const bool html = ending.ends_with(".html"), json = ending.ends_with(".json"), sarif = ending.ends_with(".sarif");
+  DEFT_CHECK(html || json || sarif || ending.ends_with(".txt"), ValueError,
+             "Doctor: the name '{}' does not say what to write: end it with .html, .json, .sarif or .txt", path);
+  const std::string text = html ? to_html() : json ? to_json() : sarif ? to_sarif() : to_text();
+  io::AtomicFile file(path, text.size());
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+// --- While it looks on -------------------------------------------------------------------------------------------
+
+struct Doctor::Impl {
+  DoctorOptions options;
+  doctor::Linter linter;
+  std::optional<profile::MemoryRecorder> memory;
+  std::optional<profile::ProfileSession> session;
+  std::optional<ProfileScope> watched;  // without a session
+
+  explicit Impl(const DoctorOptions& o) : options(o), linter({.off = o.off}) {
+    DEFT_CHECK(!one_runs.exchange(true), ValueError, "Doctor: another one runs; stop() it first");
+    try {
+      begin();
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ~Impl() { end(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void begin() {
+    if (!options.profile) {
+      before = detail::active_observer();
+      set_observer(&linter);
+      watched.emplace("doctor");
+      return;
+    }
+    memory.emplace();
+    session.emplace(profile::ProfileOptions{.trace = false, .next = &linter});
+  }
+  void end() {
+    if (watched) set_observer(before);
+    watched.reset();
+    session.reset();
+    memory.reset();
+    one_runs = false;
+  }
+  Observer* before = nullptr;
+};
+
+Doctor::Doctor(const DoctorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Doctor::~Doctor() = default;
+
+std::vector<Finding> Doctor::findings() const {
+  DEFT_CHECK(impl_, ValueError, "Doctor: it was stopped already; use what stop() returned");
+  return impl_->linter.findings();
+}
+
+DoctorResult Doctor::stop() {
+  DEFT_CHECK(impl_, ValueError, "Doctor: it was stopped already");
+  DoctorResult result;
+  if (impl_->session) result.profile = impl_->session->stop();
+  if (impl_->memory) result.memory = impl_->memory->report();
+  result.name = impl_->options.name;
+  impl_->end();
+  result.findings = impl_->linter.findings();
+  impl_.reset();
+  return result;
+}
+
+}  // namespace deft

@@ -1,0 +1,422 @@
+#include "profile/collector.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+#include "base/check.h"
+#include "core/grad_mode.h"
+#include "ops/creation.h"
+#include "ops/unary.h"
+#include "profile/device_time.h"
+#include "profile/thread_record.h"
+#include "profile/ticks.h"
+#include "runtime/backend.h"
+#include "runtime/device_activity.h"
+#include "runtime/parallel.h"
+
+namespace deft::profile {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr size_t kOtherThreads = 8;  // that have events in the trace; all have sums
+
+double process_cpu_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+std::string thread_name(size_t number) {
+  char name[16] = "";
+  pthread_getname_np(pthread_self(), name, sizeof(name));
+  return fmt::format("{} {}", *name ? name : "thread", number);
+}
+
+// Note [Entering]
+// Threads of all kinds call the collector at any time, also while a session ends on another thread. A thread says that
+// it is inside before it looks whether the session still runs; who ends a session says so first and then waits for
+// those inside. Both need sequential consistency, and nobody takes a lock. The profiled thread ends its session itself
+// and needs none of this.
+struct ThreadState {
+  ThreadRecord record;
+  uint64_t session;
+  bool profiled;
+  std::string name;
+  std::atomic<int> inside{0};  // written by its thread only; deeper than 1 where who looks on calls ops
+
+  ThreadState(uint64_t now, bool profiled_, size_t ring_bytes, uint64_t session_, std::string name_)
+      : record(now, profiled_, ring_bytes), session(session_), profiled(profiled_), name(std::move(name_)) {}
+};
+
+constinit thread_local ThreadState* my_state = nullptr;
+constinit thread_local bool thread_ends = false;
+
+// Keeps the state of a thread as long as the thread may look at it.
+struct StateHolder {
+  std::shared_ptr<ThreadState> state;
+  ~StateHolder() {
+    thread_ends = true;
+    my_state = nullptr;
+  }
+};
+thread_local StateHolder my_holder;
+
+class Collector final : public ProfileHook, public Observer {
+ public:
+  struct Result {
+    std::vector<std::shared_ptr<ThreadState>> threads;  // the profiled one first
+    uint64_t start = 0, stop = 0;
+    double seconds_per_tick = 0;
+  };
+
+  void take() {
+    std::lock_guard lock(mutex_);
+    DEFT_CHECK(!taken_, ValueError,
+               "ProfileSession: another session runs already; stop() it before the next one begins");
+    taken_ = true;
+  }
+  void give_back() {
+    std::lock_guard lock(mutex_);
+    taken_ = false;
+  }
+
+  void start(const ProfileOptions& options, Observer* next) {
+    std::lock_guard lock(mutex_);
+    clock_ = options.clock;
+    next_.store(next, std::memory_order_relaxed);
+    ring_bytes_ = options.trace ? options.ring_bytes : 0;
+    const uint64_t id = ++sessions_;
+    add_thread(id, true, ring_bytes_ / 2);
+    began_ = SteadyClock::now();
+    result_.start = now();
+    my_state->record.start(result_.start);
+    session_.store(id);
+    set_profile_hook(this);
+    set_observer(this);
+  }
+
+  Result stop(Observer* before) {
+    const uint64_t end = now();
+    const SteadyClock::time_point ended = SteadyClock::now();
+    session_.store(0);
+    set_profile_hook(nullptr);
+    set_observer(before);
+    std::lock_guard lock(mutex_);
+    for (const auto& thread : result_.threads)
+      while (thread->inside.load() != 0) std::this_thread::yield();
+    for (const auto& thread : result_.threads) thread->record.finish(end);
+    if (thread_ends) my_state = nullptr;  // nothing keeps it
+    result_.stop = end;
+    const double passed = std::chrono::duration<double>(ended - began_).count();
+    result_.seconds_per_tick =
+        clock_ ? clock_->seconds_per_tick : passed / static_cast<double>(std::max<uint64_t>(end - result_.start, 1));
+    return std::exchange(result_, {});
+  }
+
+  // --- ProfileHook ---
+
+  void begin(const char* zone, Bucket bucket, const Site& site) override {
+    if (Inside in(*this); in.state) in.state->record.begin(now(), zone, bucket, site);
+  }
+  void end() override {
+    if (Inside in(*this); in.state) in.state->record.end(now());
+  }
+
+  // --- Observer ---
+
+  void kernel_ran(const KernelCall& call, const Site& site) override {
+    if (Inside in(*this); in.state) in.state->record.kernel_ran(call);
+    tell([&](Observer& o) { o.kernel_ran(call, site); });
+  }
+  void module_begins(const ModuleCall& call) override {
+    if (Inside in(*this); in.state && in.state->record.module_begins(call)) in.state->record.looked_on(now());
+    tell([&](Observer& o) { o.module_begins(call); });
+  }
+  void module_ends(const ModuleCall& call) override {
+    tell([&](Observer& o) { o.module_ends(call); });
+  }
+  void op_ran(const OpDef& def, std::span<const Tensor* const> inputs, std::span<const Tensor> outputs, bool recorded,
+              const Site& site) override {
+    tell([&](Observer& o) { o.op_ran(def, inputs, outputs, recorded, site); });
+  }
+  void backward_begins(std::span<const Tensor> roots, const BackwardOptions& options, const Site& site) override {
+    tell([&](Observer& o) { o.backward_begins(roots, options, site); });
+  }
+  void node_ran(const Node& node) override {
+    tell([&](Observer& o) { o.node_ran(node); });
+  }
+  void backward_ends() override {
+    tell([&](Observer& o) { o.backward_ends(); });
+  }
+  void requires_grad_set(const Tensor& t, bool on, const Site& site) override {
+    tell([&](Observer& o) { o.requires_grad_set(t, on, site); });
+  }
+  void refused(const char* op, const std::string& message, const Site& site) override {
+    tell([&](Observer& o) { o.refused(op, message, site); });
+  }
+  void host_read(const Tensor& t, double value, const Site& site) override {
+    tell([&](Observer& o) { o.host_read(t, value, site); });
+  }
+  void copied(const DeviceCopy& copy) override {
+    tell([&](Observer& o) { o.copied(copy); });
+  }
+  void optimizer_begins(const OptimizerStep& step) override {
+    tell([&](Observer& o) { o.optimizer_begins(step); });
+  }
+  void optimizer_ends(const OptimizerStep& step) override {
+    tell([&](Observer& o) { o.optimizer_ends(step); });
+  }
+  void grads_cleared(const void* optimizer, bool to_none, const Site& site) override {
+    tell([&](Observer& o) { o.grads_cleared(optimizer, to_none, site); });
+  }
+  void batch_loaded(const void* loader, int64_t rows, double waited, const Site& site) override {
+    tell([&](Observer& o) { o.batch_loaded(loader, rows, waited, site); });
+  }
+  void padded(std::span<const int64_t> lengths, int64_t places, const Site& site) override {
+    tell([&](Observer& o) { o.padded(lengths, places, site); });
+  }
+  void plan_missed(const void* compiled, const std::string& reason, const Site& site) override {
+    tell([&](Observer& o) { o.plan_missed(compiled, reason, site); });
+  }
+  void plan_ran(const void* compiled, const Site& site) override {
+    tell([&](Observer& o) { o.plan_ran(compiled, site); });
+  }
+  void host_waited(const char* what, const Site& site) override {
+    tell([&](Observer& o) { o.host_waited(what, site); });
+  }
+  void function_ran(const Node& node) override {
+    tell([&](Observer& o) { o.function_ran(node); });
+  }
+
+ private:
+  struct Inside {
+    ThreadState* state;
+    explicit Inside(Collector& c) : state(c.enter()) {}
+    ~Inside() {
+      if (state) leave(state);
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+  };
+
+  ThreadState* enter() {
+    if (!my_state || my_state->session != session_.load(std::memory_order_relaxed)) [[unlikely]]
+      if (!join()) return nullptr;
+    ThreadState* state = my_state;
+    if (state->profiled) [[likely]]
+      return state;
+    state->inside.store(state->inside.load(std::memory_order_relaxed) + 1);
+    if (session_.load() == state->session) [[likely]]
+      return state;
+    leave(state);
+    return nullptr;
+  }
+  static void leave(ThreadState* state) {
+    if (state->profiled) [[likely]]
+      return;
+    state->inside.store(state->inside.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  }
+
+  // The first zone of this thread under this session.
+  [[gnu::cold, gnu::noinline]] bool join() {
+    std::lock_guard lock(mutex_);
+    const uint64_t id = session_.load();
+    if (id == 0 || thread_ends) return false;
+    add_thread(id, false, result_.threads.size() <= kOtherThreads ? ring_bytes_ / 2 / kOtherThreads : 0);
+    return true;
+  }
+  void add_thread(uint64_t id, bool profiled, size_t ring_bytes) {
+    std::string name = profiled ? "profiled thread" : thread_name(result_.threads.size() + 1);
+    result_.threads.push_back(std::make_shared<ThreadState>(now(), profiled, ring_bytes, id, std::move(name)));
+    my_state = result_.threads.back().get();
+    if (!thread_ends) my_holder.state = result_.threads.back();
+  }
+
+  uint64_t now() const {
+    if (clock_) [[unlikely]]
+      return clock_->ticks();
+    return ticks();
+  }
+
+  // What the next observer does is not profiled, and its time is nobody's in the program.
+  template <class Tell>
+  void tell(const Tell& event) {
+    if (!next_.load(std::memory_order_relaxed)) return;
+    Inside in(*this);
+    if (!in.state) return;
+    in.state->record.charge(now());
+    const bool was_on = context().bits & kProfile;
+    context().bits &= ~kProfile;
+    struct Back {
+      Collector& c;
+      ThreadRecord& record;
+      bool was_on;
+      ~Back() {
+        if (was_on) context().bits |= kProfile;
+        record.looked_on(c.now());
+      }
+    } back{*this, in.state->record, was_on};
+    event(*next_.load(std::memory_order_relaxed));
+  }
+
+  std::atomic<uint64_t> session_{0};  // 0: none runs
+  const FakeClock* clock_ = nullptr;
+  std::atomic<Observer*> next_{nullptr};
+  std::mutex mutex_;  // of what is below
+  bool taken_ = false;
+  size_t ring_bytes_ = 0;
+  uint64_t sessions_ = 0;
+  SteadyClock::time_point began_;
+  Result result_;
+};
+
+Collector& collector() {
+  static auto* c = new Collector;  // never destroyed: threads may outlive static destruction
+  return *c;
+}
+
+// --- What a zone costs -------------------------------------------------------------------------------------------
+
+double shortest_of_calls(const Tensor& x) {
+  constexpr int kBatches = 8, kCalls = 32;
+  double best = 1;
+  for (int b = 0; b < kBatches; ++b) {
+    const SteadyClock::time_point began = SteadyClock::now();
+    for (int i = 0; i < kCalls; ++i) relu(x);
+    best = std::min(best, std::chrono::duration<double>(SteadyClock::now() - began).count());
+  }
+  return best / kCalls;
+}
+
+// A small op with the collector and without it: all that profiling adds to an op, for each zone it has.
+double seconds_per_zone(bool trace) {
+  ExecContext plain;
+  plain.bits = kGradOff;
+  ContextGuard guard(plain);
+  Observer* const before = deft::detail::active_observer();
+  const Tensor x = ones({1});
+  const double alone = shortest_of_calls(x);
+  collector().start({.ring_bytes = 1 << 16, .trace = trace}, nullptr);
+  context().bits |= kProfile;
+  const double watched = shortest_of_calls(x);
+  context().bits &= ~kProfile;
+  const Collector::Result result = collector().stop(before);
+  const ThreadRecord& record = result.threads[0]->record;
+  const std::vector<OpRow> ops = record.ops().rows(1);
+  const double zones = static_cast<double>(record.zones()) / static_cast<double>(ops.at(0).calls);
+  return std::max(watched - alone, 0.0) / zones;
+}
+// In handlers of exit() the main thread has no zones any more; another thread has.
+double cost_of_zones(bool trace) {
+  if (!thread_ends) return seconds_per_zone(trace);
+  double seconds = 0;
+  std::thread([&] { seconds = seconds_per_zone(trace); }).join();
+  return seconds;
+}
+
+Profile profile_of(const Collector::Result& result) {
+  const ThreadRecord& record = result.threads[0]->record;
+  const double tick = result.seconds_per_tick;
+  Profile p;
+  p.wall_seconds = static_cast<double>(result.stop - result.start) * tick;
+  p.seconds = bucket_seconds(record.tree(), tick);
+  p.overhead_seconds = static_cast<double>(record.ticks_looked_on()) * tick;
+  p.threads = num_threads();
+  p.zones = record.zones();
+  p.ops = record.ops().rows(tick);
+  p.modules = record.modules().rows(record.tree(), tick);
+  p.flame = flame_rows(record.tree(), tick);
+  for (size_t i = 1; i < result.threads.size(); ++i) {
+    const ThreadState& thread = *result.threads[i];
+    if (thread.record.zones() == 0) continue;  // it came as the session ended
+    p.other_threads.push_back({thread.name, bucket_seconds(thread.record.tree(), tick), thread.record.zones()});
+  }
+  return p;
+}
+
+Trace trace_of(const Collector::Result& result) {
+  Trace trace{.start = result.start, .seconds_per_tick = result.seconds_per_tick, .threads = {}, .labels = {}};
+  for (const auto& thread : result.threads) trace.threads.push_back({thread->name, thread->record.take_events()});
+  trace.labels = result.threads[0]->record.modules().take_labels();
+  return trace;
+}
+
+}  // namespace
+
+ProfileSession::ProfileSession(const ProfileOptions& options)
+    : options_(options), was_on_(context().bits & kProfile), cpu_start_(process_cpu_seconds()) {
+  collector().take();
+  before_ = deft::detail::active_observer();
+  if (options.device && options.trace && device_count(DeviceType::cuda) > 0) {
+    device_note_ = start_device_activity();
+    device_on_ = device_note_.empty();
+  }
+  core_start_ = CoreTime::now();
+  began_ = SteadyClock::now();
+  collector().start(options, options.next ? options.next : before_);
+  context().bits |= kProfile;
+}
+
+ProfileSession::~ProfileSession() {
+  if (!running_) return;
+  collector().stop(before_);
+  close();
+}
+
+void ProfileSession::close() {
+  running_ = false;
+  if (device_on_) {  // nobody wants it any more
+    int64_t dropped = 0;
+    stop_device_activity(dropped);
+  }
+  collector().give_back();
+  if (!was_on_ && thread_ == std::this_thread::get_id()) context().bits &= ~kProfile;
+}
+
+Profile ProfileSession::stop() {
+  DEFT_CHECK(running_, ValueError, "ProfileSession: stop() was called before; make a new session");
+  DEFT_CHECK(thread_ == std::this_thread::get_id(), ValueError,
+             "ProfileSession: stop() is called on another thread than the one that was profiled");
+  const Collector::Result result = collector().stop(before_);
+  const double core_share = CoreTime::now().share_since(core_start_);
+  const double cpu_seconds = process_cpu_seconds() - cpu_start_;
+  const double zone_seconds = cost_of_zones(options_.trace);
+  Profile p = profile_of(result);
+  p.overhead_seconds += static_cast<double>(p.zones) * zone_seconds;
+  p.cpu_seconds = cpu_seconds;
+  p.core_share = core_share;
+  trace_ = trace_of(result);
+  if (options_.trace)
+    for (const TraceThread& thread : trace_.threads) p.dropped += static_cast<int64_t>(thread.events.dropped());
+  add_device(p);
+  close();
+  return p;
+}
+
+void ProfileSession::add_device(Profile& p) {
+  p.device_note = device_note_;
+  if (!device_on_) return;
+  device_on_ = false;
+  int64_t dropped = 0;
+  const std::vector<DeviceActivity> activities = stop_device_activity(dropped);
+  p.dropped += dropped;
+  p.device = device_rows(activities);
+  const int64_t start = std::chrono::duration_cast<std::chrono::nanoseconds>(began_.time_since_epoch()).count();
+  std::vector<TimeSpan> spans;
+  for (const DeviceActivity& a : activities) {
+    const double begin = static_cast<double>(a.begin_ns - start) * 1e-9,
+                 end = static_cast<double>(a.end_ns - start) * 1e-9;
+    if (end > 0 && begin < p.wall_seconds)
+      spans.push_back({std::max(0.0, begin), std::min(end, p.wall_seconds), bucket_of(a)});
+  }
+  add_device_time(p, host_spans(trace_, trace_.threads[0].events), spans);
+}
+
+}  // namespace deft::profile

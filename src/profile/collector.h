@@ -1,0 +1,67 @@
+// The profiler: where the time of a part of a program goes.
+//
+//   profile::ProfileSession session;
+//   train();
+//   profile::Profile p = session.stop();
+//
+// It profiles the thread that makes it, and ends there. Work this thread starts elsewhere (lanes of the pool, workers
+// of loaders) is in the trace and in Profile::other_threads.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <thread>
+
+#include "core/observer.h"
+#include "profile/core_time.h"
+#include "profile/profile.h"
+#include "profile/trace.h"
+
+namespace deft::profile {
+
+// A clock that tests set.
+struct FakeClock {
+  uint64_t (*ticks)() = nullptr;
+  double seconds_per_tick = 1e-9;
+};
+
+struct ProfileOptions {
+  // The trace keeps the latest events within this many bytes, half of them for the thread that is profiled. Sums do not
+  // depend on it.
+  size_t ring_bytes = 16 << 20;
+  bool trace = true;         // false: no events are kept
+  bool device = true;        // what GPUs do, where the driver tells (CUPTI); needs `trace`
+  Observer* next = nullptr;  // is told everything as well; null: who looked on before, if anybody
+  const FakeClock* clock = nullptr;
+};
+
+class ProfileSession {
+ public:
+  explicit ProfileSession(const ProfileOptions& options = {});  // ValueError if another one runs
+  ~ProfileSession();
+  ProfileSession(const ProfileSession&) = delete;
+  ProfileSession& operator=(const ProfileSession&) = delete;
+
+  Profile stop();  // once, on the thread that made it
+  bool running() const { return running_; }
+  const Trace& trace() const { return trace_; }  // after stop()
+
+ private:
+  void close();
+  void add_device(Profile& profile);
+
+  ProfileOptions options_;
+  std::thread::id thread_ = std::this_thread::get_id();
+  bool was_on_;  // kProfile
+  Observer* before_ = nullptr;
+  bool running_ = true;
+  double cpu_start_;
+  CoreTime core_start_;
+  bool device_on_ = false;  // its activity is collected
+  std::string device_note_;
+  std::chrono::steady_clock::time_point began_;
+  Trace trace_;
+};
+
+}  // namespace deft::profile

@@ -1,0 +1,113 @@
+#include "profile/device_time.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+
+namespace deft::profile {
+
+std::vector<TimeSpan> host_spans(const Trace& trace, const EventRing& events) {
+  std::vector<const TraceEvent*> zones;
+  for (size_t i = 0; i < events.size(); ++i) zones.push_back(&events[i]);
+  std::sort(zones.begin(), zones.end(), [](const TraceEvent* a, const TraceEvent* b) {
+    return a->begin != b->begin ? a->begin < b->begin : a->depth < b->depth;
+  });
+  std::vector<TimeSpan> spans;
+  std::vector<const TraceEvent*> open;
+  uint64_t at = trace.start;
+  const auto reach = [&](uint64_t tick) {  // the innermost zone has the time up to there
+    if (!open.empty() && tick > at) spans.push_back({trace.seconds(at), trace.seconds(tick), open.back()->bucket});
+    at = std::max(at, tick);
+  };
+  const auto close_before = [&](uint64_t tick) {
+    while (!open.empty() && open.back()->end <= tick) {
+      reach(open.back()->end);
+      open.pop_back();
+    }
+  };
+  for (const TraceEvent* zone : zones) {
+    close_before(zone->begin);
+    reach(zone->begin);
+    open.push_back(zone);
+  }
+  close_before(UINT64_MAX);
+  return spans;
+}
+
+DeviceShares share_time(std::span<const TimeSpan> host, std::span<const TimeSpan> device, double wall_seconds) {
+  DeviceShares shares;
+  double known = 0;
+  const auto add = [&](Bucket bucket, double seconds) {
+    shares.seconds[static_cast<size_t>(bucket)] += seconds;
+    known += seconds;
+  };
+  size_t h = 0;
+  // The host has the time between two kernels.
+  const auto add_gap = [&](double begin, double end) {
+    for (; h < host.size() && host[h].begin < end; ++h) {
+      add(host[h].bucket, std::max(0.0, std::min(end, host[h].end) - std::max(begin, host[h].begin)));
+      if (host[h].end > end) return;  // goes on in the next gap
+    }
+  };
+  double at = 0;
+  for (const TimeSpan& d : device) {
+    const double begin = std::clamp(d.begin, at, wall_seconds), end = std::clamp(d.end, at, wall_seconds);
+    add_gap(at, begin);
+    add(d.bucket, end - begin);
+    shares.busy_seconds += end - begin;
+    at = end;
+  }
+  add_gap(at, wall_seconds);
+  add(Bucket::other, std::max(0.0, wall_seconds - known));
+  return shares;
+}
+
+void add_device_time(Profile& profile, std::span<const TimeSpan> host, std::span<const TimeSpan> device) {
+  const DeviceShares shares = share_time(host, device, profile.wall_seconds);
+  profile.seconds = shares.seconds;
+  profile.device_busy_seconds = shares.busy_seconds;
+}
+
+Bucket bucket_of(const DeviceActivity& a) {
+  if (a.kind == DeviceActivity::Kind::copy) return Bucket::copy;
+  // Kernels of libraries tell by their names; ours of products carry one of these words too.
+  for (const char* word :
+       {"gemm", "gemv", "conv", "nvjet", "xmma", "cutlass", "splitK", "attention", "fmha", "dgrad", "wgrad"})
+    if (a.name.find(word) != a.name.npos && a.name.find("convert") == a.name.npos) return Bucket::linear_algebra;
+  return Bucket::kernel;
+}
+
+// "deft::cuda::(anonymous namespace)::map_last<...>(...)" -> "map_last".
+std::string short_kernel_name(const std::string& mangled) {
+  int status = 0;
+  std::unique_ptr<char, void (*)(void*)> plain(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status),
+                                               std::free);
+  std::string name = plain ? plain.get() : mangled;
+  for (size_t at; (at = name.find("(anonymous namespace)::")) != name.npos;) name.erase(at, 23);
+  if (name.starts_with("void ")) name.erase(0, 5);
+  name.resize(std::min(name.size(), name.find_first_of("<(")));
+  if (const size_t cut = name.rfind("::"); cut != name.npos) name.erase(0, cut + 2);
+  return name.empty() ? mangled : name;
+}
+
+std::vector<DeviceRow> device_rows(const std::vector<DeviceActivity>& activities) {
+  std::map<std::string, DeviceRow> rows;
+  for (const DeviceActivity& a : activities) {
+    DeviceRow& row = rows[a.name];
+    row.bucket = bucket_of(a);
+    ++row.calls;
+    row.seconds += static_cast<double>(a.end_ns - a.begin_ns) * 1e-9;
+  }
+  std::vector<DeviceRow> all;
+  for (auto& [name, row] : rows) {
+    row.name = short_kernel_name(name);
+    all.push_back(std::move(row));
+  }
+  std::sort(all.begin(), all.end(), [](const DeviceRow& a, const DeviceRow& b) { return a.seconds > b.seconds; });
+  return all;
+}
+
+}  // namespace deft::profile

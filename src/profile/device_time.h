@@ -1,0 +1,44 @@
+// Where the time goes when a device works beside the host: while the device is busy the time is its kernels', in the
+// gaps it belongs to what the host does.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "profile/profile.h"
+#include "profile/trace.h"
+#include "runtime/device_activity.h"
+
+namespace deft::profile {
+
+// From `begin` to `end`, in seconds since the session's start.
+struct TimeSpan {
+  double begin = 0, end = 0;
+  Bucket bucket = Bucket::other;
+  bool operator==(const TimeSpan&) const = default;
+};
+
+// What the host did, without overlaps and in order, from the events of its thread. Time outside all zones is left out,
+// as is what the ring dropped: the earliest.
+std::vector<TimeSpan> host_spans(const Trace& trace, const EventRing& events);
+
+struct DeviceShares {
+  double busy_seconds = 0;  // some kernel or copy ran
+  std::array<double, kBucketCount> seconds{};
+};
+// `host` as above; `device` sorted by begin, overlaps allowed (streams): the one that began first has the time. What
+// neither covers is `other`, so that the buckets add up to `wall_seconds`.
+DeviceShares share_time(std::span<const TimeSpan> host, std::span<const TimeSpan> device, double wall_seconds);
+
+// Puts the device's part into a profile: its buckets and device_busy_seconds.
+void add_device_time(Profile& profile, std::span<const TimeSpan> host, std::span<const TimeSpan> device);
+
+// Products and convolutions are told by the names of their kernels.
+Bucket bucket_of(const DeviceActivity& activity);
+// "void deft::cuda::(anonymous namespace)::map_last<...>(...)", mangled or not, is "map_last".
+std::string short_kernel_name(const std::string& name);
+// One row for each kernel, the longest first.
+std::vector<DeviceRow> device_rows(const std::vector<DeviceActivity>& activities);
+
+}  // namespace deft::profile

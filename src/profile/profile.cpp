@@ -1,0 +1,15 @@
+#include "profile/profile.h"
+
+#include <numeric>
+
+namespace deft::profile {
+
+const char* name_of(Bound bound) {
+  constexpr const char* names[] = {"compute-bound", "memory-bound", "overhead-bound", "input-bound",
+                                   "unknown",       "copy-bound",   "sync-bound"};
+  return names[static_cast<int>(bound)];
+}
+
+double Profile::sum() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+
+}  // namespace deft::profile

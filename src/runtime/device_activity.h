@@ -1,0 +1,24 @@
+// What a device did and when, as its driver tells it: for the profiler.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace deft {
+
+struct DeviceActivity {
+  enum class Kind : uint8_t { kernel, copy, fill };
+  Kind kind = Kind::kernel;
+  std::string name;                  // of a kernel, as it was compiled
+  int64_t begin_ns = 0, end_ns = 0;  // of std::chrono::steady_clock
+};
+
+// Begins to collect, for the whole process. Empty if it does, otherwise why it cannot.
+std::string start_device_activity();
+// Waits for what the devices are doing and gives what they did since the start, the earliest first; at most
+// kMostActivities of it, `dropped` counts the others.
+std::vector<DeviceActivity> stop_device_activity(int64_t& dropped);
+inline constexpr int64_t kMostActivities = 1 << 20;
+
+}  // namespace deft
