@@ -83,8 +83,8 @@ Bucket bucket_of(const DeviceActivity& a) {
 // "deft::cuda::(anonymous namespace)::map_last<...>(...)" -> "map_last".
 std::string short_kernel_name(const std::string& mangled) {
   int status = 0;
-  std::unique_ptr<char, void (*)(void*)> plain(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status),
-                                               std::free);
+  std::unique_ptr<char, void (*)(void*)> plain(nullptr, std::free);
+  if (mangled.starts_with("_Z")) plain.reset(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status));
   std::string name = plain ? plain.get() : mangled;
   for (size_t at; (at = name.find("(anonymous namespace)::")) != name.npos;) name.erase(at, 23);
   if (name.starts_with("void ")) name.erase(0, 5);

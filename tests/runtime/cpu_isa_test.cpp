@@ -125,17 +125,22 @@ TEST(CpuIsa, AGuardLowersTheLevelAndPutsItBack) {
   EXPECT_EQ(detail::find_isa_features(), features);
 }
 
-void ask_twice(const char* env) {
-  setenv("DEFT_CPU_ISA", env, 1);
+void ask_twice() {
   bool one = cpu_has("i8mm") || cpu_has("avx2"), two = cpu_has("i8mm") || cpu_has("avx2");
   fprintf(stderr, "level %s, %d %d\n", isa_level_name(), one, two);
   _exit(0);
 }
 TEST(CpuIsaDeathTest, TheProcessFollowsTheEnvironment) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a fresh process: the level is found once
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a fresh process: the level is found once, when it starts
+  struct Environment {
+    std::string before = std::getenv("DEFT_CPU_ISA") ? std::getenv("DEFT_CPU_ISA") : "";
+    ~Environment() { before.empty() ? unsetenv("DEFT_CPU_ISA") : setenv("DEFT_CPU_ISA", before.c_str(), 1); }
+  } environment;
   const std::string lowest = isa_levels(cpu_info().architecture)[0].name;
-  EXPECT_EXIT(ask_twice(lowest.c_str()), testing::ExitedWithCode(0), "^level " + lowest + ", 0 0\n$");
-  EXPECT_EXIT(ask_twice("sse9"), testing::ExitedWithCode(0),
+  setenv("DEFT_CPU_ISA", lowest.c_str(), 1);
+  EXPECT_EXIT(ask_twice(), testing::ExitedWithCode(0), "^level " + lowest + ", 0 0\n$");
+  setenv("DEFT_CPU_ISA", "sse9", 1);
+  EXPECT_EXIT(ask_twice(), testing::ExitedWithCode(0),
               "^deft: DEFT_CPU_ISA=sse9 is not one of [^;\n]*; kernels use [a-z0-9_]*\nlevel [a-z0-9_]*, [01] [01]\n$");
 }
 
