@@ -36,7 +36,8 @@ using doctor::Json;
 
 struct Flags {
   TaskOptions task;
-  std::string kind = "infer", weights, out = "deft.plan.json", html, format = "md", budget = "60s", demo;
+  std::string kind = "infer", weights, out = "deft.plan.json", html, format = "md", budget = "60s", demo,
+              device = "cpu";
   double max_drop = 0.5;  // points of accuracy
   int threads = 0;
   bool quiet = false;
@@ -75,8 +76,12 @@ void write_file(const std::string& path, const std::string& text) {
 // What the naive run shows: times, memory, mistakes, latency, energy.
 class Examination {
  public:
-  Examination(doctor::Workload& workload, double budget, const Progress& progress)
-      : workload_(workload), budget_(budget), progress_(progress), run_(workload.prepare(workload.naive())) {}
+  Examination(doctor::Workload& workload, Device device, double budget, const Progress& progress)
+      : workload_(workload),
+        device_(device),
+        budget_(budget),
+        progress_(progress),
+        run_(workload.prepare(workload.naive())) {}
 
   void add_to(Json& report, std::vector<Finding>& findings) {
     cold();
@@ -99,8 +104,8 @@ class Examination {
   }
   void profile(Json& report) {
     progress_.show("where the time goes");
-    profile::EnergyMeter meter(profile::energy_sources(kCPU));
-    profile::ProfileSession session({.trace = false});
+    profile::EnergyMeter meter(profile::energy_sources(device_));
+    profile::ProfileSession session({.trace = !device_.is_cpu()});  // what a device did needs the host's events
     run_->run(samples_);
     profile::Profile p = session.stop();
     meter.start();
@@ -142,6 +147,7 @@ class Examination {
   int64_t linted() const { return std::min(samples_, kLintedBatches * batch()); }
 
   doctor::Workload& workload_;
+  Device device_;
   double budget_;
   const Progress& progress_;
   std::unique_ptr<doctor::PreparedRun> run_;
@@ -154,6 +160,7 @@ Json mission_tables(const Flags& f, const Progress& progress) {
   bench::ModelsOptions o;
   o.models = {f.task.model == "mlp" || f.task.model == "cnn" ? f.task.model : "cnn"};
   o.models.push_back(o.models[0] == "cnn" ? "mlp" : "cnn");
+  o.device = f.task.device;
   o.repeats = std::clamp(static_cast<int>(seconds_in(f.budget) / 12), 1, 5);
   o.progress = [&](const std::string& what) { progress.show("tables: " + what); };
   Json modes = Json::array(), families = Json::array();
@@ -226,7 +233,7 @@ Json examine(const Flags& f, std::vector<Finding>& findings) {
   Json report = {{"schema", 1}, {"kind", "deft doctor"}, {"version", bench::build_info().version}};
   report["machine"] = bench::machine_json();
   report["workload"] = nullptr;
-  Examination examination(*workload, seconds_in(f.budget), progress);
+  Examination examination(*workload, f.task.device, seconds_in(f.budget), progress);
   examination.add_to(report, findings);
   report["workload"] = workload_json(f, *workload, *trained, examination.samples());
   report["findings"] = doctor::findings_json(findings);
@@ -277,6 +284,7 @@ int run(Flags& f) {
   watch_for_stop();
   if (f.threads > 0) set_num_threads(f.threads);
   if (f.demo == "leak") return run_demo(f);
+  f.task.device = chosen_device(f.device);
   if (f.task.data.empty()) {
     bool text = f.task.model == "gpt2" || f.task.model == "bert" || f.task.model == "transformer-xl";
     f.task.data = text ? "text" : has_fashion() ? "fashion" : "glyphs";
@@ -331,6 +339,7 @@ std::function<int()> add_doctor(CLI::App& app) {
       ->type_name("infer|eval|train");
   app.add_option("-w,--weights", f.weights, "Checkpoint, safetensors or PyTorch file; default: a short training")
       ->type_name("FILE");
+  add_device_flag(app, f.device, "--device");
   app.add_option("--budget", f.budget, "Time for all measurements; default 60s")->check(a_budget())->type_name("TIME");
   app.add_option("--max-drop", f.max_drop, "Points of accuracy a technique may cost; default 0.5")
       ->check(number_from(0, true))

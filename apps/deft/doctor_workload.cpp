@@ -15,6 +15,7 @@
 #include "nn/nn.h"
 #include "ops/all_ops.h"
 #include "optim/adam.h"
+#include "runtime/stream.h"
 #include "stop_signal.h"
 #include "weights.h"
 
@@ -89,7 +90,7 @@ class TaskRun : public doctor::PreparedRun {
   TaskBatch taken(const data::Batch& batch) const { return trained_->task->taken(batch, plan_.dtype, plan_.layout); }
   data::DataLoader labelled() const {
     auto first = std::make_shared<data::SequentialSampler>(trained_->labelled);
-    data::LoaderOptions o = plan_.loader_options({.sampler = first});
+    data::LoaderOptions o = plan_.loader_options({.sampler = first, .device = trained_->options.device});
     return data::DataLoader(trained_->task->samples(false), o);
   }
 
@@ -102,7 +103,7 @@ class TaskRun : public doctor::PreparedRun {
  private:
   // Nothing is loaded ahead of the next unit while another run is measured.
   void open(int64_t samples) {
-    data::LoaderOptions o = plan_.loader_options({.across_epochs = false});
+    data::LoaderOptions o = plan_.loader_options({.across_epochs = false, .device = trained_->options.device});
     o.sampler = std::make_shared<WindowSampler>(samples_->size(), samples);
     loader_.emplace(samples_, o);
     window_ = samples;
@@ -256,13 +257,14 @@ class TaskWorkload : public doctor::Workload {
 };
 
 // A short training: enough for an accuracy that a worse precision would lower.
-std::string learn(Task& task, double seconds, const std::function<void(const std::string&)>& progress) {
+std::string learn(Task& task, Device device, double seconds, const std::function<void(const std::string&)>& progress) {
   auto samples = task.samples(true);
   data::LoaderOptions o{.batch_size = std::min(kLearnBatch, samples->size()), .shuffle = true, .drop_last = true};
   o.workers = 0;
+  o.device = device;
   data::DataLoader loader(samples, o);
   optim::AdamW optimizer(task.model().parameters(), {.lr = 3e-3});
-  AutocastGuard autocast(choose_autocast().dtype);
+  AutocastGuard autocast(choose_autocast(device).dtype);
   RngScope rng({1, 1});
   task.model().train();
   double end = now() + seconds;
@@ -282,17 +284,19 @@ std::string learn(Task& task, double seconds, const std::function<void(const std
 }
 
 // As many labelled samples as the model has time for; a power of two, so that batches come out even.
-int64_t labelled_samples(Task& task, double seconds) {
+int64_t labelled_samples(Task& task, Device device, double seconds) {
   int64_t all = task.samples(false)->size(), few = std::min<int64_t>(kFewestLabelled, all);
-  data::DataLoader loader(task.samples(false), {.batch_size = few, .workers = 0});
+  data::DataLoader loader(task.samples(false), {.batch_size = few, .workers = 0, .device = device});
   data::Batch batch;
   loader.next(batch);
   nn::EvalGuard eval(task.model());
   NoGradGuard no_grad;
   Tensor inputs = task.taken(batch, DType::f32, MemoryFormat::contiguous).inputs;
   task.model()(inputs);
+  synchronize(device);
   double start = now();
   task.model()(inputs);
+  synchronize(device);
   double per_sample = (now() - start) / static_cast<double>(few);
   int64_t n = few;
   while (2 * n <= std::min(all, kMostLabelled) && 2 * static_cast<double>(n) * per_sample < seconds) n *= 2;
@@ -309,8 +313,8 @@ std::shared_ptr<const TrainedTask> trained_task(const TaskOptions& options, cons
   trained->task = make_task(options);
   Task& task = *trained->task;
   if (!weights.empty()) load_weights(task.model(), options.model, weights);
-  trained->learned = weights.empty() ? learn(task, kLearnShare * budget, progress) : weights;
-  trained->labelled = labelled_samples(task, kLabelledShare * budget);
+  trained->learned = weights.empty() ? learn(task, options.device, kLearnShare * budget, progress) : weights;
+  trained->labelled = labelled_samples(task, options.device, kLabelledShare * budget);
   trained->state = task.model().state_dict();
   return trained;
 }

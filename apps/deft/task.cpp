@@ -329,7 +329,7 @@ class BertTask : public TextTask {
   // One token in seven is hidden, always the same one of each row, so that samples do not depend on their batch.
   TaskBatch taken(const data::Batch& batch, DType, MemoryFormat) const override {
     const Tensor& tokens = batch["tokens"];
-    Tensor hide = arange(tokens.size(1)).remainder(7) == 3;
+    Tensor hide = arange(tokens.size(1)).remainder(7).to(tokens.device()) == 3;
     return {tokens.masked_fill(hide, kMaskToken), tokens.masked_fill(!hide, -100)};
   }
   using Task::loss;

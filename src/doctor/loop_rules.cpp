@@ -180,7 +180,7 @@ class TinyTensors : public LoopRule {
 // --- D015 --------------------------------------------------------------------------------------------------------
 
 constexpr double kImageBytes = 64 << 10, kMatrixBytes = 1 << 20;  // per step
-constexpr double kLayoutShare = 0.05;                             // of the bytes that all ops read and write
+constexpr double kLayoutShare = 0.1;                              // of the bytes that all ops read and write
 
 // Neighbours in the result are none in the source. Copies that only take rows apart are not meant.
 bool changes_layout(const Tensor& from, const Tensor& to) {
