@@ -160,12 +160,17 @@ std::vector<Json> module_rows(const Json& profile, size_t most) {
   return rows;
 }
 
-std::vector<Json> memory_rows(const Json& memory) {
+std::vector<Json> memory_rows(const Json& all) {
   std::vector<Json> rows;
-  if (memory.is_null()) return rows;
+  if (all.is_null()) return rows;
+  const Json& memory = all["device"].is_null() ? all : all["device"];  // where the model is
   for (const auto& [name, mb] : memory["peak_by_category_mb"].items()) rows.push_back({{"category", name}, {"mb", mb}});
   rows.push_back({{"category", "all"}, {"mb", memory["peak_mb"]}});
   return rows;
+}
+
+std::vector<Json> holders_of(const Json& memory) {
+  return sorted(rows_of((memory["device"].is_null() ? memory : memory["device"])["holders"]), "mb", 5);
 }
 
 Presentation presentation_of(const Flags& f, const Json& report, const Measured& m) {
@@ -189,6 +194,8 @@ Presentation presentation_of(const Flags& f, const Json& report, const Measured&
         {"gb_per_s", "GB/s", 1},
         {"bound", "bound"},
         {"of_limit_percent", "% of limit", 0}}},
+      {sorted(rows_of(p["device_kernels"]), "ms", most),
+       {{"name", "on the device"}, {"bucket", "kind"}, {"calls", "calls"}, {"ms", "ms", 2}, {"percent", "%", 1}}},
       {module_rows(p, most),
        {{"name", "module"},
         {"type", "type"},
@@ -197,7 +204,7 @@ Presentation presentation_of(const Flags& f, const Json& report, const Measured&
         {"self_ms", "itself ms", 2},
         {"percent", "%", 1}}},
       {memory_rows(report["memory"]), {{"category", "memory at its peak"}, {"mb", "MB", 2}}},
-      {report["memory"].is_null() ? std::vector<Json>() : sorted(rows_of(report["memory"]["holders"]), "mb", 5),
+      {report["memory"].is_null() ? std::vector<Json>() : holders_of(report["memory"]),
        {{"op", "held by"}, {"site", "line"}, {"category", "category"}, {"mb", "MB", 2}, {"count", "tensors"}}}};
   const Json &cpu = p["cpu_utilisation_percent"], &own = p["overhead_percent"];
   out.notes = {fmt::format("CPU in use: {:.0f} % of {} thread{}. The profiler's own cost: {:.2f} % of the time.",

@@ -7,6 +7,7 @@ namespace deft::doctor {
 
 namespace {
 
+using profile::DeviceRow;
 using profile::MemoryHolder;
 using profile::MemoryTimeline;
 using profile::ModuleRow;
@@ -27,7 +28,8 @@ Json known(double value) { return value > 0 ? rounded(value, 1e2) : Json(); }
 
 Json bound_json(profile::Bound bound) { return bound == profile::Bound::unknown ? Json() : Json(name_of(bound)); }
 
-Json op_json(const OpRow& op, double wall) {
+// On a device a kernel's time here is that of its launch: no rates.
+Json op_json(const OpRow& op, double wall, bool on_device) {
   bool classed = op.bound != profile::Bound::unknown && op.of_limit > 0;
   return {{"name", op.name},
           {"pass", op.backward ? "backward" : "forward"},
@@ -38,8 +40,8 @@ Json op_json(const OpRow& op, double wall) {
           {"ms", ms(op.kernel_seconds)},
           {"overhead_ms", ms(op.overhead_seconds)},
           {"percent", percent_of(op.kernel_seconds + op.overhead_seconds, wall)},
-          {"gflops", giga_per_s(op.flops, op.kernel_seconds)},
-          {"gb_per_s", giga_per_s(op.bytes, op.kernel_seconds)},
+          {"gflops", on_device ? Json() : giga_per_s(op.flops, op.kernel_seconds)},
+          {"gb_per_s", on_device ? Json() : giga_per_s(op.bytes, op.kernel_seconds)},
           {"flops_per_byte", op.bytes > 0 && op.flops > 0 ? rounded(op.flops / op.bytes, 1e3) : Json()},
           {"bound", bound_json(op.bound)},
           {"of_limit_percent", classed ? rounded(100 * op.of_limit, 10) : Json()}};
@@ -96,8 +98,15 @@ Json profile_json(const Profile& p, const profile::MachinePeaks& peaks, size_t m
                        {"percent", percent_of(p[bucket], p.wall_seconds)}});
   }
   size_t count = most_ops > 0 ? std::min(most_ops, p.ops.size()) : p.ops.size();
-  for (size_t i = 0; i < count; ++i) ops.push_back(op_json(p.ops[i], p.wall_seconds));
+  for (size_t i = 0; i < count; ++i) ops.push_back(op_json(p.ops[i], p.wall_seconds, p.device_busy_seconds >= 0));
   for (const ModuleRow& m : p.modules) modules.push_back(module_json(m, p.wall_seconds));
+  Json kernels = Json::array();
+  for (const DeviceRow& d : p.device)
+    kernels.push_back({{"name", d.name},
+                       {"bucket", deft::name_of(d.bucket)},
+                       {"calls", d.calls},
+                       {"ms", ms(d.seconds)},
+                       {"percent", percent_of(d.seconds, p.wall_seconds)}});
   return {{"wall_s", rounded(p.wall_seconds, 1e7)},
           {"sum_s", rounded(p.sum(), 1e7)},
           {"overhead_percent", percent_of(p.overhead_seconds, p.wall_seconds)},
@@ -116,7 +125,8 @@ Json profile_json(const Profile& p, const profile::MachinePeaks& peaks, size_t m
             {"copy_gb_per_s", known(peaks.copy)},
             {"read_gb_per_s", known(peaks.read)}}},
           {"ops", ops},
-          {"modules", modules}};
+          {"modules", modules},
+          {"device_kernels", kernels}};
 }
 
 Json bottleneck_json(const Profile& p) {

@@ -36,10 +36,12 @@ std::string how_to(const std::string& technique, const Plan& plan) {
 bool is_batch(const TrialRow& row) { return row.technique.starts_with("batches of"); }
 
 // Batches that grow in several steps are one thing to do.
-std::vector<TrialRow> kept_steps(const std::vector<TrialRow>& rows) {
+std::vector<TrialRow> kept_steps(const std::vector<TrialRow>& rows, const Plan& plan) {
   std::vector<TrialRow> kept;
   for (const TrialRow& row : rows) {
     if (!row.kept) continue;
+    if (row.technique.starts_with("autocast") && plan.autocast == DType::f32)
+      continue;  // 16-bit weights took its place
     if (!kept.empty() && is_batch(kept.back()) && is_batch(row)) {
       kept.back().technique = row.technique;
       kept.back().speedup *= row.speedup;
@@ -95,7 +97,7 @@ Json verified_json(const std::string& task, const TrialResult& trial) {
 }
 
 Json next_json(const TrialsResult& result, const std::string& command) {
-  std::vector<TrialRow> steps = kept_steps(result.rows);
+  std::vector<TrialRow> steps = kept_steps(result.rows, result.plan);
   auto gain = [](const TrialRow& r) { return std::isfinite(r.speedup) ? r.speedup : 0; };
   std::stable_sort(steps.begin(), steps.end(), [&](auto& a, auto& b) { return gain(a) > gain(b); });
   Json out = Json::array();

@@ -295,6 +295,9 @@ void write_measures(Writer& w, const Json& report) {
   if (number(field(memory, "peak_mb")))
     lines.emplace_back("memory", "peak " + with_unit(field(memory, "peak_mb"), "MB") +
                                      (number(saved) ? ", " + figure(saved) + " of it saved for backward" : ""));
+  const Json& device = field(memory, "device");
+  if (number(field(device, "peak_mb")))
+    lines.emplace_back("device", "peak " + with_unit(field(device, "peak_mb"), "MB"));
   std::string latency, spread = text(field(field(report, "latency"), "verdict"));
   for (const Json& column : list(field(report, "latency"), "columns"))
     if (text(field(column, "name")) == "warm")

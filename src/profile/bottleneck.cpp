@@ -226,7 +226,47 @@ Shares shares_of(const Profile& p) {
   return s;
 }
 
+namespace {
+
+// A device has no limits here: how busy it is, and with what, decides.
+void find_device_bottleneck(Profile& p) {
+  constexpr double kFed = 0.7;
+  const double busy = p.device_busy_seconds / p.wall_seconds;
+  if (busy >= kFed) {
+    double products = 0, all = 0;
+    for (const DeviceRow& row : p.device) {
+      all += row.seconds;
+      if (row.bucket == Bucket::linear_algebra) products += row.seconds;
+    }
+    const bool compute = products >= 0.5 * all;
+    p.bound = compute ? Bound::compute : Bound::memory;
+    p.sentence = fmt::format("The device works {} of the time, {} of that in {}", percent(busy),
+                             percent(all > 0 ? (compute ? products : all - products) / all : 0),
+                             compute ? "products and convolutions: 16-bit floats and channels_last make these cheaper."
+                                     : "kernels that mostly move data: compile() fuses them, 16-bit floats halve it.");
+    return;
+  }
+  const auto share = [&](Bucket b) { return p[b] / p.wall_seconds; };
+  const double idle = 1 - busy;
+  if (share(Bucket::data_wait) > idle / 2) {
+    p.bound = Bound::input;
+    p.sentence = input_sentence(p, share(Bucket::data_wait));
+  } else if (share(Bucket::sync) > idle / 2) {
+    p.bound = Bound::sync;
+    p.sentence = sync_sentence(p, share(Bucket::sync));
+  } else {
+    p.bound = Bound::overhead;
+    p.sentence = fmt::format(
+        "The device is idle {} of the time: the host cannot give it work fast enough, so larger batches or compile(), "
+        "which launches a whole plan at once, would help most.",
+        percent(idle));
+  }
+}
+
+}  // namespace
+
 void find_bottleneck(Profile& profile) {
+  if (!profile.device.empty()) return find_device_bottleneck(profile);
   const Shares s = shares_of(profile);
   const std::array candidates = {
       Candidate{s.input, Bound::input, input_sentence},    Candidate{s.overhead, Bound::overhead, overhead_sentence},

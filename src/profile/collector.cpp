@@ -354,7 +354,7 @@ ProfileSession::ProfileSession(const ProfileOptions& options)
     : options_(options), was_on_(context().bits & kProfile), cpu_start_(process_cpu_seconds()) {
   collector().take();
   before_ = deft::detail::active_observer();
-  if (options.device && options.trace && device_count(DeviceType::cuda) > 0) {
+  if (options.device && options.trace && !options.clock && device_count(DeviceType::cuda) > 0) {
     device_note_ = start_device_activity();
     device_on_ = device_note_.empty();
   }
@@ -410,13 +410,13 @@ void ProfileSession::add_device(Profile& p) {
   p.device = device_rows(activities);
   const int64_t start = std::chrono::duration_cast<std::chrono::nanoseconds>(began_.time_since_epoch()).count();
   std::vector<TimeSpan> spans;
-  for (const DeviceActivity& a : activities) {
-    const double begin = static_cast<double>(a.begin_ns - start) * 1e-9,
-                 end = static_cast<double>(a.end_ns - start) * 1e-9;
-    if (end > 0 && begin < p.wall_seconds)
-      spans.push_back({std::max(0.0, begin), std::min(end, p.wall_seconds), bucket_of(a)});
-  }
-  add_device_time(p, host_spans(trace_, trace_.threads[0].events), spans);
+  for (const DeviceActivity& a : activities)
+    spans.push_back(
+        {static_cast<double>(a.begin_ns - start) * 1e-9, static_cast<double>(a.end_ns - start) * 1e-9, bucket_of(a)});
+  if (spans.empty()) return;  // the program does not use it
+  const EventRing& events = trace_.threads[0].events;
+  const double known_from = events.dropped() > 0 ? trace_.seconds(events[0].end) : 0;
+  add_device_time(p, host_spans(trace_, events), spans, known_from);
 }
 
 }  // namespace deft::profile

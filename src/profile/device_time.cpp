@@ -65,10 +65,26 @@ DeviceShares share_time(std::span<const TimeSpan> host, std::span<const TimeSpan
   return shares;
 }
 
-void add_device_time(Profile& profile, std::span<const TimeSpan> host, std::span<const TimeSpan> device) {
-  const DeviceShares shares = share_time(host, device, profile.wall_seconds);
-  profile.seconds = shares.seconds;
-  profile.device_busy_seconds = shares.busy_seconds;
+namespace {
+
+// What lies behind `from`, as if that were the start.
+std::vector<TimeSpan> since(std::span<const TimeSpan> spans, double from) {
+  std::vector<TimeSpan> later;
+  for (const TimeSpan& s : spans)
+    if (s.end > from) later.push_back({std::max(s.begin, from) - from, s.end - from, s.bucket});
+  return later;
+}
+
+}  // namespace
+
+void add_device_time(Profile& profile, std::span<const TimeSpan> host, std::span<const TimeSpan> device,
+                     double known_from) {
+  const double known = profile.wall_seconds - known_from;
+  if (!(known > 0)) return;
+  const DeviceShares shares = share_time(since(host, known_from), since(device, known_from), known);
+  const double scale = profile.wall_seconds / known;
+  for (size_t i = 0; i < shares.seconds.size(); ++i) profile.seconds[i] = scale * shares.seconds[i];
+  profile.device_busy_seconds = scale * shares.busy_seconds;
 }
 
 Bucket bucket_of(const DeviceActivity& a) {

@@ -31,8 +31,10 @@ struct DeviceShares {
 // neither covers is `other`, so that the buckets add up to `wall_seconds`.
 DeviceShares share_time(std::span<const TimeSpan> host, std::span<const TimeSpan> device, double wall_seconds);
 
-// Puts the device's part into a profile: its buckets and device_busy_seconds.
-void add_device_time(Profile& profile, std::span<const TimeSpan> host, std::span<const TimeSpan> device);
+// Puts the device's part into a profile: its buckets and device_busy_seconds. Where the ring has lost what the host did
+// before `known_from`, the time since then stands for all of it.
+void add_device_time(Profile& profile, std::span<const TimeSpan> host, std::span<const TimeSpan> device,
+                     double known_from = 0);
 
 // Products and convolutions are told by the names of their kernels.
 Bucket bucket_of(const DeviceActivity& activity);

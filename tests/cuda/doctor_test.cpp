@@ -108,7 +108,7 @@ TEST_F(DoctorGpu, ASumOnTheDeviceReadAtTheEndIsSilent) {
 
 TEST_F(DoctorGpu, NonBlockingFromPageableMemoryIsFoundAndFromPinnedMemoryIsNot) {
   Loop loop;
-  Tensor host = sample({64, 64}), pinned = host.pin_memory();
+  Tensor host = sample_on(kCPU, {64, 64}), pinned = host.pin_memory();
   int line = 0;
   Lint found = lint([&] {
     loop.run([&](int) {

@@ -147,5 +147,24 @@ TEST(Bottleneck, NothingProfiled) {
   EXPECT_EQ(p.sentence, "Nothing was profiled.");
 }
 
+Profile on_device(double busy, Bucket of_kernels, Bucket of_gaps) {
+  Profile p;
+  p.wall_seconds = 10;
+  p.device_busy_seconds = busy;
+  p.seconds[static_cast<size_t>(of_kernels)] = busy;
+  p.seconds[static_cast<size_t>(of_gaps)] += 10 - busy;
+  p.device = {{"kernel", of_kernels, 100, busy}};
+  judge(p, MachinePeaks());
+  return p;
+}
+
+TEST(Bottleneck, OfADevice) {
+  expect_says(on_device(9, Bucket::linear_algebra, Bucket::dispatch), Bound::compute, "works 90 % of the time");
+  expect_says(on_device(9, Bucket::kernel, Bucket::dispatch), Bound::memory, "100 % of that in kernels");
+  expect_says(on_device(3, Bucket::kernel, Bucket::dispatch), Bound::overhead, "idle 70 % of the time");
+  expect_says(on_device(3, Bucket::kernel, Bucket::data_wait), Bound::input, "70 %");
+  expect_says(on_device(3, Bucket::kernel, Bucket::sync), Bound::sync, "70 %");
+}
+
 }  // namespace
 }  // namespace deft::profile

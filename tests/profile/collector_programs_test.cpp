@@ -153,7 +153,9 @@ TEST(Collector, ATrainingStepOfACnn) {
     EXPECT_GT(p[b], 0) << name_of(b);
   EXPECT_GT(p.cpu_seconds, 0);
   EXPECT_GT(p.zones, 100);
-  EXPECT_EQ(p.dropped, 0);
+  if (num_threads() <= 8) {  // the trace has room for so many other threads
+    EXPECT_EQ(p.dropped, 0);
+  }
   ASSERT_TRUE(row_of(p, "convolution"));
   EXPECT_GT(row_of(p, "convolution")->flops, 0);
   bool backward = false;

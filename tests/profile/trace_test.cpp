@@ -152,5 +152,18 @@ TEST(DeviceTime, AProfileGetsTheDevicesPart) {
   EXPECT_DOUBLE_EQ(p.sum(), 10);
 }
 
+TEST(DeviceTime, WhatIsKnownStandsForTheWhole) {
+  Profile p;
+  p.wall_seconds = 10;
+  const TimeSpan host[] = {{6, 10, Bucket::dispatch}};  // what was before is lost
+  const TimeSpan device[] = {{1, 5, Bucket::linear_algebra}, {7, 9, Bucket::kernel}};
+  add_device_time(p, host, device, 6);
+  EXPECT_DOUBLE_EQ(p[Bucket::kernel], 5);
+  EXPECT_DOUBLE_EQ(p[Bucket::dispatch], 5);
+  EXPECT_DOUBLE_EQ(p[Bucket::linear_algebra], 0);
+  EXPECT_DOUBLE_EQ(p.device_busy_seconds, 5);
+  EXPECT_DOUBLE_EQ(p.sum(), 10);
+}
+
 }  // namespace
 }  // namespace deft::profile
