@@ -46,8 +46,8 @@ Tensor AdaptiveEmbedding::forward(const Tensor& words) {
   }
   Tensor flat = words.reshape({-1});
   Tensor result = zeros({flat.numel(), hidden_}, {table(0).dtype(), words.device()});
-  // Every word goes through every table, as its first one where it is not there: asking which words are where would make
-  // a device wait, and shapes depend on values.
+  // Every word goes through every table, as its first one where it is not there: asking which words are where would
+  // make a device wait, and shapes depend on values.
   for (size_t i = 0; i < clusters_.count(); ++i) {
     int64_t begin = clusters_.begin(i);
     Tensor here = (flat >= begin) & (flat < begin + clusters_.size(i));
