@@ -6,6 +6,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "base/check.h"
 #include "bench/mission_tables.h"
@@ -21,6 +22,7 @@
 #include "doctor_workload.h"
 #include "exit_code.h"
 #include "io/atomic_file.h"
+#include "io/checkpoint.h"
 #include "output.h"
 #include "profile/bottleneck.h"
 #include "profile/collector.h"
@@ -261,6 +263,38 @@ int run_demo(const Flags& f) {
   return findings.empty() ? kOk : kFindings;
 }
 
+// What a checkpoint of `deft train` says of itself: "model=cnn data=glyphs ...".
+std::string said_of(const std::string& config, const std::string& key) {
+  const std::string all = " " + config + " ";
+  const size_t at = all.find(" " + key + "=");
+  if (at == all.npos) return "";
+  const size_t begin = at + key.size() + 2;
+  return all.substr(begin, all.find(' ', begin) - begin);
+}
+
+// --model FILE: the model, its data and its weights are those of the file.
+void take_checkpoint(Flags& f) {
+  const std::string file = f.task.model, config = io::load_checkpoint(file).info.config;
+  const std::vector<std::string> names = model_names();
+  f.task.model = said_of(config, "model");
+  if (std::ranges::count(names, f.task.model) != 1)
+    throw LoadError("checkpoint", file, "config", 0,
+                    "it does not say which model it is of, as checkpoints of deft train do; give it as --weights, and "
+                    "the model's name as --model");
+  if (f.weights.empty()) f.weights = file;
+  if (f.task.data.empty()) f.task.data = said_of(config, "data");
+  if (const std::string length = said_of(config, "length"); !length.empty()) f.task.length = std::stoll(length);
+}
+
+// The name of a built-in model, or a file.
+CLI::Validator a_model() {
+  const CLI::Validator name = one_of("model", model_names());
+  auto check = [name](std::string& word) {
+    return std::filesystem::is_regular_file(word) ? std::string() : name(word);
+  };
+  return {check, ""};
+}
+
 bool has_fashion() {
   try {
     data::fashion_folder();
@@ -285,6 +319,7 @@ int run(Flags& f) {
   if (f.threads > 0) set_num_threads(f.threads);
   if (f.demo == "leak") return run_demo(f);
   f.task.device = chosen_device(f.device);
+  if (std::filesystem::is_regular_file(f.task.model)) take_checkpoint(f);
   if (f.task.data.empty()) {
     bool text = f.task.model == "gpt2" || f.task.model == "bert" || f.task.model == "transformer-xl";
     f.task.data = text ? "text" : has_fashion() ? "fashion" : "glyphs";
@@ -308,9 +343,10 @@ int run(Flags& f) {
 }
 
 void add_model_flags(CLI::App& app, TaskOptions& o) {
-  app.add_option("-m,--model", o.model, fmt::format("{}; default cnn", fmt::join(model_names(), ", ")))
-      ->check(one_of("model", model_names()))
-      ->type_name("NAME");
+  app.add_option("-m,--model", o.model,
+                 fmt::format("{}, or a checkpoint of deft train; default cnn", fmt::join(model_names(), ", ")))
+      ->check(a_model())
+      ->type_name("NAME|FILE");
   app.add_option("-d,--data", o.data,
                  fmt::format("{}; default fashion where it is installed, else glyphs", fmt::join(data_names(), ", ")))
       ->check(one_of("data set", data_names()))

@@ -11,7 +11,7 @@ import unittest
 DEFT = os.environ["DEFT_CLI"]
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "apps/deft/doctor_workload.cpp"
 QUICK = ["-m", "mlp", "-d", "glyphs", "--train-size", "512", "--test-size", "256", "--budget", "4s"]
-FINDINGS, USAGE = 4, 2
+FINDINGS, USAGE, UNSUPPORTED = 4, 2, 3
 
 
 def deft(*arguments, **more):
@@ -91,6 +91,21 @@ class Doctor(unittest.TestCase):
         page = pathlib.Path(self.path("page.html")).read_text()
         self.assertIn("mlp", page)
         self.assertNotIn("http://", page.replace("http://www.w3.org", ""))
+
+    def test_a_checkpoint_says_what_it_is_of(self):
+        small = ["--train-size", "256", "--test-size", "64"]
+        deft("train", "-m", "mlp", "-d", "glyphs", *small, "-b", "64", "-e", "1", "--out", self.path("run"), "-q")
+        [file] = list(pathlib.Path(self.path("run")).glob("step-*.safetensors"))
+        run = deft("doctor", "-m", str(file), *small, "--budget", "1s", "-o", "json", "--out", self.path("p.json"))
+        workload = json.loads(run.stdout)["workload"]
+        self.assertEqual((workload["model"], workload["data"]), ("mlp", "glyphs"))
+        self.assertEqual(workload["learned"], str(file))
+
+    def test_a_file_that_is_no_checkpoint_is_refused(self):
+        pathlib.Path(self.path("notes.txt")).write_text("nothing of the kind")
+        run = deft("doctor", "-m", self.path("notes.txt"))
+        self.assertEqual(run.returncode, UNSUPPORTED, run.stderr)
+        self.assertIn("notes.txt", run.stderr)
 
     def test_the_plan_runs(self):
         weights = self.path("w")
