@@ -21,14 +21,15 @@
 #include "doctor/sarif.h"
 #include "doctor_workload.h"
 #include "exit_code.h"
-#include "io/atomic_file.h"
 #include "io/checkpoint.h"
 #include "output.h"
 #include "profile/bottleneck.h"
 #include "profile/collector.h"
 #include "runtime/parallel.h"
 #include "stop_signal.h"
+#include "task_flags.h"
 #include "verbs.h"
+#include "write_file.h"
 
 namespace deft::cli {
 
@@ -67,12 +68,6 @@ CLI::Validator a_budget() {
     return s >= 1 && s <= 3600 ? std::string() : fmt::format("found '{}', expected 1s to 3600s, or 1m to 60m", word);
   };
   return {check, ""};
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  io::AtomicFile file(path, text.size());
-  file.write(text.data(), text.size());
-  file.commit();
 }
 
 // What the naive run shows: times, memory, mistakes, latency, energy.
@@ -351,16 +346,7 @@ void add_model_flags(CLI::App& app, TaskOptions& o) {
                  fmt::format("{}; default fashion where it is installed, else glyphs", fmt::join(data_names(), ", ")))
       ->check(one_of("data set", data_names()))
       ->type_name("NAME");
-  app.add_option("--path", o.path, "Folder or file of the data, where it is not in its usual place")->type_name("PATH");
-  app.add_option("--length", o.length, "Tokens per row of text; default 128")
-      ->check(whole_number(2, 65536))
-      ->type_name("N");
-  app.add_option("--train-size", o.train_size, "At most this many training samples; default: all")
-      ->check(whole_number(1, 1'000'000'000))
-      ->type_name("N");
-  app.add_option("--test-size", o.test_size, "At most this many test samples; default: all")
-      ->check(whole_number(1, 1'000'000'000))
-      ->type_name("N");
+  add_data_flags(app, o);
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include "doctor/profile_json.h"
 #include "doctor/report_html.h"
 #include "exit_code.h"
-#include "io/atomic_file.h"
 #include "ops/all_ops.h"
 #include "optim/adam.h"
 #include "output.h"
@@ -23,6 +22,7 @@
 #include "task_flags.h"
 #include "verbs.h"
 #include "weights.h"
+#include "write_file.h"
 
 namespace deft::cli {
 
@@ -216,12 +216,6 @@ Presentation presentation_of(const Flags& f, const Json& report, const Measured&
   if (!f.trace.empty()) out.notes.push_back(fmt::format("Trace: {}, for ui.perfetto.dev.", f.trace));
   if (!f.html.empty()) out.notes.push_back(fmt::format("Page: {}", f.html));
   return out;
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  io::AtomicFile file(path, text.size());
-  file.write(text.data(), text.size());
-  file.commit();
 }
 
 int run(Flags& f, const CLI::App& app) {

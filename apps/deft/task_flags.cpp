@@ -8,16 +8,8 @@
 
 namespace deft::cli {
 
-void add_task_flags(CLI::App& app, TaskOptions& o) {
-  app.add_option("-m,--model", o.model, fmt::format("{}; default cnn", fmt::join(model_names(), ", ")))
-      ->check(one_of("model", model_names()))
-      ->type_name("NAME");
-  app.add_option("-d,--data", o.data,
-                 fmt::format("{}; default glyphs, which needs no file", fmt::join(data_names(), ", ")))
-      ->check(one_of("data set", data_names()))
-      ->type_name("NAME");
+void add_data_flags(CLI::App& app, TaskOptions& o) {
   app.add_option("--path", o.path, "Folder or file of the data, where it is not in its usual place")->type_name("PATH");
-  app.add_option("-b,--batch", o.batch, "Batch size; default 128")->check(whole_number(1, 65536))->type_name("N");
   app.add_option("--length", o.length, "Tokens per row of text; default 128")
       ->check(whole_number(2, 65536))
       ->type_name("N");
@@ -27,6 +19,18 @@ void add_task_flags(CLI::App& app, TaskOptions& o) {
   app.add_option("--test-size", o.test_size, "At most this many test samples; default: all")
       ->check(whole_number(1, 1'000'000'000))
       ->type_name("N");
+}
+
+void add_task_flags(CLI::App& app, TaskOptions& o) {
+  app.add_option("-m,--model", o.model, fmt::format("{}; default cnn", fmt::join(model_names(), ", ")))
+      ->check(one_of("model", model_names()))
+      ->type_name("NAME");
+  app.add_option("-d,--data", o.data,
+                 fmt::format("{}; default glyphs, which needs no file", fmt::join(data_names(), ", ")))
+      ->check(one_of("data set", data_names()))
+      ->type_name("NAME");
+  app.add_option("-b,--batch", o.batch, "Batch size; default 128")->check(whole_number(1, 65536))->type_name("N");
+  add_data_flags(app, o);
   app.add_option("--image-size", o.image_size, "Side of the pictures of --data images; default 224")
       ->check(whole_number(16, 4096))
       ->type_name("N");

@@ -10,6 +10,8 @@
 
 namespace deft::cli {
 
+// Of these, where the data is and how much of it is used.
+void add_data_flags(CLI::App& app, TaskOptions& options);
 void add_task_flags(CLI::App& app, TaskOptions& options);
 // --amp off|auto|bf16|f16, and the type it means; auto says on stderr what it chose and why.
 void add_amp_flag(CLI::App& app, std::string& amp);

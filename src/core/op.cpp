@@ -225,31 +225,21 @@ Tensor copy_with_history(const Tensor& x, bool captured, const Site& site) {
 
 namespace {
 
-void run_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, CaptureHook* hook,
-                 const Site& site);
+void run_inplace_watched(const OpDef& def, const Tensor* const* inputs, int count, void* params, CaptureHook* hook,
+                         const Site& site);
 
-[[gnu::cold, gnu::noinline]] void capture_inplace(const OpDef& def, const Tensor* const* inputs, int count,
-                                                  void* params, const Site& site) {
+// A capture or somebody who looks on; for a capture alone the zones inside are silent.
+[[gnu::cold, gnu::noinline]] void dispatch_inplace_slowly(const OpDef& def, const Tensor* const* inputs, int count,
+                                                          void* params, const Site& site) {
+  if (!(context().bits & kCapture)) return run_inplace_watched(def, inputs, count, params, nullptr, site);
   CaptureHook& hook = *active_capture();
   hook.before_write(def, inputs, count, effective_site(site));
   detail::CapturePause pause;
-  run_inplace(def, inputs, count, params, &hook, site);
+  run_inplace_watched(def, inputs, count, params, &hook, site);
 }
 
-}  // namespace
-
-void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, const Site& site) {
-  if (context().bits & kCapture) [[unlikely]]
-    return capture_inplace(def, inputs, count, params, site);
-  run_inplace(def, inputs, count, params, nullptr, site);
-}
-
-namespace {
-
-void run_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, CaptureHook* hook,
-                 const Site& site) {
-  Zone zone(def.info.name, Bucket::dispatch, site);
-  const bool watched = context().bits & kProfile;
+[[gnu::always_inline]] inline void run_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params,
+                                               CaptureHook* hook, const Site& site, bool watched) {
   check_inputs(def, inputs, count);
   const Tensor& x = *inputs[0];
   bool will_record = false;
@@ -309,6 +299,22 @@ void run_inplace(const OpDef& def, const Tensor* const* inputs, int count, void*
   if (hook) [[unlikely]]
     hook->write(def, kernel_inputs, count, params, effective_site(site));
 }
+
+void run_inplace_watched(const OpDef& def, const Tensor* const* inputs, int count, void* params, CaptureHook* hook,
+                         const Site& site) {
+  Zone zone(def.info.name, Bucket::dispatch, site);
+  run_inplace(def, inputs, count, params, hook, site, true);
+}
+
+}  // namespace
+
+void dispatch_inplace(const OpDef& def, const Tensor* const* inputs, int count, void* params, const Site& site) {
+  if (context().bits & (kCapture | kProfile)) [[unlikely]]
+    return dispatch_inplace_slowly(def, inputs, count, params, site);
+  run_inplace(def, inputs, count, params, nullptr, site, false);
+}
+
+namespace {
 
 [[gnu::cold, gnu::noinline]] Tensor capture_view(const OpDef& def, const Tensor& x, const ViewSpec& spec,
                                                  const void* params, const Site& site, ViewOrigin origin) {

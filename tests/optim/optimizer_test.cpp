@@ -1,10 +1,20 @@
 // What a step touches and what it leaves alone, groups, versions, memory, threads.
 #include "optim_util.h"
 
+#include "core/graph_stats.h"
 #include "runtime/parallel.h"
 
 namespace deft::optim {
 namespace {
+
+TEST(Optimizer, AStepEndsTheStepOfTheGraph) {
+  Tensor a = param({5}, 1);
+  auto optimizer = all_kinds()[0].second({a});
+  give_grad(a, 3);
+  const int64_t before = graph_stats().step;
+  optimizer->step();
+  EXPECT_EQ(graph_stats().step, before + 1);
+}
 
 TEST(Optimizer, FrozenParametersStandStill) {
   for (auto& [name, make] : all_kinds()) {
