@@ -113,9 +113,10 @@ namespace {
 void run_watched(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
                  const Site& site);
 
-// Autocast first: what a capture sees are the conversions and the op that got their results.
-[[gnu::cold, gnu::noinline]] void dispatch_slowly(const OpDef& def, const Tensor* const* inputs, int count,
-                                                  Tensor* outputs, void* params, const Site& site) {
+// Autocast first: what a capture sees are the conversions and the op that got their results. Not cold, as all that is
+// watched: what GCC makes smaller here is what a profile costs.
+[[gnu::noinline]] void dispatch_slowly(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs,
+                                       void* params, const Site& site) {
   if (context().bits & kAutocast) return dispatch_autocast(def, inputs, count, outputs, params, site);
   if (!(context().bits & kCapture)) {
     Zone zone(def.info.name, Bucket::dispatch, effective_site(site));
@@ -128,13 +129,7 @@ void run_watched(const OpDef& def, const Tensor* const* inputs, int count, Tenso
   active_capture()->op(def, inputs, count, outputs, params, effective_site(site));
 }
 
-[[gnu::cold, gnu::noinline]] Tensor allocate_watched(const Meta& meta) {
-  Zone zone("allocate", Bucket::allocation, Site());
-  return Tensor(make_tensor(meta));
-}
-
-[[gnu::cold, gnu::noinline]] void run_kernel_watched(KernelFn kernel, KernelCall& call, Device device,
-                                                     const Site& site) {
+[[gnu::noinline]] void run_kernel_watched(KernelFn kernel, KernelCall& call, Device device, const Site& site) {
   {
     Zone zone(call.def.info.name, kernel_bucket(call.def.info), site);
     device.is_cpu() ? kernel(call) : run_on_device(kernel, call, site);
@@ -146,9 +141,8 @@ bool has_new_node(const OpDef& def, const Tensor& output) {
   return output.defined() && output.impl()->grad_fn && output.impl()->grad_fn->type == &def.node;
 }
 
-[[gnu::cold, gnu::noinline]] void record_watched(const OpDef& def, const Tensor* const* inputs, int count,
-                                                 const Tensor* outputs, const void* params, const Site& site,
-                                                 bool inplace) {
+[[gnu::noinline]] void record_watched(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs,
+                                      const void* params, const Site& site, bool inplace) {
   const bool records = !(context().bits & (kGradOff | kInference));
   if (records) {
     Zone zone("record", Bucket::autograd, site);
@@ -167,8 +161,7 @@ bool has_new_node(const OpDef& def, const Tensor& output) {
     MetaList metas(inputs, count);
     OutputMetas out_metas;
     def.infer(metas.data, count, params, out_metas.data());
-    for (int i = 0; i < def.info.outputs; ++i)
-      outputs[i] = watched ? allocate_watched(out_metas[i]) : Tensor(make_tensor(out_metas[i]));
+    for (int i = 0; i < def.info.outputs; ++i) outputs[i] = Tensor(make_tensor(out_metas[i]));
     if (def.info.outputs) device = out_metas[0].device;
   }
   KernelFn kernel = find_kernel(def, device);
@@ -229,8 +222,8 @@ void run_inplace_watched(const OpDef& def, const Tensor* const* inputs, int coun
                          const Site& site);
 
 // A capture or somebody who looks on; for a capture alone the zones inside are silent.
-[[gnu::cold, gnu::noinline]] void dispatch_inplace_slowly(const OpDef& def, const Tensor* const* inputs, int count,
-                                                          void* params, const Site& site) {
+[[gnu::noinline]] void dispatch_inplace_slowly(const OpDef& def, const Tensor* const* inputs, int count, void* params,
+                                               const Site& site) {
   if (!(context().bits & kCapture)) return run_inplace_watched(def, inputs, count, params, nullptr, site);
   CaptureHook& hook = *active_capture();
   hook.before_write(def, inputs, count, effective_site(site));

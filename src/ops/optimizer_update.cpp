@@ -16,6 +16,7 @@
 #include "ops/creation.h"
 #include "ops/operand.h"
 #include "ops/optimizer_update_cuda.h"
+#include "ops/optimizer_work.h"
 #include "ops/reduce.h"
 #include "ops/ternary.h"
 #include "ops/unary.h"
@@ -254,6 +255,23 @@ void run_composed(const UpdateTensor& t, const Update& o, void (*formula)(Operan
   if (!x.p.is_same(param)) param.copy_(x.p);
 }
 
+bool states_begin(const OptimizerUpdate&) { return false; }
+bool states_begin(const SgdUpdate& o) { return o.first; }
+
+// What the passes did; ops that the rest was composed of speak for themselves.
+template <class Update>
+void tell_update(std::span<const UpdateTensor> tensors, unsigned needed, const Update& o, const Site& user) {
+  TensorPass::Params work;
+  const Tensor* one = nullptr;
+  for (const UpdateTensor& t : tensors) {
+    if (!is_fusable(t, needed)) continue;
+    work.flops += flops_per_element(o) * static_cast<double>(t.param.numel());
+    work.bytes += bytes_of_update(t, needed, states_begin(o));
+    one = &target(t);
+  }
+  if (one) tell_pass(*one, work, user);
+}
+
 template <class Update>
 void run(const char* name, std::span<const UpdateTensor> tensors, unsigned needed, const Update& o,
          void (*kernel)(const cpu::OptimizerTensor*, int64_t, const Update&), void (*formula)(Operands&, const Update&),
@@ -283,6 +301,8 @@ void run(const char* name, std::span<const UpdateTensor> tensors, unsigned neede
       if (!is_fusable(t, needed)) run_composed(t, o, formula);
   }
   for (const UpdateTensor& t : tensors) written(name, t, needed, user);
+  if (context().bits & kProfile) [[unlikely]]
+    tell_update(tensors, needed, o, user);
 }
 
 constexpr unsigned states(bool first, bool second = false, bool third = false) {
@@ -370,6 +390,15 @@ void split_by_kernel(std::span<const Tensor> tensors, Fused fused, OnGpu on_gpu,
   if constexpr (kHasCuda) for_each_gpu(tensors, gpu_of, on_gpu);
   if (count) fused(list.data(), count);
 }
+// Of those that split_by_kernel() does not give to `other`.
+void tell_kernels(std::span<const Tensor> tensors, double flops, double times_bytes, const Site& site) {
+  if (!(context().bits & kProfile)) [[likely]]
+    return;
+  std::vector<Tensor> passed;
+  for (const Tensor& t : tensors)
+    if (is_kernel_data(t) || detail::is_cuda_data(t)) passed.push_back(t);
+  tell_pass(passed, flops, times_bytes, effective_site(site));
+}
 
 }  // namespace
 
@@ -401,6 +430,7 @@ double total_norm(std::span<const Tensor> tensors, double p, Site site) {
         }
       },
       add);
+  tell_kernels(tensors, 2, 1, site);
   return parts.norm();
 }
 
@@ -432,6 +462,7 @@ void scale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
       },
       [&](Tensor t) { t.mul_(factor); });
   bump_versions(tensors, "scale_tensors_", user);
+  tell_kernels(tensors, 1, 2, site);
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "profile/device_peaks.h"
 #include "profile/roofline.h"
 
 namespace deft::profile {
@@ -29,7 +30,9 @@ int64_t calls_of(const Profile& p) {
 }
 
 // How near a row came to its limit while it had a core.
-double nearness(const OpRow& row, double core_share) { return std::min(1.0, row.of_limit / core_share); }
+double nearness(const OpRow& row, double core_share) {
+  return row.on_device ? row.of_limit : std::min(1.0, row.of_limit / core_share);
+}
 
 // Seconds of a row's kernels that are the price of calling them.
 double call_price(const OpRow& row, double core_share) {
@@ -228,24 +231,56 @@ Shares shares_of(const Profile& p) {
 
 namespace {
 
-// A device has no limits here: how busy it is, and with what, decides.
-void find_device_bottleneck(Profile& p) {
-  constexpr double kFed = 0.7;
-  const double busy = p.device_busy_seconds / p.wall_seconds;
-  if (busy >= kFed) {
+// Seconds a device worked for ops of this class.
+double device_seconds(const Profile& p, Bound bound) {
+  double seconds = 0;
+  for (const OpRow& row : p.ops)
+    if (row.on_device && row.bound == bound) seconds += row.kernel_seconds;
+  return seconds;
+}
+
+// What a busy device is busy with: by the classes of its ops, or by the names of its kernels where a plan runs them all
+// at once and ops are not told apart.
+void find_busy_device_bottleneck(Profile& p, double busy) {
+  const double compute = device_seconds(p, Bound::compute), memory = device_seconds(p, Bound::memory),
+               overhead = device_seconds(p, Bound::overhead);
+  const double known = compute + memory + overhead;
+  const std::string works = fmt::format("The device works {} of the time", percent(busy));
+  if (known < p.device_busy_seconds / 2) {
     double products = 0, all = 0;
     for (const DeviceRow& row : p.device) {
       all += row.seconds;
       if (row.bucket == Bucket::linear_algebra) products += row.seconds;
     }
-    const bool compute = products >= 0.5 * all;
-    p.bound = compute ? Bound::compute : Bound::memory;
-    p.sentence = fmt::format("The device works {} of the time, {} of that in {}", percent(busy),
-                             percent(all > 0 ? (compute ? products : all - products) / all : 0),
-                             compute ? "products and convolutions: 16-bit floats and channels_last make these cheaper."
-                                     : "kernels that mostly move data: compile() fuses them, 16-bit floats halve it.");
+    p.bound = products >= 0.5 * all ? Bound::compute : Bound::memory;
+    p.sentence = fmt::format(
+        "{}, {} of that in {}", works, percent(all > 0 ? std::max(products, all - products) / all : 0),
+        p.bound == Bound::compute ? "products and convolutions: 16-bit floats and channels_last make these cheaper."
+                                  : "kernels that mostly move data: compile() fuses them, 16-bit floats halve it.");
     return;
   }
+  const double most = std::max({compute, memory, overhead});
+  p.bound = most == compute ? Bound::compute : most == memory ? Bound::memory : Bound::overhead;
+  const ClassRows rows = rows_of(p, p.bound);
+  const std::string share = fmt::format("{}, {} of that", works, percent(most / known));
+  if (p.bound == Bound::overhead)
+    p.sentence = share + " in kernels too small to fill it: larger batches or compile() would help most.";
+  else if (p.bound == Bound::memory)
+    p.sentence = fmt::format(
+        "{} moving bytes at {} of its bandwidth{}: compile() makes one pass of several ops, 16-bit floats halve it.",
+        share, percent(rows.of_limit), named(rows));
+  else
+    p.sentence =
+        fmt::format("{} in arithmetic at {} of what it can do{}: {}.", share, percent(rows.of_limit), named(rows),
+                    rows.dtype == DType::f32 ? "16-bit floats or TF32 make it cheaper"
+                                             : "larger batches, channels_last or compile() bring it nearer");
+}
+
+// How busy a device is, and with what, decides.
+void find_device_bottleneck(Profile& p) {
+  constexpr double kFed = 0.7;
+  const double busy = p.device_busy_seconds / p.wall_seconds;
+  if (busy >= kFed) return find_busy_device_bottleneck(p, busy);
   const auto share = [&](Bucket b) { return p[b] / p.wall_seconds; };
   const double idle = 1 - busy;
   if (share(Bucket::data_wait) > idle / 2) {
@@ -281,11 +316,19 @@ void find_bottleneck(Profile& profile) {
       most.share > 0 ? most.sentence(profile, most.share) + disturbance(profile) : "Nothing was profiled.";
 }
 
-void judge(Profile& profile, const MachinePeaks& peaks) {
-  classify(profile, peaks);
+void judge(Profile& profile, const MachinePeaks& host, const MachinePeaks& device) {
+  classify(profile, host, device);
   find_bottleneck(profile);
 }
 
-void judge(Profile& profile) { judge(profile, profile.device_busy_seconds < 0 ? machine_peaks() : MachinePeaks()); }
+void judge(Profile& profile) {
+  judge(profile, machine_peaks(), profile.device_busy_seconds < 0 ? MachinePeaks() : device_peaks());
+}
+
+const MachinePeaks& roofs_of(const Profile& p) {
+  const bool there = p.device_busy_seconds >= 0 &&
+                     std::any_of(p.ops.begin(), p.ops.end(), [](const OpRow& row) { return row.on_device; });
+  return there ? device_peaks() : machine_peaks();
+}
 
 }  // namespace deft::profile

@@ -21,9 +21,12 @@ Shares shares_of(const Profile& profile);
 // Sets `bound` and `sentence`: the largest share decides.
 void find_bottleneck(Profile& profile);
 
-// Classes of all ops and of the whole. Without peaks those of this machine are measured, once in a process; ops of a
-// profile with a device (device_busy_seconds) ran there, and their limits are not known.
-void judge(Profile& profile, const MachinePeaks& peaks);
+// Classes of all ops and of the whole. Without peaks those of this machine and, for a profile with a device, of its GPU
+// are measured, once in a process.
+void judge(Profile& profile, const MachinePeaks& host, const MachinePeaks& device = {});
 void judge(Profile& profile);
+
+// Measured as judge() does: of the GPU if ops of the profile ran there and are told apart, otherwise of the processor.
+const MachinePeaks& roofs_of(const Profile& profile);
 
 }  // namespace deft::profile

@@ -12,6 +12,7 @@
 #include "core/grad_mode.h"
 #include "ops/creation.h"
 #include "ops/unary.h"
+#include "profile/device_ops.h"
 #include "profile/device_time.h"
 #include "profile/thread_record.h"
 #include "profile/ticks.h"
@@ -25,6 +26,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
+constexpr uint64_t kNoSession = UINT64_MAX;
 constexpr size_t kOtherThreads = 8;  // that have events in the trace; all have sums
 
 double process_cpu_seconds() {
@@ -47,12 +49,17 @@ std::string thread_name(size_t number) {
 struct ThreadState {
   ThreadRecord record;
   uint64_t session;
+  uint64_t direct;  // the session, where zones need no further check
   bool profiled;
   std::string name;
   std::atomic<int> inside{0};  // written by its thread only; deeper than 1 where who looks on calls ops
 
-  ThreadState(uint64_t now, bool profiled_, size_t ring_bytes, uint64_t session_, std::string name_)
-      : record(now, profiled_, ring_bytes), session(session_), profiled(profiled_), name(std::move(name_)) {}
+  ThreadState(uint64_t now, bool profiled_, bool direct_, size_t ring_bytes, uint64_t session_, std::string name_)
+      : record(now, profiled_, ring_bytes),
+        session(session_),
+        direct(direct_ ? session_ : kNoSession),
+        profiled(profiled_),
+        name(std::move(name_)) {}
 };
 
 constinit thread_local ThreadState* my_state = nullptr;
@@ -73,6 +80,7 @@ class Collector final : public ProfileHook, public Observer {
   struct Result {
     std::vector<std::shared_ptr<ThreadState>> threads;  // the profiled one first
     uint64_t start = 0, stop = 0;
+    SteadyClock::time_point began;  // the same moment as `start`
     double seconds_per_tick = 0;
   };
 
@@ -94,7 +102,7 @@ class Collector final : public ProfileHook, public Observer {
     ring_bytes_ = options.trace ? options.ring_bytes : 0;
     const uint64_t id = ++sessions_;
     add_thread(id, true, ring_bytes_ / 2);
-    began_ = SteadyClock::now();
+    result_.began = SteadyClock::now();
     result_.start = now();
     my_state->record.start(result_.start);
     session_.store(id);
@@ -114,7 +122,7 @@ class Collector final : public ProfileHook, public Observer {
     for (const auto& thread : result_.threads) thread->record.finish(end);
     if (thread_ends) my_state = nullptr;  // nothing keeps it
     result_.stop = end;
-    const double passed = std::chrono::duration<double>(ended - began_).count();
+    const double passed = std::chrono::duration<double>(ended - result_.began).count();
     result_.seconds_per_tick =
         clock_ ? clock_->seconds_per_tick : passed / static_cast<double>(std::max<uint64_t>(end - result_.start, 1));
     return std::exchange(result_, {});
@@ -123,10 +131,14 @@ class Collector final : public ProfileHook, public Observer {
   // --- ProfileHook ---
 
   void begin(const char* zone, Bucket bucket, const Site& site) override {
-    if (Inside in(*this); in.state) in.state->record.begin(now(), zone, bucket, site);
+    if (ThreadRecord* record = profiled_record()) [[likely]]
+      return record->begin(ticks(), zone, bucket, site);
+    begin_slowly(zone, bucket, site);
   }
   void end() override {
-    if (Inside in(*this); in.state) in.state->record.end(now());
+    if (ThreadRecord* record = profiled_record()) [[likely]]
+      return record->end(ticks());
+    end_slowly();
   }
 
   // --- Observer ---
@@ -206,6 +218,18 @@ class Collector final : public ProfileHook, public Observer {
     Inside& operator=(const Inside&) = delete;
   };
 
+  [[gnu::noinline]] void begin_slowly(const char* zone, Bucket bucket, const Site& site) {
+    if (Inside in(*this); in.state) in.state->record.begin(now(), zone, bucket, site);
+  }
+  [[gnu::noinline]] void end_slowly() {
+    if (Inside in(*this); in.state) in.state->record.end(now());
+  }
+
+  // Of this thread, where it is the one that is profiled and the clock is the machine's: mostly.
+  ThreadRecord* profiled_record() {
+    ThreadState* const state = my_state;
+    return state && state->direct == session_.load(std::memory_order_relaxed) ? &state->record : nullptr;
+  }
   ThreadState* enter() {
     if (!my_state || my_state->session != session_.load(std::memory_order_relaxed)) [[unlikely]]
       if (!join()) return nullptr;
@@ -234,7 +258,8 @@ class Collector final : public ProfileHook, public Observer {
   }
   void add_thread(uint64_t id, bool profiled, size_t ring_bytes) {
     std::string name = profiled ? "profiled thread" : thread_name(result_.threads.size() + 1);
-    result_.threads.push_back(std::make_shared<ThreadState>(now(), profiled, ring_bytes, id, std::move(name)));
+    const bool direct = profiled && !clock_;
+    result_.threads.push_back(std::make_shared<ThreadState>(now(), profiled, direct, ring_bytes, id, std::move(name)));
     my_state = result_.threads.back().get();
     if (!thread_ends) my_holder.state = result_.threads.back();
   }
@@ -273,7 +298,6 @@ class Collector final : public ProfileHook, public Observer {
   bool taken_ = false;
   size_t ring_bytes_ = 0;
   uint64_t sessions_ = 0;
-  SteadyClock::time_point began_;
   Result result_;
 };
 
@@ -359,7 +383,6 @@ ProfileSession::ProfileSession(const ProfileOptions& options)
     device_on_ = device_note_.empty();
   }
   core_start_ = CoreTime::now();
-  began_ = SteadyClock::now();
   collector().start(options, options.next ? options.next : before_);
   context().bits |= kProfile;
 }
@@ -385,6 +408,7 @@ Profile ProfileSession::stop() {
   DEFT_CHECK(thread_ == std::this_thread::get_id(), ValueError,
              "ProfileSession: stop() is called on another thread than the one that was profiled");
   const Collector::Result result = collector().stop(before_);
+  began_ = result.began;
   const double core_share = CoreTime::now().share_since(core_start_);
   const double cpu_seconds = process_cpu_seconds() - cpu_start_;
   const double zone_seconds = cost_of_zones(options_.trace);
@@ -408,15 +432,20 @@ void ProfileSession::add_device(Profile& p) {
   const std::vector<DeviceActivity> activities = stop_device_activity(dropped);
   p.dropped += dropped;
   p.device = device_rows(activities);
+  if (activities.empty()) return;  // the program does not use it
   const int64_t start = std::chrono::duration_cast<std::chrono::nanoseconds>(began_.time_since_epoch()).count();
-  std::vector<TimeSpan> spans;
-  for (const DeviceActivity& a : activities)
-    spans.push_back(
-        {static_cast<double>(a.begin_ns - start) * 1e-9, static_cast<double>(a.end_ns - start) * 1e-9, bucket_of(a)});
-  if (spans.empty()) return;  // the program does not use it
+  const auto seconds = [&](int64_t ns) { return static_cast<double>(ns - start) * 1e-9; };
   const EventRing& events = trace_.threads[0].events;
   const double known_from = events.dropped() > 0 ? trace_.seconds(events[0].end) : 0;
-  add_device_time(p, host_spans(trace_, events), spans, known_from);
+  std::vector<TimeSpan> spans;
+  std::vector<DeviceWork> work;
+  for (const DeviceActivity& a : activities) {
+    spans.push_back({seconds(a.begin_ns), seconds(a.end_ns), bucket_of(a)});
+    work.push_back({a.asked_ns > 0 ? seconds(a.asked_ns) : -1, spans.back().end - spans.back().begin});
+  }
+  const HostZones host(trace_, events);
+  add_device_time(p, host_spans(host, zones_that_ask(host, work)), spans, known_from);
+  add_device_time_to_ops(p, host, work, p.wall_seconds / (p.wall_seconds - known_from));
 }
 
 }  // namespace deft::profile

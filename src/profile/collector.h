@@ -60,7 +60,7 @@ class ProfileSession {
   CoreTime core_start_;
   bool device_on_ = false;  // its activity is collected
   std::string device_note_;
-  std::chrono::steady_clock::time_point began_;
+  std::chrono::steady_clock::time_point began_;  // known after stop()
   Trace trace_;
 };
 

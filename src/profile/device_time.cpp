@@ -9,31 +9,14 @@
 
 namespace deft::profile {
 
-std::vector<TimeSpan> host_spans(const Trace& trace, const EventRing& events) {
-  std::vector<const TraceEvent*> zones;
-  for (size_t i = 0; i < events.size(); ++i) zones.push_back(&events[i]);
-  std::sort(zones.begin(), zones.end(), [](const TraceEvent* a, const TraceEvent* b) {
-    return a->begin != b->begin ? a->begin < b->begin : a->depth < b->depth;
-  });
+std::vector<TimeSpan> host_spans(const HostZones& host, const std::vector<bool>& asks) {
   std::vector<TimeSpan> spans;
-  std::vector<const TraceEvent*> open;
-  uint64_t at = trace.start;
-  const auto reach = [&](uint64_t tick) {  // the innermost zone has the time up to there
-    if (!open.empty() && tick > at) spans.push_back({trace.seconds(at), trace.seconds(tick), open.back()->bucket});
-    at = std::max(at, tick);
-  };
-  const auto close_before = [&](uint64_t tick) {
-    while (!open.empty() && open.back()->end <= tick) {
-      reach(open.back()->end);
-      open.pop_back();
-    }
-  };
-  for (const TraceEvent* zone : zones) {
-    close_before(zone->begin);
-    reach(zone->begin);
-    open.push_back(zone);
+  for (const HostZones::Piece& piece : host.pieces()) {
+    const auto zone = static_cast<size_t>(piece.zone);
+    const Bucket bucket = host.zones()[zone].event->bucket;
+    const bool launches = !asks.empty() && asks[zone] && (bucket == Bucket::linear_algebra || bucket == Bucket::kernel);
+    spans.push_back({piece.begin, piece.end, launches ? Bucket::dispatch : bucket});
   }
-  close_before(UINT64_MAX);
   return spans;
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "profile/host_zones.h"
 #include "profile/profile.h"
-#include "profile/trace.h"
 #include "runtime/device_activity.h"
 
 namespace deft::profile {
@@ -19,9 +19,9 @@ struct TimeSpan {
   bool operator==(const TimeSpan&) const = default;
 };
 
-// What the host did, without overlaps and in order, from the events of its thread. Time outside all zones is left out,
-// as is what the ring dropped: the earliest.
-std::vector<TimeSpan> host_spans(const Trace& trace, const EventRing& events);
+// What the host did, without overlaps and in order. Time outside all zones is left out. `asks` (zones_that_ask() in
+// profile/device_ops.h): the time of a kernel's zone that only asks a device for it is dispatch.
+std::vector<TimeSpan> host_spans(const HostZones& host, const std::vector<bool>& asks = {});
 
 struct DeviceShares {
   double busy_seconds = 0;  // some kernel or copy ran

@@ -19,28 +19,28 @@ namespace {
 // Ticks of each node with all below it, and with those below that belong to no other module.
 struct Spans {
   std::vector<uint64_t> all, own;
-  explicit Spans(const std::vector<ZoneTree::Node>& nodes) : all(nodes.size()), own(nodes.size()) {
+  explicit Spans(const std::deque<ZoneTree::Node>& nodes) : all(nodes.size()), own(nodes.size()) {
     for (size_t i = nodes.size(); i-- > 0;) {
       all[i] += nodes[i].self;
       own[i] += nodes[i].self;
-      if (nodes[i].parent < 0) continue;
-      const size_t parent = static_cast<size_t>(nodes[i].parent);
+      if (!nodes[i].parent) continue;
+      const size_t parent = static_cast<size_t>(nodes[i].parent->index);
       all[parent] += all[i];
       if (!nodes[i].module) own[parent] += own[i];
     }
   }
 };
 
-bool inside_itself(const std::vector<ZoneTree::Node>& nodes, const ZoneTree::Node& n) {
-  for (int32_t i = n.parent; i >= 0; i = nodes[static_cast<size_t>(i)].parent)
-    if (nodes[static_cast<size_t>(i)].module == n.module) return true;
+bool inside_itself(const ZoneTree::Node& n) {
+  for (const ZoneTree::Node* around = n.parent; around; around = around->parent)
+    if (around->module == n.module) return true;
   return false;
 }
 
 }  // namespace
 
 std::vector<ModuleRow> ModuleNames::rows(const ZoneTree& tree, double seconds_per_tick) const {
-  const std::vector<ZoneTree::Node>& nodes = tree.nodes();
+  const std::deque<ZoneTree::Node>& nodes = tree.nodes();
   const Spans spans(nodes);
   std::vector<ModuleRow> rows;
   std::unordered_map<const void*, size_t> row_of;
@@ -55,7 +55,7 @@ std::vector<ModuleRow> ModuleNames::rows(const ZoneTree& tree, double seconds_pe
     ModuleRow& row = rows[at->second];
     row.calls += n.calls;
     row.self_seconds += static_cast<double>(spans.own[i]) * seconds_per_tick;
-    if (!inside_itself(nodes, n)) row.seconds += static_cast<double>(spans.all[i]) * seconds_per_tick;
+    if (!inside_itself(n)) row.seconds += static_cast<double>(spans.all[i]) * seconds_per_tick;
   }
   return rows;
 }

@@ -14,6 +14,7 @@ struct OpTotal {
   Site site;
   Bucket bucket = Bucket::dispatch;
   bool backward = false;
+  bool on_device = false;
   DType dtype = DType::f32;
   int64_t calls = 1;
   uint64_t kernel = 0, overhead = 0;
@@ -22,10 +23,13 @@ struct OpTotal {
 
 class OpTable {
  public:
-  void add(const OpTotal& op);
+  // `row`: where the last one like it went, or -1; where this one went.
+  void add(const OpTotal& op, int32_t& row);
   std::vector<OpRow> rows(double seconds_per_tick) const;  // the longest first
 
  private:
+  int32_t find(const OpTotal& op);
+
   std::vector<OpTotal> totals_;
   HashIndex index_;
 };

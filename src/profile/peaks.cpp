@@ -427,7 +427,8 @@ const MachinePeaks& machine_peaks() {
   auto [it, added] = measured.try_emplace(threads);
   if (added) {
     Peaks peaks(threads, Care::brief);
-    it->second = {.threads = threads,
+    it->second = {.of = {},
+                  .threads = threads,
                   .f32 = peaks.compute(Arithmetic::f32).gflops,
                   .f16 = peaks.compute(Arithmetic::f16).gflops,
                   .bf16 = peaks.compute(Arithmetic::bf16).gflops,

@@ -46,6 +46,7 @@ std::string mix_name(int reads, int writes);  // "read", "copy", "2 reads, 1 wri
 
 // The roofs of a report; 0 where one is not known.
 struct MachinePeaks {
+  std::string of;  // name of the device; empty: the processor
   int threads = 1;
   double f32 = 0, f16 = 0, bf16 = 0, int8 = 0;  // GFLOP/s
   double copy = 0, read = 0;                    // GB/s; a copy counts what it reads and what it writes

@@ -20,12 +20,17 @@ struct OpRow {
   std::string name;
   Bucket bucket = Bucket::kernel;  // of its kernel
   bool backward = false;
-  DType dtype = DType::f32;  // of its result
+  DType dtype = DType::f32;  // of its result; of a product, what it multiplies
   std::string site;          // "train.cpp:88"
   int64_t calls = 0;
   double kernel_seconds = 0;    // in its kernels
   double overhead_seconds = 0;  // dispatch, allocation and recording around them
   double flops = 0, bytes = 0;  // of all calls
+  // Its results lie on a device. Where the device's activity is known (Profile::device_busy_seconds), kernel_seconds
+  // are those of its kernels there and overhead_seconds all the host's; otherwise both are the host's, and it has no
+  // class.
+  bool on_device = false;
+  double seconds() const;  // kernels and what is around them, the longer of both where they run beside each other
   // From profile/roofline.h:
   Bound bound = Bound::unknown;
   double of_limit = 0;  // 0 to 1: how near it is to what the machine can do at most, NaN where that is unknown

@@ -19,7 +19,7 @@ Bound bound_of(const OpRow& row, const LimitTimes& limit) {
   if (row.bucket == Bucket::copy) return Bound::copy;
   if (row.bucket == Bucket::sync) return Bound::sync;
   const double total = row.kernel_seconds + row.overhead_seconds;
-  if (!(total > 0) || row.bucket == Bucket::optimizer) return Bound::unknown;
+  if (!(total > 0)) return Bound::unknown;
   if (overhead_of(row, limit) > total / 2) return Bound::overhead;
   if (limit.compute > 0 && limit.compute >= limit.memory) return Bound::compute;
   if (limit.memory > 0 && limit.memory >= kExplains * row.kernel_seconds) return Bound::memory;
@@ -49,11 +49,24 @@ void classify(OpRow& row, const MachinePeaks& peaks, double core_share) {
   OpRow alone = row;
   alone.kernel_seconds *= core_share;
   alone.overhead_seconds *= core_share;
+  // Beside a device's kernels the host may also load them, or wait until its queue has room: no price of a call.
+  if (row.on_device)
+    alone.overhead_seconds = std::min(alone.overhead_seconds, static_cast<double>(row.calls) * kMostOverhead);
   row.bound = bound_of(alone, limit);
 }
 
-void classify(Profile& profile, const MachinePeaks& peaks) {
-  for (OpRow& row : profile.ops) classify(row, peaks, profile.core_share);
+void classify(Profile& profile, const MachinePeaks& host, const MachinePeaks& device) {
+  const bool known = profile.device_busy_seconds >= 0 && device.copy > 0;
+  for (OpRow& row : profile.ops) {
+    if (!row.on_device) {
+      classify(row, host, profile.core_share);
+    } else if (known) {
+      classify(row, device);
+    } else {
+      row.bound = Bound::unknown;
+      row.of_limit = NAN;
+    }
+  }
 }
 
 }  // namespace deft::profile

@@ -23,6 +23,8 @@ double overhead_of(const OpRow& row, const LimitTimes& limit);
 // the time, be they in a cache or not; ops that take much longer are bound by their instructions. `core_share`: as in
 // Profile; what other programs took is no fault of the op.
 void classify(OpRow& row, const MachinePeaks& peaks, double core_share = 1);
-void classify(Profile& profile, const MachinePeaks& peaks);
+// Ops on a device are measured by `device`: launched longer than they run is overhead. Without its activity, or with no
+// peaks of it, they have no class.
+void classify(Profile& profile, const MachinePeaks& host, const MachinePeaks& device = {});
 
 }  // namespace deft::profile

@@ -16,111 +16,179 @@ void add_work(OpTotal& op, const KernelCall& call) {
   const Work work = work_of(call);
   op.flops += work.flops;
   op.bytes += work.bytes;
-  if (call.def.info.outputs && call.out().defined())
-    op.dtype = call.out().dtype();
-  else if (call.has(0))
-    op.dtype = call.in().dtype();
+  const bool made = call.def.info.outputs && call.out().defined();
+  if (!made && !call.has(0)) return;
+  const Tensor& result = made ? call.out() : call.in();
+  // Sums of 16-bit products may be kept as f32.
+  op.dtype = (op.bucket == Bucket::linear_algebra && call.has(0) ? call.in() : result).dtype();
+  op.on_device = !result.device().is_cpu();
+}
+
+// What a zone is inside one of the kind `outer`; of_op: that is an op of the same name.
+ZoneTree::Kind kind_of(const ZoneTree::Kind& outer, bool of_op, const char* zone, Bucket bucket) {
+  const bool in_sticky = outer.traits & ZoneTree::kSticky;
+  int traits = outer.traits & (ZoneTree::kSticky | ZoneTree::kBackward | ZoneTree::kInModule);
+  if (is_sticky(bucket)) traits |= ZoneTree::kSticky;
+  if (is_work(bucket)) traits |= ZoneTree::kWorks;
+  if (bucket == Bucket::autograd && std::strcmp(zone, "backward") == 0) traits |= ZoneTree::kBackward;
+  if (bucket == Bucket::dispatch || (is_kernel(bucket) && !of_op) || (is_sticky(bucket) && !in_sticky))
+    traits |= ZoneTree::kOp;
+  else if (is_kernel(bucket))
+    traits |= ZoneTree::kKernelOfOp;
+  return {bucket, in_sticky ? outer.bucket : bucket, static_cast<uint16_t>(traits)};
 }
 
 }  // namespace
 
+// Who tells of zones keeps to kDeepestZone.
 ThreadRecord::ThreadRecord(uint64_t now, bool profiled, size_t ring_bytes)
-    : profiled_(profiled), last_(now), events_(ring_bytes) {
-  stack_.reserve(64);
-  stack_.emplace_back();
+    : profiled_(profiled),
+      stack_(std::make_unique<Frame[]>(kDeepestZone + 1)),
+      top_(stack_.get()),
+      last_(now),
+      events_(ring_bytes) {
+  top_->node = &tree_.root();
+  top_->guess = &tree_.root().after[0];
+  top_->in_op = top_;
+  top_->ticks = &top_->op.overhead;
 }
 
-void ThreadRecord::charge(uint64_t now) {
-  const Frame& top = stack_.back();
-  const uint64_t spent = now > last_ ? now - last_ : 0;  // counters of two cores may differ a little
-  last_ += spent;
-  tree_[top.node].self += spent;
-  if (top.in_op < 0) return;
-  OpTotal& op = stack_[static_cast<size_t>(top.in_op)].op;
-  (top.works ? op.kernel : op.overhead) += spent;
+int64_t ThreadRecord::zones() const {
+  int64_t zones = 0;
+  for (const Node& n : tree_.nodes()) zones += n.calls;
+  return zones;
 }
 
 void ThreadRecord::looked_on(uint64_t now) {
   const uint64_t spent = now > last_ ? now - last_ : 0;
   last_ += spent;
   looked_on_ += spent;
-  tree_[tree_.child(ZoneTree::kRoot, "(looking on)", nullptr, Bucket::other)].self += spent;
+  tree_.child(tree_.root(), "(looking on)", nullptr, {}).self += spent;
 }
 
-void ThreadRecord::begin(uint64_t now, const char* zone, Bucket bucket, const Site& site) {
-  if (has_kernel_) flush_kernel();
-  charge(now);
-  ++zones_;
-  const size_t at = stack_.size();
-  Frame& f = stack_.emplace_back();
-  const Frame& outer = stack_[at - 1];
-  f.begin = now;
-  f.bucket = outer.sticky ? outer.bucket : bucket;
-  f.sticky = outer.sticky || is_sticky(bucket);
-  f.works = is_work(bucket);
-  f.in_module = outer.in_module;
-  f.in_op = outer.in_op;
+[[gnu::always_inline]] inline void ThreadRecord::open(Node& node, uint64_t now, const char* zone, const Site& site) {
+  Frame& outer = *top_;
+  Frame& f = *++top_;
+  outer.guess = &node.after[1];
   f.op.name = zone;
   f.op.site = site;
-  f.op.bucket = f.bucket;
-  f.op.backward = outer.op.backward || (bucket == Bucket::autograd && std::strcmp(zone, "backward") == 0);
-  f.node = tree_.child(outer.node, zone, nullptr, f.bucket);
-  const bool of_outer = outer.is_op && outer.op.name == zone;
-  f.is_op = bucket == Bucket::dispatch || (is_kernel(bucket) && !of_outer) || (f.sticky && !outer.sticky);
-  if (f.is_op)
-    f.in_op = static_cast<int32_t>(at);
-  else if (of_outer && is_kernel(bucket))
-    stack_[at - 1].op.bucket = f.bucket;  // an op counts where its kernel does
+  f.begin = now;
+  f.node = &node;
+  f.guess = &node.after[0];
+  f.in_op = outer.in_op;
+  const ZoneTree::Kind kind = node.kind;
+  if (kind.traits & ZoneTree::kOp) {
+    f.in_op = &f;
+    f.op.bucket = kind.bucket;
+    f.op.backward = kind.traits & ZoneTree::kBackward;
+    f.op.on_device = false;
+    f.op.dtype = DType::f32;
+    f.op.kernel = f.op.overhead = 0;
+    f.op.flops = f.op.bytes = 0;
+  } else if (kind.traits & ZoneTree::kKernelOfOp) {
+    outer.op.bucket = kind.bucket;  // an op counts where its kernel does
+  }
+  f.ticks = kind.traits & ZoneTree::kWorks ? &f.in_op->op.kernel : &f.in_op->op.overhead;
+}
+
+// Note [Tail calls]
+// What is rare in begin() and end() is called last, in functions of their own: so these two save no registers.
+
+void ThreadRecord::begin(uint64_t now, const char* zone, Bucket bucket, const Site& site) {
+  if (kernel_waits_) [[unlikely]]
+    return begin_after_kernel(now, zone, bucket, site);
+  charge(now);
+  Node& guess = **top_->guess;
+  if (guess.name != zone || guess.parent != top_->node || guess.kind.opened != bucket) [[unlikely]]
+    return search(now, zone, bucket, site);
+  open(guess, now, zone, site);
+}
+
+[[gnu::noinline]] void ThreadRecord::search(uint64_t now, const char* zone, Bucket bucket, const Site& site) {
+  Node& outer = *top_->node;
+  const bool of_op = outer.kind.traits & ZoneTree::kOp && top_->op.name == zone;
+  Node& found = tree_.child(outer, zone, nullptr, kind_of(outer.kind, of_op, zone, bucket));
+  *top_->guess = &found;
+  open(found, now, zone, site);
+}
+
+[[gnu::noinline]] void ThreadRecord::begin_after_kernel(uint64_t now, const char* zone, Bucket bucket,
+                                                        const Site& site) {
+  flush_kernel();
+  begin(now, zone, bucket, site);
 }
 
 void ThreadRecord::end(uint64_t now) {
-  if (stack_.size() == 1) return;  // it began under an earlier session
-  if (has_kernel_) flush_kernel();
+  if (top_ == stack_.get()) return;  // it began under an earlier session
+  if (kernel_waits_) [[unlikely]]
+    return end_after_kernel(now);
   charge(now);
-  const Frame& f = stack_.back();
-  ++tree_[f.node].calls;
-  events_.push({f.begin, now, f.op.name, f.op.site, f.bucket, static_cast<uint16_t>(stack_.size() - 2)});
-  if (f.is_op && profiled_) {
-    if (is_kernel(f.bucket)) {
-      kernel_ = f.op;
-      has_kernel_ = true;
-    } else {
-      ops_.add(f.op);
-    }
+  const Frame& f = *top_--;
+  ++f.node->calls;
+  const ZoneTree::Kind kind = f.node->kind;
+  if (TraceEvent* e = events_.next()) {
+    e->begin = f.begin;
+    e->end = now;
+    e->name = f.op.name;
+    e->site = f.op.site;
+    e->bucket = kind.bucket;
+    e->depth = static_cast<uint16_t>(top_ - stack_.get());
   }
-  stack_.pop_back();
+  if (!(kind.traits & ZoneTree::kOp) || !profiled_) return;
+  if (is_kernel(kind.bucket))
+    kernel_waits_ = true;
+  else
+    add_op(f);
+}
+
+[[gnu::noinline]] void ThreadRecord::end_after_kernel(uint64_t now) {
+  flush_kernel();
+  end(now);
 }
 
 void ThreadRecord::kernel_ran(const KernelCall& call) {
   if (!profiled_) return;
-  Frame& top = stack_.back();
-  if (has_kernel_ && kernel_.name == call.def.info.name) {
-    add_work(kernel_, call);
+  if (kernel_waits_ && top_[1].op.name == call.def.info.name) {
+    add_work(top_[1].op, call);
     flush_kernel();
-  } else if (top.is_op && top.op.name == call.def.info.name) {
-    add_work(top.op, call);
+  } else if (top_->in_op == top_ && top_->op.name == call.def.info.name) {
+    add_work(top_->op, call);
+  } else if (top_->node->kind.bucket == Bucket::optimizer) {
+    add_work(top_->in_op->op, call);  // a pass over many tensors, which has no zone of its own
   }
 }
 
 bool ThreadRecord::module_begins(const ModuleCall& call) {
-  Frame& top = stack_.back();
-  if (!profiled_ || std::strcmp(top.op.name, "module") != 0) return false;
-  const char* const known = modules_.find(call.module);
-  top.op.name = known ? known : modules_.ask(call, !top.in_module);
-  top.in_module = true;
-  top.node = tree_.child(tree_[top.node].parent, top.op.name, call.module, top.bucket);
-  return !known;
+  if (!profiled_ || std::strcmp(top_->op.name, "module") != 0) return false;
+  Node& parent = *top_->node->parent;
+  ZoneTree::Kind kind = top_->node->kind;
+  const bool outermost = !(kind.traits & ZoneTree::kInModule);
+  kind.traits |= ZoneTree::kInModule;
+  // All modules called here share the node the zone has so far. Nothing begins in that: its guess is the last module.
+  Node& last = **top_->guess;
+  Node* node = last.next_module;
+  const bool guessed = node && node->module == call.module && node->parent == &parent && node->kind == kind;
+  const char* name = guessed ? node->name : modules_.find(call.module);
+  const bool asked = !name;
+  if (asked) name = modules_.ask(call, outermost);
+  if (!guessed) last.next_module = node = &tree_.child(parent, name, call.module, kind);
+  *top_->guess = node;
+  top_->op.name = name;
+  top_->node = node;
+  top_->guess = &node->after[0];
+  top_[-1].guess = &node->after[1];
+  return asked;
 }
 
 void ThreadRecord::finish(uint64_t now) {
-  while (stack_.size() > 1) end(now);
-  if (has_kernel_) flush_kernel();
+  while (top_ != stack_.get()) end(now);
+  if (kernel_waits_) flush_kernel();
   charge(now);
 }
 
 void ThreadRecord::flush_kernel() {
-  ops_.add(kernel_);
-  has_kernel_ = false;
+  add_op(top_[1]);
+  kernel_waits_ = false;
 }
 
 }  // namespace deft::profile

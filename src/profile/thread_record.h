@@ -22,7 +22,12 @@ class ThreadRecord {
   bool module_begins(const ModuleCall& call);  // true: its names had to be asked for, which takes time
   // The time since the last event was somebody's who looks on, not the program's.
   void looked_on(uint64_t now);
-  void charge(uint64_t now);  // the time since the last event goes to the innermost zone
+  void charge(uint64_t now) {                              // the time since the last event goes to the innermost zone
+    const uint64_t spent = now > last_ ? now - last_ : 0;  // counters of two cores may differ a little
+    last_ += spent;
+    top_->node->self += spent;
+    *top_->ticks += spent;
+  }
   void finish(uint64_t now);  // ends all zones
 
   const ZoneTree& tree() const { return tree_; }
@@ -31,34 +36,37 @@ class ThreadRecord {
   const ModuleNames& modules() const { return modules_; }
   ModuleNames& modules() { return modules_; }
   EventRing take_events() { return std::move(events_); }
-  int64_t zones() const { return zones_; }
+  int64_t zones() const;  // that ended
   uint64_t ticks_looked_on() const { return looked_on_; }
 
  private:
+  using Node = ZoneTree::Node;
   struct Frame {
     OpTotal op;  // if this zone is one; its name and site in any case
     uint64_t begin = 0;
-    int32_t node = ZoneTree::kRoot;
-    int32_t in_op = -1;             // the frame of the op around it, itself included
-    Bucket bucket = Bucket::other;  // where its time counts
-    bool is_op = false;
-    bool works = false;   // what an op is for, not what comes with it
-    bool sticky = false;  // everything inside counts as this
-    bool in_module = false;
+    Node* node = nullptr;
+    Node** guess = nullptr;     // of the next zone inside it: Note [Guesses]
+    Frame* in_op = nullptr;     // the op around it, itself included; the lowest frame: none
+    uint64_t* ticks = nullptr;  // of that op, where its time counts
   };
+  void open(Node& node, uint64_t now, const char* zone, const Site& site);
+  void search(uint64_t now, const char* zone, Bucket bucket, const Site& site);
+  void begin_after_kernel(uint64_t now, const char* zone, Bucket bucket, const Site& site);
+  void end_after_kernel(uint64_t now);
+  void add_op(const Frame& f) { ops_.add(f.op, f.node->op); }
   void flush_kernel();
 
   bool profiled_;
-  std::vector<Frame> stack_;  // the program itself at the bottom
-  uint64_t last_;             // tick of the last event
+  // A kernel outside any op of its name, as plans run them: its type and work are told after it. Until then its frame
+  // stays where it was, above the innermost one.
+  bool kernel_waits_ = false;
+  std::unique_ptr<Frame[]> stack_;  // the program itself at the bottom
+  Frame* top_;                      // the innermost
+  uint64_t last_;                   // tick of the last event
   ZoneTree tree_;
   OpTable ops_;
   ModuleNames modules_;
   EventRing events_;
-  // A kernel outside any op of its name, as plans run them: its type and work are told after it.
-  OpTotal kernel_;
-  bool has_kernel_ = false;
-  int64_t zones_ = 0;
   uint64_t looked_on_ = 0;
 };
 

@@ -22,18 +22,22 @@ struct TraceEvent {
   uint16_t depth = 0;             // zones around it
 };
 
-// The last events that fit into `bytes`. Memory is taken with the first one.
+// The last events that fit into `bytes`.
 class EventRing {
  public:
-  explicit EventRing(size_t bytes = 0) : capacity_(bytes / sizeof(TraceEvent)) {}
+  explicit EventRing(size_t bytes = 0)
+      : events_(std::make_unique_for_overwrite<Place[]>(bytes / sizeof(TraceEvent))),
+        capacity_(bytes / sizeof(TraceEvent)) {}
   void push(const TraceEvent& event) {
-    if (!events_) [[unlikely]] {
-      if (capacity_ == 0) return void(++pushed_);
-      events_ = std::make_unique_for_overwrite<Place[]>(capacity_);
-    }
-    events_[next_].event = event;
-    if (++next_ == capacity_) next_ = 0;
+    if (TraceEvent* place = next()) *place = event;
+  }
+  // Where the next event is to be written; null: there is no room for any.
+  TraceEvent* next() {
     ++pushed_;
+    if (capacity_ == 0) return nullptr;
+    TraceEvent* const place = &events_[next_].event;
+    if (++next_ == capacity_) next_ = 0;
+    return place;
   }
   size_t size() const { return static_cast<size_t>(std::min<uint64_t>(pushed_, capacity_)); }
   uint64_t dropped() const { return pushed_ - size(); }

@@ -9,6 +9,7 @@
 #include "ops/index.h"
 #include "ops/indexing.h"
 #include "ops/op_table.h"
+#include "ops/optimizer_work.h"
 #include "ops/pool.h"
 #include "ops/product_flops.h"
 #include "ops/random.h"
@@ -26,17 +27,16 @@ double number(int64_t n) { return static_cast<double>(n); }
 
 // Elements in memory: those a broadcast dimension repeats are there once.
 int64_t distinct(const Meta& m) {
-  if (m.contiguous || m.numel == 0) return m.numel;
-  int64_t n = 1;
+  int64_t n = m.numel;
+  if (m.contiguous || n == 0) return n;
   for (int d = 0; d < m.rank(); ++d)
-    if (m.strides[d] != 0) n *= m.sizes[d];
+    if (m.strides[d] == 0) [[unlikely]]
+      n /= m.sizes[d];
   return n;
 }
-double bytes_of(const Meta& m) { return number(distinct(m)) * number(static_cast<int64_t>(size_of(m.dtype))); }
+inline double bytes_of(const Meta& m) { return number(distinct(m) * static_cast<int64_t>(size_of(m.dtype))); }
 
-bool same_place(const Tensor& a, const Tensor& b) {
-  return a.impl() == b.impl() || (a.impl()->data == b.impl()->data && a.numel() == b.numel());
-}
+bool same_place(const Tensor& a, const Tensor& b) { return a.impl()->data == b.impl()->data && a.numel() == b.numel(); }
 bool is_inplace(const KernelCall& c) {
   return c.has(0) && c.def.info.outputs > 0 && c.out().defined() && same_place(c.in(), c.out());
 }
@@ -116,6 +116,9 @@ double flops_of(const KernelCall& c) {
 
 }  // namespace
 
-Work work_of(const KernelCall& call) { return {flops_of(call), bytes_of(call)}; }
+Work work_of(const KernelCall& call) {
+  if (&call.def == &op_def<TensorPass>) return {call.params<TensorPass>().flops, call.params<TensorPass>().bytes};
+  return {flops_of(call), bytes_of(call)};
+}
 
 }  // namespace deft::profile

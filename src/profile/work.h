@@ -9,6 +9,7 @@ namespace deft::profile {
 // elementwise op makes (a chain: at each of its steps) or a reduction reads, moves of elements none.
 // Bytes: what must be read and written once. Views count by their elements, a broadcast dimension and a tensor given
 // twice count once, and of tables that are looked up only what is taken.
+// Optimizer steps count every operation of their formula (ops/optimizer_work.h).
 struct Work {
   double flops = 0, bytes = 0;
 };

@@ -12,9 +12,11 @@ struct DeviceActivity {
   Kind kind = Kind::kernel;
   std::string name;                  // of a kernel, as it was compiled
   int64_t begin_ns = 0, end_ns = 0;  // of std::chrono::steady_clock
+  int64_t asked_ns = 0;              // when the thread that started to collect asked for it; 0: another thread did
 };
 
-// Begins to collect, for the whole process. Empty if it does, otherwise why it cannot.
+// Begins to collect, for the whole process and for what this thread asks of devices. Empty if it does, otherwise why it
+// cannot.
 std::string start_device_activity();
 // Waits for what the devices are doing and gives what they did since the start, the earliest first; at most
 // kMostActivities of it, `dropped` counts the others.

@@ -7,42 +7,37 @@ namespace deft {
 
 namespace {
 std::atomic<ProfileHook*> active_hook{nullptr};
-// A zone that begins under one listener never ends under another.
-thread_local ProfileHook* listener = nullptr;
-thread_local int open_zones = 0;
 
-// All open zones, whether somebody listens or not.
+// An open zone, whether somebody listens or not.
 struct Entry {
   const char* name;
   Site site;
+  ProfileHook* listener;  // who was told of its begin; nobody else is told of its end
   Bucket bucket;
-  bool told;
 };
-constexpr int kDeepest = 128;
-thread_local int depth = 0;
 // On the heap: thread-local room is scarce in a library that is loaded late.
-struct Entries {
-  Entry* list = nullptr;
-  ~Entries() {
-    delete[] list;
-    list = nullptr;
-    depth = kDeepest;  // other destructors of this thread may open zones still
+struct OpenZones {
+  Entry* list;
+  int depth, room;
+  bool gone;  // the thread ends; other destructors may open zones still
+};
+constinit thread_local OpenZones open_zones{};
+
+struct Owner {
+  bool owns = false;
+  ~Owner() {
+    delete[] open_zones.list;
+    open_zones = {.list = nullptr, .depth = 0, .room = 0, .gone = true};
   }
 };
-thread_local Entries entries;
+thread_local Owner owner;
 
-bool has_room() {
-  if (depth == kDeepest) return false;  // counts for the zone around it
-  if (!entries.list) entries.list = new (std::nothrow) Entry[kDeepest];
-  return entries.list;
-}
-
-bool begin_told(const char* zone, Bucket bucket, const Site& site) {
-  ProfileHook* hook = active_hook.load(std::memory_order_acquire);
-  if (open_zones == 0) listener = hook;
-  if (!hook || hook != listener) return false;
-  ++open_zones;
-  hook->begin(zone, bucket, site);
+bool make_room() {
+  if (open_zones.list || open_zones.gone) return false;
+  open_zones.list = new (std::nothrow) Entry[kDeepestZone];
+  if (!open_zones.list) return false;
+  open_zones.room = kDeepestZone;
+  owner.owns = true;  // being used is what makes its destructor run
   return true;
 }
 }  // namespace
@@ -57,24 +52,35 @@ void set_profile_hook(ProfileHook* hook) { active_hook.store(hook, std::memory_o
 
 namespace detail {
 
+// Apart: zone_begin saves no registers for it.
+[[gnu::cold, gnu::noinline]] static bool first_begin(const char* zone, Bucket bucket, const Site& site) {
+  return make_room() && zone_begin(zone, bucket, site);
+}
 bool zone_begin(const char* zone, Bucket bucket, const Site& site) {
-  if (!has_room()) return false;
-  Entry& e = entries.list[depth++];
-  e = {zone, site, bucket, false};
-  e.told = begin_told(zone, bucket, site);
+  OpenZones& zones = open_zones;
+  if (zones.depth == zones.room) [[unlikely]]
+    return first_begin(zone, bucket, site);
+  ProfileHook* const hook = active_hook.load(std::memory_order_acquire);
+  // One by one: GCC 12 copies a whole Entry by way of the stack, where reads wait for the writes.
+  Entry& e = zones.list[zones.depth++];
+  e.name = zone;
+  e.site = site;
+  e.listener = hook;
+  e.bucket = bucket;
+  if (hook) [[likely]]
+    hook->begin(zone, bucket, site);
   return true;
 }
 void zone_end() {
-  if (!entries.list[--depth].told) return;
-  --open_zones;
-  if (active_hook.load(std::memory_order_acquire) == listener && listener) listener->end();
+  const Entry& e = open_zones.list[--open_zones.depth];
+  if (e.listener && e.listener == active_hook.load(std::memory_order_acquire)) e.listener->end();
 }
 
 }  // namespace detail
 
 OpenZone innermost_zone() {
-  for (int i = entries.list ? depth : 0; i-- > 0;) {
-    const Entry& e = entries.list[i];
+  for (int i = open_zones.depth; i-- > 0;) {
+    const Entry& e = open_zones.list[i];
     if (e.site.line() && e.bucket != Bucket::other && e.bucket != Bucket::allocation) return {e.name, e.site};
   }
   return {};

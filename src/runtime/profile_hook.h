@@ -15,11 +15,14 @@ enum class Bucket : uint8_t {
   dispatch,        // what an op does besides its kernel
   optimizer,       // steps, with everything in them
   sync,            // the host waits for a device
-  allocation,      // of tensors and buffers
+  allocation,      // memory from the system and back to it; what is cached is part of its op
   other,           // the program's own time
 };
 inline constexpr int kBucketCount = 10;
 const char* name_of(Bucket bucket);  // "data wait", "linear algebra"
+
+// Zones inside so many others count for the innermost of these, and nobody is told of them.
+inline constexpr int kDeepestZone = 128;
 
 // A listener gets every zone of threads that run under its context (kProfile set), on these threads. Names live as long
 // as the process.

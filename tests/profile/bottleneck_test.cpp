@@ -8,7 +8,7 @@ namespace deft::profile {
 namespace {
 
 MachinePeaks machine() {
-  return {.threads = 2, .f32 = 100, .f16 = 100, .bf16 = 400, .int8 = 800, .copy = 40, .read = 50};
+  return {.of = {}, .threads = 2, .f32 = 100, .f16 = 100, .bf16 = 400, .int8 = 800, .copy = 40, .read = 50};
 }
 
 // A profile made up of buckets and rows.
@@ -120,7 +120,8 @@ TEST(Bottleneck, DevicesMakeTheHostWait) {
   expect_says(idle.judged(), Bound::sync, "which works 40 % of it");
   idle.p.device_busy_seconds = 9;  // as it should be: its kernels are what takes the time
   expect_says(idle.judged(), Bound::compute, "100 % of the time is arithmetic");
-  judge(idle.p);  // whose limits nobody knows
+  for (OpRow& row : idle.p.ops) row.on_device = true;
+  judge(idle.p, machine());  // whose limits nobody knows
   expect_says(idle.p, Bound::unknown, "The device works 90 % of the time");
   expect_says(MadeUp().product(10, 3, 0.9).time(Bucket::copy, 7).judged(), Bound::copy,
               "copies between host and device");
@@ -164,6 +165,23 @@ TEST(Bottleneck, OfADevice) {
   expect_says(on_device(3, Bucket::kernel, Bucket::dispatch), Bound::overhead, "idle 70 % of the time");
   expect_says(on_device(3, Bucket::kernel, Bucket::data_wait), Bound::input, "70 %");
   expect_says(on_device(3, Bucket::kernel, Bucket::sync), Bound::sync, "70 %");
+}
+
+// A busy device whose ops are told apart: most of its time decides.
+TEST(Bottleneck, OfADeviceByItsOps) {
+  const MachinePeaks gpu = {
+      .of = "GPU", .threads = 0, .f32 = 100, .f16 = 100, .bf16 = 400, .int8 = 0, .copy = 40, .read = 50};
+  const auto says = [&](MadeUp m, Bound bound, const char* part) {
+    m.p.device_busy_seconds = 0.9 * m.p.wall_seconds;
+    m.p.device = {{"kernel", Bucket::kernel, 100, m.p.device_busy_seconds}};
+    for (OpRow& row : m.p.ops) row.on_device = true;
+    judge(m.p, {}, gpu);
+    expect_says(m.p, bound, part);
+  };
+  says(MadeUp().product(10, 7, 0.5).pass(10, 3, 0.6), Bound::compute,
+       "70 % of that in arithmetic at 50 % of what it can do, most of it in linear");
+  says(MadeUp().product(10, 2, 0.5).pass(10, 8, 0.6), Bound::memory, "80 % of that moving bytes at 60 %");
+  says(MadeUp().op("add", Bucket::kernel, 1000000, 3, 0, 1e5, 2), Bound::overhead, "too small to fill it");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -116,6 +117,98 @@ TEST(Collector, ARandomProgramHasTheSharesItWasGiven) {
   double flame = 0;
   for (const FlameRow& row : p.flame) flame += row.self_seconds;
   EXPECT_NEAR(flame, p.wall_seconds, 1e-9);
+}
+
+// Guesses of what comes next are wrong half the time here.
+TEST(Collector, EveryStackHasTheTimeItWasGiven) {
+  struct Program {
+    uint64_t state = 99;
+    std::map<std::string, std::pair<uint64_t, int64_t>> expected;  // ticks and calls
+    double in_kernels = 0;
+    uint64_t draw(uint64_t below) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      return (state >> 33) % below;
+    }
+    void run(int depth, const std::string& stack) {
+      constexpr const char* names[] = {"add", "mul", "exp"};
+      constexpr Bucket buckets[] = {Bucket::dispatch, Bucket::kernel};
+      const uint64_t children = depth == 0 ? 0 : 1 + draw(3);
+      for (uint64_t i = 0; i < children; ++i) {
+        const char* name = names[draw(3)];
+        const std::string inner = stack.empty() ? name : stack + ";" + name;
+        const Bucket bucket = buckets[draw(2)];
+        Zone zone(name, bucket);
+        const uint64_t t = 1 + draw(97);
+        pass(t);
+        in_kernels += bucket == Bucket::kernel ? static_cast<double>(t) : 0;
+        expected[inner].first += t;
+        ++expected[inner].second;
+        run(depth - 1, inner);
+      }
+    }
+  } program;
+  ProfileSession session(kOnFakeClock);
+  for (int i = 0; i < 50; ++i) program.run(5, "");
+  const Profile p = session.stop();
+  EXPECT_NEAR(micros(p, Bucket::kernel), program.in_kernels, 1e-3);
+  ASSERT_EQ(p.flame.size(), program.expected.size());
+  for (const FlameRow& row : p.flame) {
+    const auto [ticks, calls] = program.expected[row.stack];
+    EXPECT_EQ(row.calls, calls) << row.stack;
+    EXPECT_NEAR(row.self_seconds * 1e6, static_cast<double>(ticks), 1e-3) << row.stack;
+  }
+}
+
+TEST(Collector, FurtherStacksShareTheirTimeButNotTheirOps) {
+  const size_t many = (size_t{1} << 16) + 1000;  // more than the tree has room for
+  std::vector<std::string> names;
+  for (size_t i = 0; i < many; ++i) names.push_back("op " + std::to_string(i));
+  const auto call = [](const char* outer, const char* first) {
+    Zone around(outer, Bucket::other);
+    { Zone zone(first, Bucket::other); }
+    Zone last("last", Bucket::other);
+    pass(1);
+  };
+  ProfileSession session({.trace = false, .clock = &kFake});
+  for (const char* outer : {"one", "two"}) call(outer, "known");
+  for (const std::string& name : names) {
+    Zone op(name.c_str(), Bucket::dispatch);
+    pass(1);
+    Zone kernel(name.c_str(), Bucket::linear_algebra);
+    pass(2);
+  }
+  for (const char* outer : {"one", "two", "one"}) call(outer, "not known");
+  const Profile p = session.stop();
+  EXPECT_EQ(p.zones, static_cast<int64_t>(2 * many + 5 * 3));
+  EXPECT_EQ(stack_of(p, "one;last")->calls, 3);
+  EXPECT_EQ(stack_of(p, "two;last")->calls, 2);
+  EXPECT_NEAR(micros(p, Bucket::dispatch), static_cast<double>(many), 1e-3);
+  EXPECT_NEAR(micros(p, Bucket::linear_algebra), 2.0 * static_cast<double>(many), 1e-3);
+  ASSERT_EQ(p.ops.size(), many);
+  for (const OpRow& row : p.ops) {
+    ASSERT_EQ(row.calls, 1) << row.name;
+    ASSERT_EQ(row.bucket, Bucket::linear_algebra) << row.name;
+    ASSERT_NEAR(row.kernel_seconds * 1e6, 2, 1e-9) << row.name;
+    ASSERT_NEAR(row.overhead_seconds * 1e6, 1, 1e-9) << row.name;
+  }
+}
+
+TEST(Collector, ZonesTooDeepCountForThoseAroundThem) {
+  struct Nest {
+    static void open(int levels) {
+      if (levels == 0) return;
+      Zone zone("level", levels % 2 ? Bucket::kernel : Bucket::dispatch);
+      pass(1);
+      open(levels - 1);
+    }
+  };
+  ProfileSession session(kOnFakeClock);
+  Nest::open(kDeepestZone + 50);
+  Nest::open(1);
+  const Profile p = session.stop();
+  EXPECT_EQ(p.zones, kDeepestZone + 1);
+  EXPECT_NEAR(p.wall_seconds * 1e6, kDeepestZone + 51, 1e-6);
+  add_up(p);
 }
 
 TEST(Collector, FlameRowsNameTheStack) {

@@ -194,6 +194,32 @@ TEST(MemoryTimeline, BatchesOfALoaderAreData) {
   EXPECT_EQ(memory_live()[data], before);
 }
 
+// Threads make them, which are at no line of the program: that of the loader is it.
+TEST(MemoryTimeline, BatchesOfWorkersBelongToTheLineOfTheirLoader) {
+  auto rows = std::make_shared<data::TensorDataset>(NamedTensors{{"x", zeros({64, 250})}});
+  for (int workers : {0, 2}) {
+    MemoryRecorder recorder;
+    data::LoaderOptions options{.batch_size = 16, .workers = workers};
+    const int line = __LINE__ + 1;
+    data::DataLoader loader(rows, options);
+    EXPECT_EQ(loader.made_at().line(), static_cast<uint32_t>(line));
+    for (data::Batch& batch : loader) EXPECT_EQ(batch.rows(), 16);
+    const MemoryTimeline seen = recorder.report().host;
+    int64_t held = 0;
+    for (const MemoryHolder& h : seen.holders) {
+      if (h.category != MemoryCategory::data) continue;
+      EXPECT_NE(h.site, "") << h.op;
+      held += h.bytes;
+    }
+    EXPECT_GE(held, 16 * 250 * 4);
+    if (workers > 0) {
+      const MemoryHolder* batches = find(seen, "data loader", here(line), MemoryCategory::data);
+      ASSERT_NE(batches, nullptr);
+      EXPECT_GE(batches->bytes, 16 * 250 * 4);
+    }
+  }
+}
+
 TEST(MemoryTimeline, OtherThreadsAreSeen) {
   MemoryRecorder recorder;
   Tensor big;

@@ -11,7 +11,7 @@ namespace {
 
 // 100 GFLOP/s of f32, 400 of bf16, 40 GB/s.
 MachinePeaks machine() {
-  return {.threads = 2, .f32 = 100, .f16 = 100, .bf16 = 400, .int8 = 800, .copy = 40, .read = 50};
+  return {.of = {}, .threads = 2, .f32 = 100, .f16 = 100, .bf16 = 400, .int8 = 800, .copy = 40, .read = 50};
 }
 
 OpRow row(double flops, double bytes, int64_t calls, double kernel_seconds, double overhead_seconds = 0,
@@ -86,7 +86,12 @@ TEST(Roofline, WaitingIsNamedAfterWhatItWaitsFor) {
   EXPECT_EQ(judged(row(0, 0, 3, 0.1, 0, Bucket::copy)).bound, Bound::copy);
   EXPECT_EQ(judged(row(0, 0, 3, 0.1, 0, Bucket::sync)).bound, Bound::sync);
   EXPECT_EQ(judged(row(0, 0, 3, 0, 1e-6, Bucket::dispatch)).bound, Bound::overhead);
+}
+
+// A step goes over all parameters: by its bytes where they were told.
+TEST(Roofline, OptimizersAreMeasuredByTheirPasses) {
   EXPECT_EQ(judged(row(0, 0, 3, 0.1, 0, Bucket::optimizer)).bound, Bound::unknown);
+  EXPECT_EQ(judged(row(1e8, 2.4e9, 3, 0.1, 0, Bucket::optimizer)).bound, Bound::memory);
 }
 
 TEST(Roofline, NothingIsSaidWithoutFigures) {
@@ -106,6 +111,31 @@ TEST(Roofline, AllRowsOfAProfile) {
   classify(p, machine());
   EXPECT_EQ(p.ops[0].bound, Bound::compute);
   EXPECT_EQ(p.ops[1].bound, Bound::memory);
+}
+
+TEST(Roofline, OpsOnADeviceAreMeasuredByIt) {
+  const MachinePeaks gpu = {
+      .of = "GPU", .threads = 0, .f32 = 50e3, .f16 = 700e3, .bf16 = 700e3, .int8 = 0, .copy = 4000, .read = 4000};
+  Profile p;
+  p.device_busy_seconds = 1;
+  p.core_share = 0.5;                                               // the host's: of no matter there
+  p.ops = {row(1e12, 1e9, 10, 0.04, 1e-4, Bucket::linear_algebra),  // half of what it can do
+           row(1e8, 8e8, 10, 0.0004, 1e-4),                         // half of its bandwidth
+           row(1e5, 8e5, 100, 0.0003, 0.001),                       // asked for longer than it runs
+           row(1e5, 8e5, 100, 0.0003, 0.5)};                        // and loaded first
+  for (OpRow& r : p.ops) r.on_device = true;
+  classify(p, machine(), gpu);
+  EXPECT_EQ(p.ops[0].bound, Bound::compute);
+  EXPECT_NEAR(p.ops[0].of_limit, 0.5, 1e-12);
+  EXPECT_EQ(p.ops[1].bound, Bound::memory);
+  EXPECT_NEAR(p.ops[1].of_limit, 0.5, 1e-12);
+  EXPECT_EQ(p.ops[2].bound, Bound::overhead);
+  EXPECT_EQ(p.ops[3].bound, Bound::overhead);
+  classify(p, machine(), MachinePeaks());  // nobody knows its peaks
+  for (const OpRow& r : p.ops) EXPECT_EQ(r.bound, Bound::unknown);
+  p.device_busy_seconds = -1;  // only launches were timed
+  classify(p, machine(), gpu);
+  for (const OpRow& r : p.ops) EXPECT_TRUE(std::isnan(r.of_limit));
 }
 
 // Figures of any machine this runs on: all there, in a sensible order, and the same object again.

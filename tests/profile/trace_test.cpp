@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "profile/device_ops.h"
 #include "profile/device_time.h"
 
 namespace deft::profile {
@@ -107,7 +108,82 @@ TEST(DeviceTime, HostSpansAreWhatTheInnermostZonesDid) {
   const std::vector<TimeSpan> expected = {{5, 10, Bucket::dispatch},  {10, 20, Bucket::kernel},
                                           {20, 30, Bucket::autograd}, {30, 40, Bucket::dispatch},
                                           {50, 60, Bucket::sync},     {60, 70, Bucket::dispatch}};
-  EXPECT_TRUE(host_spans(trace, events) == expected);
+  const HostZones host(trace, events);
+  EXPECT_TRUE(host_spans(host) == expected);
+  EXPECT_EQ(host.at(4), -1);
+  EXPECT_STREQ(host.zones()[static_cast<size_t>(host.at(15))].event->name, "kernel");
+  EXPECT_STREQ(host.zones()[static_cast<size_t>(host.at(65))].event->name, "item");
+  EXPECT_EQ(host.at(45), -1);
+  EXPECT_EQ(host.at(80), -1);
+}
+
+TEST(DeviceTime, AKernelsZoneThatOnlyAsksForItIsDispatch) {
+  Trace trace{.start = 0, .seconds_per_tick = 1, .threads = {}, .labels = {}};
+  EventRing events(10 * sizeof(TraceEvent));
+  events.push(event(10, 20, "add", Bucket::kernel, 1));
+  events.push(event(5, 25, "add", Bucket::dispatch, 0));
+  events.push(event(30, 40, "mul", Bucket::kernel, 0));  // on the host
+  const HostZones host(trace, events);
+  const DeviceWork device[] = {{12, 3}, {-1, 2}, {27, 1}};
+  const std::vector<TimeSpan> expected = {
+      {5, 10, Bucket::dispatch}, {10, 20, Bucket::dispatch}, {20, 25, Bucket::dispatch}, {30, 40, Bucket::kernel}};
+  EXPECT_TRUE(host_spans(host, zones_that_ask(host, device)) == expected);
+}
+
+// --- What ops asked of a device ---
+
+OpRow row(const char* name, double kernel_seconds, bool on_device, double bytes = 0, bool backward = false) {
+  OpRow r;
+  r.name = name, r.kernel_seconds = kernel_seconds, r.on_device = on_device, r.bytes = bytes, r.backward = backward;
+  r.calls = 1;
+  return r;
+}
+
+TEST(DeviceOps, KernelsBelongToTheInnermostOpThatAsked) {
+  Trace trace{.start = 0, .seconds_per_tick = 1, .threads = {}, .labels = {}};
+  EventRing events(20 * sizeof(TraceEvent));
+  events.push(
+      event(12, 14, "allocate", Bucket::allocation, 2));  // no op: what is asked for there is the op's around it
+  events.push(event(10, 20, "add", Bucket::kernel, 1));
+  events.push(event(5, 25, "linear", Bucket::dispatch, 0));
+  events.push(event(32, 38, "add", Bucket::kernel, 1));
+  events.push(event(30, 40, "backward", Bucket::autograd, 0));
+  events.push(event(50, 60, "plan", Bucket::dispatch, 0));
+  const HostZones host(trace, events);
+  Profile p;
+  p.ops = {row("add", 8, true), row("add", 6, true, 0, true), row("linear", 1, true), row("plan", 2, false),
+           row("idle", 3, true)};
+  p.ops[0].overhead_seconds = 1;
+  const DeviceWork device[] = {{13, 100}, {15, 10}, {22, 7}, {35, 30}, {55, 4}, {45, 1000}, {-1, 1000}};
+  add_device_time_to_ops(p, host, device, 2);
+  ASSERT_EQ(p.ops[0].name, "add");  // the longest first
+  EXPECT_FALSE(p.ops[0].backward);
+  EXPECT_DOUBLE_EQ(p.ops[0].kernel_seconds, 220);
+  EXPECT_DOUBLE_EQ(p.ops[0].overhead_seconds, 9);
+  EXPECT_TRUE(p.ops[1].backward);
+  EXPECT_DOUBLE_EQ(p.ops[1].kernel_seconds, 60);
+  EXPECT_EQ(p.ops[2].name, "linear");
+  EXPECT_DOUBLE_EQ(p.ops[2].kernel_seconds, 14);
+  EXPECT_EQ(p.ops[3].name, "plan");  // whose results nobody told of
+  EXPECT_TRUE(p.ops[3].on_device);
+  EXPECT_DOUBLE_EQ(p.ops[3].kernel_seconds, 8);
+  EXPECT_DOUBLE_EQ(p.ops[4].kernel_seconds, 0);  // asked for nothing
+  EXPECT_DOUBLE_EQ(p.ops[4].overhead_seconds, 3);
+}
+
+TEST(DeviceOps, RowsOfOneLineShareByTheirBytes) {
+  Trace trace{.start = 0, .seconds_per_tick = 1, .threads = {}, .labels = {}};
+  EventRing events(20 * sizeof(TraceEvent));
+  events.push(event(0, 10, "to", Bucket::kernel, 0));
+  const HostZones host(trace, events);
+  Profile p;
+  p.ops = {row("to", 1, true, 300), row("to", 1, true, 100), row("to", 5, false, 1000)};
+  const DeviceWork device[] = {{5, 8}};
+  add_device_time_to_ops(p, host, device);
+  EXPECT_DOUBLE_EQ(p.ops[0].kernel_seconds, 6);
+  EXPECT_DOUBLE_EQ(p.ops[1].kernel_seconds, 5);  // on the host, as before
+  EXPECT_FALSE(p.ops[1].on_device);
+  EXPECT_DOUBLE_EQ(p.ops[2].kernel_seconds, 2);
 }
 
 double of(const DeviceShares& s, Bucket b) { return s.seconds[static_cast<size_t>(b)]; }

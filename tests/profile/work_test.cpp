@@ -13,6 +13,8 @@
 #include "ops/elementwise_chain.h"
 #include "ops/fused_rows.h"
 #include "ops/op_table.h"
+#include "ops/optimizer_update.h"
+#include "profile/collector.h"
 
 namespace deft::profile {
 namespace {
@@ -267,6 +269,84 @@ TEST(Work, EmptyTensors) {
   Tensor a = zeros({0, 5}, DType::f32), b = zeros({5, 7}, DType::f32);
   expect_work([&] { matmul(a, b); }, "matmul", 0, 4 * 35);
   expect_work([&] { relu(a); }, "relu", 0, 0);
+}
+
+// A step of `optimizer` over a parameter of 10 elements and one of 20; `steps` before it.
+template <class Optimizer, class Options>
+Work work_of_step(const Options& options, int steps = 1) {
+  Tensor a = leaf({10}), b = leaf({4, 5});
+  Optimizer optimizer({a, b}, options);
+  auto backward = [&] { (a.sum() + b.sum()).backward(); };
+  for (int i = 0; i < steps; ++i) {
+    optimizer.zero_grad();
+    backward();
+    optimizer.step();
+  }
+  backward();
+  return work_in(kernels_of([&] { optimizer.step(); }), "tensor_pass");
+}
+void expect_step(const Work& w, double flops_per_element, double floats_per_element) {
+  EXPECT_EQ(w.flops, 30 * flops_per_element);
+  EXPECT_EQ(w.bytes, 30 * 4 * floats_per_element);
+}
+
+// Gradients are read, parameters and states read and written.
+TEST(Work, OptimizerSteps) {
+  expect_step(work_of_step<optim::SGD>(optim::SGDOptions{.lr = 0.1}), 2, 3);
+  expect_step(work_of_step<optim::SGD>(optim::SGDOptions{.lr = 0.1, .weight_decay = 0.1}), 4, 3);
+  expect_step(work_of_step<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9}), 4, 5);
+  expect_step(work_of_step<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9}, 0), 2, 4);  // it begins
+  expect_step(work_of_step<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true}), 6, 5);
+  expect_step(work_of_step<optim::Adam>(optim::AdamOptions{.lr = 0.1}), 13, 7);
+  expect_step(work_of_step<optim::Adam>(optim::AdamOptions{.lr = 0.1, .weight_decay = 0.1}), 15, 7);
+  expect_step(work_of_step<optim::Adam>(optim::AdamOptions{.lr = 0.1, .amsgrad = true}), 14, 9);
+  expect_step(work_of_step<optim::AdamW>(optim::AdamWOptions{.lr = 0.1, .weight_decay = 0.1}), 14, 7);
+  expect_step(work_of_step<optim::RMSprop>(optim::RMSpropOptions{.lr = 0.1}), 9, 5);
+  expect_step(work_of_step<optim::RMSprop>(optim::RMSpropOptions{.lr = 0.1, .momentum = 0.9, .centered = true}), 16, 9);
+  expect_step(work_of_step<optim::Adagrad>(optim::AdagradOptions{.lr = 0.1}), 7, 5);
+  expect_step(work_of_step<optim::LAMB>(optim::LAMBOptions{.lr = 0.1, .weight_decay = 0.1}), 20, 7);
+}
+
+TEST(Work, OptimizerStepsOfOtherTypes) {
+  // A bf16 parameter: its f32 master is read and written, the parameter written, the bf16 gradient read.
+  Tensor p = ones({10}).to(DType::bf16), master = ones({10}), grad = ones({10}).to(DType::bf16);
+  UpdateTensor t{p, grad, {}, master};
+  Work w = work_in(kernels_of([&] { sgd_update({&t, 1}, {{.lr = 0.1}}); }), "tensor_pass");
+  EXPECT_EQ(w.flops, 20);
+  EXPECT_EQ(w.bytes, 10 * (2 + 8 + 2));
+  // f64 is composed of ops, which count for themselves.
+  Tensor wide = ones({10}, DType::f64).requires_grad_();
+  optim::SGD sgd({wide}, {.lr = 0.1});
+  wide.sum().backward();
+  std::vector<Seen> seen = kernels_of([&] { sgd.step(); });
+  EXPECT_GT(work_in(seen, "sub").bytes, 0);
+  for (const Seen& s : seen) EXPECT_NE(s.name, "tensor_pass");
+}
+
+TEST(Work, Clipping) {
+  std::vector<Tensor> grads = {ones({10}), ones({4, 5})};
+  expect_step(work_in(kernels_of([&] { total_norm(grads); }), "tensor_pass"), 2, 1);
+  expect_step(work_in(kernels_of([&] { scale_tensors_(grads, 0.5); }), "tensor_pass"), 1, 2);
+  expect_step(work_in(kernels_of([&] { clip_norm_(grads, 0.1); }), "tensor_pass"), 3, 3);
+}
+
+TEST(Work, RowsOfOptimizersHaveIt) {
+  Tensor a = leaf({1000});
+  optim::AdamW adamw({a}, {.lr = 0.1, .weight_decay = 0});
+  a.sum().backward();
+  adamw.step();
+  ProfileSession session({.trace = false});
+  for (int i = 0; i < 2; ++i) adamw.step();
+  const Profile p = session.stop();
+  int rows = 0;
+  for (const OpRow& row : p.ops) {
+    if (row.bucket != Bucket::optimizer) continue;
+    ++rows;
+    EXPECT_EQ(row.calls, 2);
+    EXPECT_EQ(row.flops, 2 * 13 * 1000.0);
+    EXPECT_EQ(row.bytes, 2 * 7 * 4 * 1000.0);
+  }
+  EXPECT_EQ(rows, 1);
 }
 
 TEST(Work, CountsEveryKernelOfATrainingStep) {

@@ -132,5 +132,26 @@ TEST(Profile, ZonesReachTheHookOnlyInsideAScope) {
   EXPECT_EQ(context().profile_scope, nullptr);
 }
 
+TEST(Profile, AZoneEndsUnderTheHookItBeganUnderOrUnderNone) {
+  struct Log : ProfileHook {
+    std::string text;
+    void begin(const char* zone, Bucket, const Site&) override { text += std::string("+") + zone; }
+    void end() override { text += "-"; }
+  } first, second;
+  ProfileScope scope("step");
+  {
+    Zone untold("untold", Bucket::other);
+    set_profile_hook(&first);
+    Zone outer("outer", Bucket::other);
+    set_profile_hook(&second);
+    { Zone inner("inner", Bucket::other); }
+  }
+  set_profile_hook(&first);
+  { Zone last("last", Bucket::other); }
+  set_profile_hook(nullptr);
+  EXPECT_EQ(first.text, "+outer+last-");
+  EXPECT_EQ(second.text, "+inner-");
+}
+
 }  // namespace
 }  // namespace deft

@@ -2,11 +2,13 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
+#include <unordered_map>
 
 #include "runtime/backend.h"
 #include "runtime/device.h"
@@ -71,12 +73,15 @@ const Cupti& cupti() {
 
 constexpr size_t kBufferBytes = 4 << 20;
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                                         CUPTI_ACTIVITY_KIND_MEMSET};
+                                         CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME,
+                                         CUPTI_ACTIVITY_KIND_DRIVER};
 
 struct Collected {
   std::mutex mutex;
   bool on = false;
-  std::vector<DeviceActivity> all;  // in CUPTI's time
+  std::vector<DeviceActivity> all;              // in CUPTI's time; asked_ns is the number of the call that asked
+  std::unordered_map<uint32_t, int64_t> calls;  // by number: when `thread` made it
+  uint32_t thread = 0;
   int64_t dropped = 0;
   int64_t to_steady_ns = 0;
 };
@@ -91,22 +96,34 @@ void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes, size_t* most_records)
   *most_records = 0;
 }
 
+// CUPTI tells threads apart by the low half of what pthreads calls them.
+uint32_t this_thread() { return static_cast<uint32_t>(pthread_self()); }
+
+// The runtime's call and the driver's inside it have one number: the earlier counts.
+void add_call(const CUpti_ActivityAPI& call, Collected& c) {
+  if (call.threadId != c.thread || static_cast<int64_t>(c.calls.size()) >= kMostActivities) return;
+  const auto [it, added] = c.calls.try_emplace(call.correlationId, static_cast<int64_t>(call.start));
+  if (!added) it->second = std::min(it->second, static_cast<int64_t>(call.start));
+}
+
 void add(const CUpti_Activity& record, Collected& c) {
-  const auto keep = [&](DeviceActivity::Kind kind, const char* name, uint64_t begin, uint64_t end) {
+  const auto keep = [&](DeviceActivity::Kind kind, const char* name, uint64_t begin, uint64_t end, uint32_t call) {
     if (static_cast<int64_t>(c.all.size()) >= kMostActivities)
       ++c.dropped;
     else
-      c.all.push_back({kind, name, static_cast<int64_t>(begin), static_cast<int64_t>(end)});
+      c.all.push_back({kind, name, static_cast<int64_t>(begin), static_cast<int64_t>(end), call});
   };
   if (record.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
     const auto& k = reinterpret_cast<const CUpti_ActivityKernel4&>(record);  // later forms begin like it
-    keep(DeviceActivity::Kind::kernel, k.name ? k.name : "kernel", k.start, k.end);
+    keep(DeviceActivity::Kind::kernel, k.name ? k.name : "kernel", k.start, k.end, k.correlationId);
   } else if (record.kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
     const auto& m = reinterpret_cast<const CUpti_ActivityMemcpy&>(record);
-    keep(DeviceActivity::Kind::copy, "copy", m.start, m.end);
+    keep(DeviceActivity::Kind::copy, "copy", m.start, m.end, m.correlationId);
   } else if (record.kind == CUPTI_ACTIVITY_KIND_MEMSET) {
     const auto& m = reinterpret_cast<const CUpti_ActivityMemset&>(record);
-    keep(DeviceActivity::Kind::fill, "fill", m.start, m.end);
+    keep(DeviceActivity::Kind::fill, "fill", m.start, m.end, m.correlationId);
+  } else if (record.kind == CUPTI_ACTIVITY_KIND_RUNTIME || record.kind == CUPTI_ACTIVITY_KIND_DRIVER) {
+    add_call(reinterpret_cast<const CUpti_ActivityAPI&>(record), c);
   }
 }
 
@@ -154,6 +171,8 @@ std::string start_cuda_activity() {
   }
   std::lock_guard lock(c.mutex);
   c.all.clear();
+  c.calls.clear();
+  c.thread = this_thread();
   c.dropped = 0;
   c.to_steady_ns = clock_difference();
   c.on = true;
@@ -176,9 +195,12 @@ std::vector<DeviceActivity> stop_cuda_activity(int64_t& dropped) {
   std::vector<DeviceActivity> all = std::move(c.all);
   c.all.clear();
   for (DeviceActivity& a : all) {
+    const auto call = c.calls.find(static_cast<uint32_t>(a.asked_ns));
+    a.asked_ns = call == c.calls.end() ? 0 : call->second + c.to_steady_ns;
     a.begin_ns += c.to_steady_ns;
     a.end_ns += c.to_steady_ns;
   }
+  c.calls.clear();
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
   return all;
 }

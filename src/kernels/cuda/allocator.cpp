@@ -10,6 +10,7 @@
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/encoder.h"
 #include "runtime/memory.h"
+#include "runtime/profile_hook.h"
 
 namespace deft::cuda {
 
@@ -78,6 +79,7 @@ std::vector<Block*> Allocator::end_keeping() {
 bool Allocator::reserve(Segment& segment, size_t bytes) {
   if (limit_ && static_cast<size_t>(use_.reserved_bytes) + bytes > limit_) return false;
   ++use_.driver_calls;
+  Zone zone("allocate from system", Bucket::allocation, Site());
   if (cudaMalloc(&segment.base, bytes) != cudaSuccess) {
     cudaGetLastError();  // the failure is handled; later calls must not see it
     return false;
