@@ -6,7 +6,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
+#include <optional>
 
 #include "base/check.h"
 #include "bench/mission_tables.h"
@@ -21,7 +21,7 @@
 #include "doctor/sarif.h"
 #include "doctor_workload.h"
 #include "exit_code.h"
-#include "io/checkpoint.h"
+#include "model_file.h"
 #include "output.h"
 #include "profile/bottleneck.h"
 #include "profile/collector.h"
@@ -40,14 +40,15 @@ using doctor::Json;
 struct Flags {
   TaskOptions task;
   std::string kind = "infer", weights, out = "deft.plan.json", html, format = "md", budget = "60s", demo,
-              device = "cpu";
-  double max_drop = 0.5;  // points of accuracy
+              device = "cpu", plan_file;  // plan_file: of deft compile, given as --model
+  double max_drop = 0.5;                  // points of accuracy
   int threads = 0;
   bool quiet = false;
 };
 
 // Shares of --budget.
-constexpr double kProfileShare = 0.04, kLatencyShare = 0.06, kTrialsShare = 0.65, kValidateShare = 0.06;
+constexpr double kProfileShare = 0.04, kLatencyShare = 0.06, kTrialsShare = 0.65, kValidateShare = 0.06,
+                 kEagerShare = 0.1;
 constexpr int64_t kMostProfiled = 4096, kLintedBatches = 64;
 constexpr size_t kMostOps = 200;
 
@@ -111,7 +112,7 @@ class Examination {
     progress_.show("what this machine can do at most");
     profile::judge(p);
     report["bottleneck"] = doctor::bottleneck_json(p);
-    report["profile"] = doctor::profile_json(p, profile::machine_peaks(), kMostOps);
+    report["profile"] = doctor::profile_json(p, profile::roofs_of(p), kMostOps);
   }
   void memory(Json& report) {
     progress_.show("who holds the memory");
@@ -192,10 +193,25 @@ Json validated(const std::shared_ptr<const TrainedTask>& trained, const Plan& pl
   return doctor::verified_json("eval", doctor::verify_plan(*workload, plan, o));
 }
 
+// A plan of deft compile against the model it was made from.
+Json eager_json(const PlanCase& c, double seconds, const Progress& progress) {
+  if (!c.compared) return {{"reason", c.plan.no_eager}};
+  progress.show("the model without the plan");
+  Json out = doctor::verified_json("infer", against_eager(c, seconds));
+  if (out.is_null()) return {{"reason", "there was no time for it"}};
+  out["model"] = c.plan.model;
+  out["weights"] = c.compared->learned;
+  out["batch"] = c.plan.batches.back();
+  return out;
+}
+
 Json workload_json(const Flags& f, const doctor::Workload& workload, const TrainedTask& trained, int64_t samples) {
-  return {{"name", workload.name()}, {"task", workload.task()},         {"model", f.task.model},
-          {"data", f.task.data},     {"batch", workload.naive().batch}, {"device", to_string(f.task.device)},
-          {"samples", samples},      {"learned", trained.learned},      {"labelled", trained.labelled}};
+  Json out = {
+      {"name", workload.name()},      {"task", workload.task()},         {"model", trained.options.model},
+      {"data", trained.options.data}, {"batch", workload.naive().batch}, {"device", to_string(trained.options.device)},
+      {"samples", samples},           {"learned", trained.learned},      {"labelled", trained.labelled}};
+  if (!f.plan_file.empty()) out["plan_file"] = f.plan_file;
+  return out;
 }
 
 void try_techniques(const Flags& f, const std::shared_ptr<const TrainedTask>& trained, doctor::Workload& workload,
@@ -216,25 +232,43 @@ void try_techniques(const Flags& f, const std::shared_ptr<const TrainedTask>& tr
     Json v = validated(trained, result.plan, kValidateShare * budget, progress);
     if (!v.is_null()) report["verified"].push_back(v);
   }
+  if (!f.plan_file.empty()) {  // no command takes the one plan with the other
+    report["next"] = doctor::next_json(result, fmt::format("deft infer --plan-file {}", f.plan_file));
+    return;
+  }
   report["next"] = doctor::next_json(result, fmt::format("deft {} --plan {}", f.kind, f.out));
   report["plan"] = doctor::plan_json(result.plan);
   result.plan.save(f.out);
   report["written"]["plan"] = f.out;
 }
 
+PlanCase read_plan(const Flags& f, const Progress& progress) {
+  progress.show("reading the plan");
+  PlanCase c = plan_case(f.plan_file, f.task, f.weights);
+  DEFT_CHECK(f.kind == "infer" || c.plan.labelled, ValueError,
+             "{} is measured on {}, which have no labels for --task {}; use --task infer", f.plan_file, c.plan.data,
+             f.kind);
+  return c;
+}
+
 Json examine(const Flags& f, std::vector<Finding>& findings) {
   Progress progress("doctor", f.quiet);
-  auto trained =
-      trained_task(f.task, f.weights, seconds_in(f.budget), [&](const std::string& what) { progress.show(what); });
+  const double budget = seconds_in(f.budget);
+  std::optional<PlanCase> of_file;
+  if (!f.plan_file.empty()) of_file = read_plan(f, progress);
+  auto trained = of_file
+                     ? of_file->trained
+                     : trained_task(f.task, f.weights, budget, [&](const std::string& what) { progress.show(what); });
   auto workload = make_workload(trained, f.kind);
   Json report = {{"schema", 1}, {"kind", "deft doctor"}, {"version", bench::build_info().version}};
   report["machine"] = bench::machine_json();
   report["workload"] = nullptr;
-  Examination examination(*workload, f.task.device, seconds_in(f.budget), progress);
+  Examination examination(*workload, trained->options.device, budget, progress);
   examination.add_to(report, findings);
   report["workload"] = workload_json(f, *workload, *trained, examination.samples());
   report["findings"] = doctor::findings_json(findings);
   if (!stop_signal()) try_techniques(f, trained, *workload, progress, report);
+  if (of_file && !stop_signal()) report["eager"] = eager_json(*of_file, kEagerShare * budget, progress);
   if (!stop_signal()) report["tables"] = mission_tables(f, progress);
   report["interrupted"] = stop_signal() != 0;
   return report;
@@ -258,38 +292,6 @@ int run_demo(const Flags& f) {
   return findings.empty() ? kOk : kFindings;
 }
 
-// What a checkpoint of `deft train` says of itself: "model=cnn data=glyphs ...".
-std::string said_of(const std::string& config, const std::string& key) {
-  const std::string all = " " + config + " ";
-  const size_t at = all.find(" " + key + "=");
-  if (at == all.npos) return "";
-  const size_t begin = at + key.size() + 2;
-  return all.substr(begin, all.find(' ', begin) - begin);
-}
-
-// --model FILE: the model, its data and its weights are those of the file.
-void take_checkpoint(Flags& f) {
-  const std::string file = f.task.model, config = io::load_checkpoint(file).info.config;
-  const std::vector<std::string> names = model_names();
-  f.task.model = said_of(config, "model");
-  if (std::ranges::count(names, f.task.model) != 1)
-    throw LoadError("checkpoint", file, "config", 0,
-                    "it does not say which model it is of, as checkpoints of deft train do; give it as --weights, and "
-                    "the model's name as --model");
-  if (f.weights.empty()) f.weights = file;
-  if (f.task.data.empty()) f.task.data = said_of(config, "data");
-  if (const std::string length = said_of(config, "length"); !length.empty()) f.task.length = std::stoll(length);
-}
-
-// The name of a built-in model, or a file.
-CLI::Validator a_model() {
-  const CLI::Validator name = one_of("model", model_names());
-  auto check = [name](std::string& word) {
-    return std::filesystem::is_regular_file(word) ? std::string() : name(word);
-  };
-  return {check, ""};
-}
-
 bool has_fashion() {
   try {
     data::fashion_folder();
@@ -299,14 +301,41 @@ bool has_fashion() {
   }
 }
 
+// "1.40x (1.35x to 1.46x), 12 pairs of runs"; a few pairs have no interval.
+std::string trial_text(const Json& v) {
+  const bool known = v["speedup_low"].is_number() && v["speedup_high"].is_number();
+  const std::string interval =
+      known ? fmt::format(" ({} to {})", doctor::times(v["speedup_low"]), doctor::times(v["speedup_high"])) : "";
+  const int pairs = v["pairs"].get<int>();
+  return fmt::format("{}{}, {} pair{} of runs", doctor::times(v["speedup"]), interval, pairs, pairs == 1 ? "" : "s");
+}
+
+std::string eager_text(const Json& eager) {
+  if (eager.is_null()) return "";
+  if (eager.contains("reason"))
+    return fmt::format("not compared with the model itself: {}\n", eager["reason"].get<std::string>());
+  return fmt::format(
+      "against {} eager ({}), batches of {}: {} ({} to {}), {} pairs of runs\n", eager["model"].get<std::string>(),
+      eager["weights"].get<std::string>(), eager["batch"].get<int64_t>(), doctor::times(eager["speedup"]),
+      doctor::times(eager["speedup_low"]), doctor::times(eager["speedup_high"]), eager["pairs"].get<int>());
+}
+
 // The plan against the workload as it was, in runs of their own: inference and validation.
 std::string verified_text(const Json& report) {
   std::string out;
   for (const Json& v : report.value("verified", Json::array()))
-    out += fmt::format("{}: {} with the plan ({} to {}), {} pairs of runs\n",
-                       v["task"] == "eval" ? "validation" : v["task"].get<std::string>(), doctor::times(v["speedup"]),
-                       doctor::times(v["speedup_low"]), doctor::times(v["speedup_high"]), v["pairs"].get<int>());
-  return out;
+    out += fmt::format("{} with the plan: {}\n", v["task"] == "eval" ? "validation" : v["task"].get<std::string>(),
+                       trial_text(v));
+  return out + eager_text(report.value("eager", Json()));
+}
+
+void take_model_file(Flags& f) {
+  if (model_file_kind(f.task.model) == ModelFile::checkpoint) return take_checkpoint(f.task, f.weights);
+  DEFT_CHECK(f.kind != "train", ValueError,
+             "{} is a plan of deft compile, which holds inference only: --task train does not apply; use --task infer "
+             "or eval, or give the checkpoint it was made from",
+             f.task.model);
+  f.plan_file = f.task.model;
 }
 
 int run(Flags& f) {
@@ -314,11 +343,12 @@ int run(Flags& f) {
   if (f.threads > 0) set_num_threads(f.threads);
   if (f.demo == "leak") return run_demo(f);
   f.task.device = chosen_device(f.device);
-  if (std::filesystem::is_regular_file(f.task.model)) take_checkpoint(f);
-  if (f.task.data.empty()) {
-    bool text = f.task.model == "gpt2" || f.task.model == "bert" || f.task.model == "transformer-xl";
-    f.task.data = text ? "text" : has_fashion() ? "fashion" : "glyphs";
+  check_writable(f.html);
+  if (is_model_file(f.task.model)) take_model_file(f);
+  if (f.task.data.empty() && f.plan_file.empty()) {
+    f.task.data = is_text_model(f.task.model) ? "text" : has_fashion() ? "fashion" : "glyphs";
   }
+  if (f.plan_file.empty()) check_writable(f.out);
   double start = now();
   std::vector<Finding> findings;
   Json report = examine(f, findings);
@@ -337,11 +367,8 @@ int run(Flags& f) {
   return findings.empty() ? kOk : kFindings;
 }
 
-void add_model_flags(CLI::App& app, TaskOptions& o) {
-  app.add_option("-m,--model", o.model,
-                 fmt::format("{}, or a checkpoint of deft train; default cnn", fmt::join(model_names(), ", ")))
-      ->check(a_model())
-      ->type_name("NAME|FILE");
+void add_workload_flags(CLI::App& app, TaskOptions& o) {
+  add_model_flag(app, o, true);
   app.add_option("-d,--data", o.data,
                  fmt::format("{}; default fashion where it is installed, else glyphs", fmt::join(data_names(), ", ")))
       ->check(one_of("data set", data_names()))
@@ -355,7 +382,7 @@ std::function<int()> add_doctor(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   Flags& f = *flags;
   f.task.data = "";
-  add_model_flags(app, f.task);
+  add_workload_flags(app, f.task);
   app.add_option("--task", f.kind, "What the model does: infer (default), eval or train")
       ->check(one_of("task", {"infer", "eval", "train"}))
       ->type_name("infer|eval|train");

@@ -27,6 +27,9 @@ constexpr int64_t kLearnSteps = 64, kLearnBatch = 128;
 constexpr double kLearnShare = 0.2, kLabelledShare = 0.01;  // of the budget at most
 constexpr int64_t kMostLabelled = 1024, kFewestLabelled = 32;
 constexpr int64_t kTrainBatch = 32, kCheckSteps = 4;
+constexpr int64_t kPlanLabelled = 256;  // samples that plans are compared on, in whole batches
+constexpr int kWarmUps = 4;
+constexpr double kUnitSeconds = 0.003;  // of a run in turns, at least
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -89,7 +92,7 @@ class TaskRun : public doctor::PreparedRun {
 
   TaskBatch taken(const data::Batch& batch) const { return trained_->task->taken(batch, plan_.dtype, plan_.layout); }
   data::DataLoader labelled() const {
-    auto first = std::make_shared<data::SequentialSampler>(trained_->labelled);
+    auto first = std::make_shared<WindowSampler>(trained_->task->samples(false)->size(), trained_->labelled);
     data::LoaderOptions o = plan_.loader_options({.sampler = first, .device = trained_->options.device});
     return data::DataLoader(trained_->task->samples(false), o);
   }
@@ -222,7 +225,10 @@ class TaskWorkload : public doctor::Workload {
  public:
   TaskWorkload(std::shared_ptr<const TrainedTask> trained, std::string kind)
       : trained_(std::move(trained)), kind_(std::move(kind)) {}
-  std::string name() const override { return fmt::format("{} on {}", trained_->options.model, trained_->options.data); }
+  std::string name() const override {
+    const std::string of = trained_->plan_file.empty() ? "" : fmt::format("{}, a plan of ", trained_->plan_file);
+    return fmt::format("{}{} on {}", of, trained_->options.model, trained_->options.data);
+  }
   std::string task() const override { return kind_; }
   doctor::WorkloadTraits traits() const override {
     doctor::WorkloadTraits t;
@@ -230,17 +236,23 @@ class TaskWorkload : public doctor::Workload {
     t.pictures = trained_->options.data != "text";
     t.loads = true;
     t.most_batch = std::min<int64_t>(128, trained_->labelled);
+    t.plan_batches = trained_->batches;
     return t;
   }
   // What is written first: nothing switched off, one sample at a time, nothing loaded ahead.
   Plan naive() const override {
     Plan p;
     if (kind_ == "train") p.batch = kTrainBatch;
+    if (!trained_->batches.empty()) {
+      p.eval = true;
+      p.grad_mode = PlanGradMode::inference;
+      p.batch = trained_->batches.front();
+    }
     return p;
   }
   Plan reference() const override {
     Plan p = naive();
-    if (kind_ == "train") return p;
+    if (kind_ == "train" || !trained_->batches.empty()) return p;
     p.eval = true;
     p.grad_mode = PlanGradMode::no_grad;
     p.batch = std::min<int64_t>(32, trained_->labelled);
@@ -317,6 +329,47 @@ std::shared_ptr<const TrainedTask> trained_task(const TaskOptions& options, cons
   trained->labelled = labelled_samples(task, options.device, kLabelledShare * budget);
   trained->state = task.model().state_dict();
   return trained;
+}
+
+PlanCase plan_case(const std::string& file, const TaskOptions& options, const std::string& weights) {
+  PlanCase c{open_plan_task(file, options), nullptr, nullptr};
+  auto trained = std::make_shared<TrainedTask>();
+  trained->options = options;
+  trained->options.model = c.plan.model.empty() ? "an unnamed model" : c.plan.model;
+  trained->plan_file = file;
+  trained->options.data = c.plan.data;
+  trained->options.device = c.plan.device;
+  trained->task = c.plan.task;
+  trained->batches = c.plan.batches;
+  const int64_t largest = c.plan.batches.back();
+  trained->labelled = largest * std::max<int64_t>(1, kPlanLabelled / largest);
+  trained->learned = fmt::format("compiled into {}", file);
+  c.trained = trained;
+  if (!c.plan.eager) return c;
+  auto compared = std::make_shared<TrainedTask>(*trained);
+  compared->task = c.plan.eager;
+  compared->batches.clear();
+  compared->plan_file.clear();
+  if (!weights.empty()) load_weights(compared->task->model(), compared->options.model, weights);
+  compared->state = compared->task->model().state_dict();
+  compared->learned = weights.empty() ? "first weights" : weights;
+  c.compared = compared;
+  return c;
+}
+
+doctor::TrialResult against_eager(const PlanCase& c, double seconds) {
+  Plan form = TaskWorkload(c.trained, "infer").naive();
+  form.batch = c.plan.batches.back();
+  TestRun eager(c.compared, form, false), plan(c.trained, form, false);
+  const double end = now() + seconds;
+  double once = 0;
+  for (TestRun* run : {&plan, &eager})
+    for (int i = 0; i < kWarmUps; ++i) once = run->run(form.batch);
+  const int64_t unit = form.batch * std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kUnitSeconds / once)));
+  doctor::TrialOptions o;
+  o.out_of_time = [&] { return now() > end || stop_signal(); };
+  auto per_sample = [&](TestRun& run) { return run.run(unit) / static_cast<double>(unit); };
+  return doctor::run_trial([&] { return per_sample(eager); }, [&] { return per_sample(plan); }, o);
 }
 
 std::unique_ptr<doctor::Workload> make_workload(std::shared_ptr<const TrainedTask> trained, const std::string& kind) {

@@ -4,8 +4,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "doctor/trial.h"
 #include "doctor/workload.h"
+#include "plan_task.h"
 #include "task.h"
 
 namespace deft::cli {
@@ -13,15 +16,28 @@ namespace deft::cli {
 // A task whose model has learned something, so that its accuracy means something.
 struct TrainedTask {
   TaskOptions options;
-  std::unique_ptr<Task> task;
+  std::shared_ptr<Task> task;
   NamedTensors state;    // of the model
   int64_t labelled = 0;  // samples of the test set that results are compared on
   std::string learned;   // "64 steps of 128 samples", "weights.safetensors"
+  // Of a plan of deft compile: the batches it serves, ascending. Modes, precision and layout are in it.
+  std::vector<int64_t> batches;
+  std::string plan_file;
 };
 // With weights from a file, or else after a short training. `budget`: seconds of all that is done with it later, which
 // decides how short, and how many samples are compared.
 std::shared_ptr<const TrainedTask> trained_task(const TaskOptions& options, const std::string& weights, double budget,
                                                 const std::function<void(const std::string&)>& progress);
+
+// A plan of deft compile on data that fits it. `compared` is the model itself, called op by op on the same data with
+// weights from a file or its first ones; null where the plan's file does not lead to it.
+struct PlanCase {
+  PlanTask plan;
+  std::shared_ptr<const TrainedTask> trained, compared;
+};
+PlanCase plan_case(const std::string& file, const TaskOptions& options, const std::string& weights);
+// Both in the plan's largest batches, in turns.
+doctor::TrialResult against_eager(const PlanCase& c, double seconds);
 
 // kind: infer, eval or train.
 std::unique_ptr<doctor::Workload> make_workload(std::shared_ptr<const TrainedTask> trained, const std::string& kind);

@@ -66,7 +66,9 @@ const RuleInfo& rule_of(const std::string& wanted) {
     known.emplace_back(rule.id);
     known.emplace_back(rule.name);
   }
-  DEFT_FAIL(ValueError, "{}; deft explain lists all", unknown_message("rule", id, known));
+  const std::string near = nearest(id, known);
+  DEFT_FAIL(ValueError, "unknown rule '{}'{}; deft explain lists all rules", wanted,
+            near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
 }
 
 int run(const Flags& f) {

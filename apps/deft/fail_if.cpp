@@ -30,21 +30,18 @@ std::vector<std::string> split(const std::string& text, const char* pattern) {
 FailTerm parse_term(const std::string& text) {
   static const std::regex form(R"(([A-Za-z][\w./ -]*?)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d*)?|\.\d+)\s*(%|x)?)");
   std::smatch found;
-  DEFT_CHECK(
-      std::regex_match(text, found, form), ValueError,
-      "--fail-if: found '{}', expected a quantity and a bound such as p99>+5%, peak_mb<-5%, p99>1.2x or p99_ms>1.5",
-      text);
+  DEFT_CHECK(std::regex_match(text, found, form), ValueError,
+             "found '{}', expected a quantity and a bound such as p99>+5%, peak_mb<-5%, p99>1.2x or p99_ms>1.5", text);
   FailTerm term;
   term.key = found[1];
   term.above = found[2].str()[0] == '>';
   term.or_equal = found[2].length() == 2;
   bool is_signed = found[3].length() > 0;
   std::string unit = found[5];
-  DEFT_CHECK(is_signed || unit != "%", ValueError,
-             "--fail-if: found '{}', expected a sign before a percentage: {}{}+{}%", text, term.key, found[2].str(),
-             found[4].str());
-  DEFT_CHECK(!is_signed || unit != "x", ValueError, "--fail-if: found '{}', expected a ratio without a sign: {}{}{}x",
-             text, term.key, found[2].str(), found[4].str());
+  DEFT_CHECK(is_signed || unit != "%", ValueError, "found '{}', expected a sign before a percentage: {}{}+{}%", text,
+             term.key, found[2].str(), found[4].str());
+  DEFT_CHECK(!is_signed || unit != "x", ValueError, "found '{}', expected a ratio without a sign: {}{}{}x", text,
+             term.key, found[2].str(), found[4].str());
   term.limit = std::stod(found[4]) * (found[3] == "-" ? -1 : 1);
   term.of = unit == "%"   ? FailTerm::Of::percent
             : unit == "x" ? FailTerm::Of::ratio

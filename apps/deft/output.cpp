@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <optional>
 
@@ -48,7 +50,7 @@ std::string markdown_of(const bench::Report& report, const Presentation& present
 
 void write_out(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw std::runtime_error("could not write the result to standard output");
+    throw SaveError(fmt::format("could not write the result to standard output ({})", std::strerror(errno)));
   }
 }
 

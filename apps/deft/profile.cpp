@@ -1,5 +1,6 @@
 // deft profile: where the time and the memory of a built-in workload go.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -12,10 +13,12 @@
 #include "doctor/profile_json.h"
 #include "doctor/report_html.h"
 #include "exit_code.h"
+#include "model_file.h"
 #include "ops/all_ops.h"
 #include "optim/adam.h"
 #include "output.h"
 #include "plan_flags.h"
+#include "plan_task.h"
 #include "profile/bottleneck.h"
 #include "profile/collector.h"
 #include "runtime/parallel.h"
@@ -34,12 +37,14 @@ struct Flags : CommonFlags {
   TaskOptions task;
   std::string what = "train", weights, plan_file, trace, html, amp = "off", device = "cpu", sort = "ms";
   int64_t steps = 20, top = 15;
+  std::shared_ptr<Task> compiled;  // of a plan of deft compile, given as --model
 };
 
 // One of `train`, `eval` and `infer`, a batch at a time.
 class Steps {
  public:
-  Steps(Flags& f, const std::optional<Plan>& plan) : flags_(f), plan_(plan), task_(make_task(f.task)) {
+  Steps(Flags& f, const std::optional<Plan>& plan)
+      : flags_(f), plan_(plan), task_(f.compiled ? f.compiled : make_task(f.task)) {
     if (!f.weights.empty()) load_weights(task_->model(), f.task.model, f.weights);
     if (plan) use_plan(*task_, *plan);
     task_->model().train(f.what == "train");
@@ -86,7 +91,7 @@ class Steps {
 
   Flags& flags_;
   std::optional<Plan> plan_;
-  std::unique_ptr<Task> task_;
+  std::shared_ptr<Task> task_;
   std::optional<optim::AdamW> optimizer_;
   Tensor inputs_;
   int64_t next_ = 0;
@@ -139,7 +144,7 @@ Json to_json(const Flags& f, const Measured& m, DType amp) {
             {"steps", m.steps},
             {"samples", m.steps * f.task.batch}}},
           {"bottleneck", doctor::bottleneck_json(m.profile)},
-          {"profile", doctor::profile_json(m.profile, profile::machine_peaks())},
+          {"profile", doctor::profile_json(m.profile, profile::roofs_of(m.profile))},
           {"memory", m.memory.seconds > 0 ? doctor::memory_json(m.memory) : Json()}};
 }
 
@@ -218,8 +223,42 @@ Presentation presentation_of(const Flags& f, const Json& report, const Measured&
   return out;
 }
 
+// A plan of deft compile in batches that it serves: the largest, where none is given.
+void take_plan(Flags& f, const CLI::App& app) {
+  const std::string file = f.task.model;
+  DEFT_CHECK(app.count("--task") == 0 || f.what != "train", ValueError,
+             "{} is a plan of deft compile, which holds inference only: --task train does not apply; use --task infer "
+             "or eval, or give the checkpoint it was made from",
+             file);
+  DEFT_CHECK(f.plan_file.empty() && f.weights.empty() && f.amp == "off", ValueError,
+             "{} is a plan of deft compile, which holds weights, precision and passes: it takes no --plan, --weights "
+             "or --amp",
+             file);
+  if (app.count("--task") == 0) f.what = "infer";
+  if (app.count("--data") == 0) f.task.data = "";
+  PlanTask plan = open_plan_task(file, f.task);
+  const bool serves = std::ranges::count(plan.batches, f.task.batch) > 0;
+  DEFT_CHECK(serves || app.count("--batch") == 0, ValueError, "{} serves batches of {}, not of {}", file,
+             fmt::join(plan.batches, ", "), f.task.batch);
+  if (!serves) f.task.batch = plan.batches.back();
+  f.device = to_string(plan.device);
+  f.task.model = fmt::format("{}, a plan of {}", file, plan.model.empty() ? "an unnamed model" : plan.model);
+  f.task.data = plan.data;
+  f.compiled = plan.task;
+}
+
+void take_model_file(Flags& f, const CLI::App& app) {
+  if (model_file_kind(f.task.model) == ModelFile::plan) return take_plan(f, app);
+  if (app.count("--data") == 0) f.task.data = "";
+  take_checkpoint(f.task, f.weights);
+}
+
 int run(Flags& f, const CLI::App& app) {
   bench::watch_for_interrupt();
+  check_writable(f.trace);
+  check_writable(f.html);
+  if (is_model_file(f.task.model)) take_model_file(f, app);
+  if (app.count("--data") == 0 && is_text_model(f.task.model)) f.task.data = "text";
   PlanUse use = f.what == "train" ? PlanUse::train : f.what == "eval" ? PlanUse::eval : PlanUse::infer;
   std::optional<Plan> plan = plan_for(app, f.plan_file, use, f, f.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
@@ -249,7 +288,7 @@ std::function<int()> add_profile(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   add_common_flags(app, *flags);
   add_threads_flag(app, *flags);
-  add_task_flags(app, flags->task);
+  add_task_flags(app, flags->task, true);
   add_amp_flag(app, flags->amp);
   add_device_flag(app, flags->device, "--device");
   add_plan_flag(app, flags->plan_file);
@@ -259,7 +298,8 @@ std::function<int()> add_profile(CLI::App& app) {
   app.add_option("--steps", flags->steps, "Batches to profile; default 20")
       ->check(whole_number(1, 1'000'000))
       ->type_name("N");
-  app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train; default: fresh weights")->type_name("FILE");
+  app.add_option("-w,--weights", flags->weights, "Checkpoint, safetensors or PyTorch file; default: fresh weights")
+      ->type_name("FILE");
   app.add_option("--top", flags->top, "Rows of the op and module tables; default 15")
       ->check(whole_number(1, 100'000))
       ->type_name("N");

@@ -415,8 +415,6 @@ class TransformerXLTask : public TextTask {
   models::TransformerXL::Memory memory_, test_memory_;
 };
 
-bool is_text_model(const std::string& model) { return model == "gpt2" || model == "bert" || model == "transformer-xl"; }
-
 }  // namespace
 
 models::Gpt2Options byte_gpt2_options() {
@@ -435,6 +433,8 @@ Tensor Task::loss(const TaskBatch&) { DEFT_FAIL(UnsupportedError, "the loss of t
 Tensor Task::outputs(const Tensor&) { DEFT_FAIL(UnsupportedError, "the answers of this model need its memory"); }
 Tensor Task::test_inputs(int64_t) const { DEFT_FAIL(UnsupportedError, "infer takes models of pictures"); }
 Tensor Task::normalize(const Tensor&) const { DEFT_FAIL(UnsupportedError, "infer takes models of pictures"); }
+
+bool is_text_model(const std::string& model) { return model == "gpt2" || model == "bert" || model == "transformer-xl"; }
 
 std::vector<std::string> model_names() {
   return {"cnn", "mlp", "resnet18", "resnet50", "gpt2", "bert", "transformer-xl"};

@@ -76,6 +76,7 @@ inline constexpr int64_t kTextPositions = 512;
 models::Gpt2Options byte_gpt2_options();
 
 std::vector<std::string> model_names();
+bool is_text_model(const std::string& model);
 std::vector<std::string> data_names();
 // ValueError for a model that cannot learn this data set.
 std::unique_ptr<Task> make_task(const TaskOptions& options);

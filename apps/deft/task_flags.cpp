@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "amp/autocast.h"
+#include "model_file.h"
 
 namespace deft::cli {
 
@@ -21,10 +22,15 @@ void add_data_flags(CLI::App& app, TaskOptions& o) {
       ->type_name("N");
 }
 
-void add_task_flags(CLI::App& app, TaskOptions& o) {
-  app.add_option("-m,--model", o.model, fmt::format("{}; default cnn", fmt::join(model_names(), ", ")))
-      ->check(one_of("model", model_names()))
-      ->type_name("NAME");
+void add_model_flag(CLI::App& app, TaskOptions& o, bool files) {
+  const char* file = files ? ", or a checkpoint of deft train or a plan of deft compile" : "";
+  app.add_option("-m,--model", o.model, fmt::format("{}{}; default cnn", fmt::join(model_names(), ", "), file))
+      ->check(files ? a_model() : one_of("model", model_names()))
+      ->type_name(files ? "NAME|FILE" : "NAME");
+}
+
+void add_task_flags(CLI::App& app, TaskOptions& o, bool files) {
+  add_model_flag(app, o, files);
   app.add_option("-d,--data", o.data,
                  fmt::format("{}; default glyphs, which needs no file", fmt::join(data_names(), ", ")))
       ->check(one_of("data set", data_names()))

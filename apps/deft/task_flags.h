@@ -12,7 +12,9 @@ namespace deft::cli {
 
 // Of these, where the data is and how much of it is used.
 void add_data_flags(CLI::App& app, TaskOptions& options);
-void add_task_flags(CLI::App& app, TaskOptions& options);
+// `files`: the model may also be a file (model_file.h).
+void add_model_flag(CLI::App& app, TaskOptions& options, bool files);
+void add_task_flags(CLI::App& app, TaskOptions& options, bool files = false);
 // --amp off|auto|bf16|f16, and the type it means; auto says on stderr what it chose and why.
 void add_amp_flag(CLI::App& app, std::string& amp);
 DType amp_dtype(const std::string& amp, bool quiet, Device device = kCPU);

@@ -91,8 +91,8 @@ class Padder {
 
 }  // namespace
 
-BatchLayout::BatchLayout(const std::vector<Field>& fields, size_t most, bool pinned_)
-    : max_sample_bytes(most), pinned(pinned_) {
+BatchLayout::BatchLayout(const std::vector<Field>& fields, size_t most, bool pinned_, const Site& site_)
+    : max_sample_bytes(most), pinned(pinned_), site(site_) {
   DEFT_CHECK(!fields.empty() && fields.size() <= kMaxFields, ValueError,
              "data loader: a sample has {} fields, expected 1 to {}", fields.size(), kMaxFields);
   auto list = std::make_shared<std::vector<std::string>>();
@@ -158,7 +158,7 @@ Tensor BatchBuilder::make(const Shape& sizes, DType dtype) const {
   Meta meta = Meta::dense(sizes, dtype, kCPU);
   Tensor made(layout_->pinned ? make_pinned(meta) : make_tensor(meta));
   made.set_memory_category(MemoryCategory::data);
-  made.impl()->storage->name_maker("data loader", Site());
+  made.impl()->storage->name_maker("data loader", layout_->site);
   return made;
 }
 
@@ -166,6 +166,7 @@ void BatchBuilder::begin(int64_t rows) {
   rows_ = rows;
   indices_ = empty({rows_}, DType::i64);  // never pinned: no device wants them
   indices_.set_memory_category(MemoryCategory::data);
+  indices_.impl()->storage->name_maker("data loader", layout_->site);
   samples_ = indices_.data<int64_t>();
   for (size_t f = 0; f < layout_->places.size(); ++f) {
     const BatchLayout::Place& place = layout_->places[f];

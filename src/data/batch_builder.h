@@ -26,13 +26,14 @@ struct BatchLayout {
     int first_varying = 0;  // which of its dimensions gives the lengths
   };
   // ValueError if the fields cannot be those of a batch.
-  BatchLayout(const std::vector<Field>& fields, size_t max_sample_bytes, bool pinned);
+  BatchLayout(const std::vector<Field>& fields, size_t max_sample_bytes, bool pinned, const Site& site = {});
   std::vector<Place> places;
   std::shared_ptr<const std::vector<std::string>> names;
   int varying = 0;         // fields
   size_t fixed_bytes = 0;  // of a sample
   size_t max_sample_bytes;
   bool pinned;  // memory that a device copies from
+  Site site;    // of the loader, where the memory of batches belongs
 };
 
 // Memory handed out piece by piece and taken back all at once. Thread safe but for clear().

@@ -73,8 +73,9 @@ struct Place {
 
 struct DataLoader::Impl {
   using MakeFeed = std::function<std::unique_ptr<Feed>()>;
-  Impl(LoaderOptions o, MakeFeed feed)
+  Impl(LoaderOptions o, MakeFeed feed, const Site& site)
       : options(std::make_shared<const LoaderOptions>(std::move(o))),
+        made_at(site),
         make_feed(std::move(feed)),
         info(make_feed()),
         tuner(options->workers == kAuto ? num_threads() : 0) {
@@ -99,7 +100,7 @@ struct DataLoader::Impl {
   Pipeline& pipeline() {
     if (running && forked_at != fork_count()) forget_pipeline();
     if (!running) {
-      running = std::make_shared<Pipeline>(make_feed(), options, most_prefetch());
+      running = std::make_shared<Pipeline>(make_feed(), options, most_prefetch(), made_at);
       forked_at = fork_count();
       running->seek(place.epoch, place.batch, place.ahead);
       running->set_workers(setting().workers, setting().prefetch);
@@ -134,6 +135,7 @@ struct DataLoader::Impl {
   LoaderStats stats() const;
 
   std::shared_ptr<const LoaderOptions> options;
+  Site made_at;
   MakeFeed make_feed;
   std::unique_ptr<Feed> info;  // to ask, not to read from
   Place place;
@@ -197,15 +199,15 @@ LoaderStats DataLoader::Impl::stats() const {
   return out;
 }
 
-DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options) {
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options, Site site) {
   DEFT_CHECK(dataset, ValueError, "data loader: there is no data set");
   check(options);
   auto sampler = sampler_of(options, dataset->size());
   auto feed = [dataset, sampler, seed = options.seed] { return data::make_feed(dataset, sampler, seed); };
-  impl_ = std::make_unique<Impl>(std::move(options), feed);
+  impl_ = std::make_unique<Impl>(std::move(options), feed, effective_site(site));
 }
 
-DataLoader::DataLoader(std::shared_ptr<const StreamDataset> dataset, LoaderOptions options) {
+DataLoader::DataLoader(std::shared_ptr<const StreamDataset> dataset, LoaderOptions options, Site site) {
   DEFT_CHECK(dataset, ValueError, "data loader: there is no data set");
   check(options);
   DEFT_CHECK(!options.shuffle && !options.sampler && !options.batch_sampler, ValueError,
@@ -215,7 +217,7 @@ DataLoader::DataLoader(std::shared_ptr<const StreamDataset> dataset, LoaderOptio
   auto feed = [dataset, n = options.batch_size, drop = options.drop_last, seed = options.seed] {
     return data::make_feed(dataset, n, drop, seed);
   };
-  impl_ = std::make_unique<Impl>(std::move(options), feed);
+  impl_ = std::make_unique<Impl>(std::move(options), feed, effective_site(site));
 }
 
 DataLoader::~DataLoader() = default;
@@ -257,6 +259,8 @@ DataLoader::Iterator DataLoader::begin(Site site) {
   if (!impl_->place.at_start) start(epoch() + 1);
   return Iterator(*this, site);
 }
+
+Site DataLoader::made_at() const { return impl_->made_at; }
 
 int64_t DataLoader::epoch() const { return impl_->place.epoch; }
 

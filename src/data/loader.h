@@ -20,9 +20,10 @@ namespace deft::data {
 class DataLoader {
  public:
   // ValueError if options contradict each other.
-  explicit DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options = {});
+  explicit DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options = {}, Site site = Site::current());
   // Batches of `batch_size` records in the order of the stream: there is no sampler, no shuffle and no replace.
-  explicit DataLoader(std::shared_ptr<const StreamDataset> dataset, LoaderOptions options = {});
+  explicit DataLoader(std::shared_ptr<const StreamDataset> dataset, LoaderOptions options = {},
+                      Site site = Site::current());
   ~DataLoader();
   DataLoader(DataLoader&&) noexcept;
   DataLoader& operator=(DataLoader&&) noexcept;
@@ -64,6 +65,7 @@ class DataLoader {
   LoaderStats stats() const;
   // What workers = kAuto decided and why, a line each: "data-bound: 71 % waiting; 1 -> 2 workers".
   std::string tuning() const;
+  Site made_at() const;  // the line of its options
 
  private:
   struct Impl;

@@ -27,10 +27,12 @@ ExecContext sample_context(Generator& random) {
 
 }  // namespace
 
-Pipeline::Pipeline(std::unique_ptr<Feed> feed, std::shared_ptr<const LoaderOptions> options, int most_prefetch)
+Pipeline::Pipeline(std::unique_ptr<Feed> feed, std::shared_ptr<const LoaderOptions> options, int most_prefetch,
+                   const Site& site)
     : options_(std::move(options)),
       feed_(std::move(feed)),
-      layout_(std::make_shared<BatchLayout>(feed_->fields(), options_->max_sample_bytes, !options_->device.is_cpu())) {
+      layout_(std::make_shared<BatchLayout>(feed_->fields(), options_->max_sample_bytes, !options_->device.is_cpu(),
+                                            site)) {
   if (!options_->device.is_cpu()) copy_stream_ = Stream::create(options_->device);
   for (int i = 0; i < most_prefetch; ++i) slots_.push_back(std::make_unique<Slot>(layout_));
 }

@@ -38,7 +38,9 @@ struct Delivery {
 class Pipeline : public std::enable_shared_from_this<Pipeline> {
  public:
   using Clock = std::chrono::steady_clock;
-  Pipeline(std::unique_ptr<Feed> feed, std::shared_ptr<const LoaderOptions> options, int most_prefetch);
+  // `site`: the line that made the loader.
+  Pipeline(std::unique_ptr<Feed> feed, std::shared_ptr<const LoaderOptions> options, int most_prefetch,
+           const Site& site);
   // Goes to a batch. False: a sample hangs; only close() may follow.
   bool seek(int64_t epoch, int64_t batch, std::vector<int64_t> done);
   // Starts threads, or lets some rest.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "data/loader.h"
 #include "data/shape_advisor.h"
 #include "doctor/steps.h"
 
@@ -20,8 +21,17 @@ constexpr double kWaste = 0.3;
 constexpr int64_t kPaddedBatches = 8;
 constexpr size_t kLengths = 1 << 16;  // remembered per line
 
+// The options of a loader are where it was made.
+std::string made_at(const Site& site) {
+  return site.line() ? fmt::format(" Its loader is made at {}.", to_string(site)) : "";
+}
+
 class PaddingWaste : public Rule {
  public:
+  // Told before what was padded in the batch, on the same line.
+  void batch_loaded(const void* loader, int64_t, double, const Site& site) override {
+    loaders_[{site}] = static_cast<const data::DataLoader*>(loader)->made_at();
+  }
   void padded(std::span<const int64_t> lengths, int64_t places, const Site& site) override {
     Padding& p = lines_[{site}];
     ++p.batches;
@@ -35,7 +45,10 @@ class PaddingWaste : public Rule {
     for (const auto& [line, p] : lines_) {
       if (p.batches < kPaddedBatches || p.places <= 0) continue;
       const double waste = 1 - static_cast<double>(p.tokens) / static_cast<double>(p.places);
-      if (waste > kWaste) findings.push_back(found(line, p, 100 * waste));
+      if (waste <= kWaste) continue;
+      findings.push_back(found(line, p, 100 * waste));
+      if (auto loader = loaders_.find(line); loader != loaders_.end())
+        findings.back().message += made_at(loader->second);
     }
   }
 
@@ -61,6 +74,7 @@ class PaddingWaste : public Rule {
     return f;
   }
   std::map<Line, Padding> lines_;
+  std::map<Line, Site> loaders_;  // the lines that made them
 };
 
 // --- D020 --------------------------------------------------------------------------------------------------------
@@ -96,6 +110,7 @@ class DataBoundLoop : public Rule {
     loop.others = 0;
     loop.last = now;
     loop.site = site;
+    loop.made_at = static_cast<const data::DataLoader*>(loader)->made_at();
     first_work_ = -1;
   }
   void report(std::vector<Finding>& findings) override {
@@ -104,9 +119,10 @@ class DataBoundLoop : public Rule {
       const double share = loop.waited / loop.elapsed;
       if (share <= kWaiting) continue;
       const double steps = static_cast<double>(loop.steps);
-      Finding f = finding("D020", loop.site,
-                          fmt::format("The loop waits for batches {:.0f} % of its time: {:.2f} of {:.2f} ms per step.",
-                                      100 * share, 1e3 * loop.waited / steps, 1e3 * loop.elapsed / steps));
+      Finding f = finding(
+          "D020", loop.site,
+          fmt::format("The loop waits for batches {:.0f} % of its time: {:.2f} of {:.2f} ms per step.{}", 100 * share,
+                      1e3 * loop.waited / steps, 1e3 * loop.elapsed / steps, made_at(loop.made_at)));
       f.count = loop.steps;
       f.figures = {{"waiting_percent", 100 * share},
                    {"wait_ms_per_step", 1e3 * loop.waited / steps},
@@ -117,7 +133,7 @@ class DataBoundLoop : public Rule {
 
  private:
   struct Loop {
-    Site site;
+    Site site, made_at;
     int64_t batches = 0, steps = 0, idle = 0;  // idle: nothing was done with the batch
     int64_t others = 0;                        // batches of other loaders since its last
     double waited = 0, elapsed = 0, last = 0;

@@ -37,7 +37,7 @@ Json report_of(const DoctorResult& r) {
     profile::Profile judged = *r.profile;
     profile::judge(judged);
     report["bottleneck"] = doctor::bottleneck_json(judged);
-    report["profile"] = doctor::profile_json(judged, profile::machine_peaks());
+    report["profile"] = doctor::profile_json(judged, profile::roofs_of(judged));
   }
   if (r.memory) report["memory"] = doctor::memory_json(*r.memory);
   report["findings"] = doctor::findings_json(r.findings);

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "doctor/rules.h"
+#include "doctor/source_path.h"
 
 namespace deft {
 
@@ -11,7 +12,7 @@ const char* name_of(Severity severity) {
 }
 
 std::string Finding::to_string() const {
-  const std::string place = file.empty() ? "" : file + ":" + std::to_string(line) + ": ";
+  const std::string place = file.empty() ? "" : doctor::shown_path(file) + ":" + std::to_string(line) + ": ";
   std::string text = place + name_of(severity) + " " + id + ": " + message;
   if (count > 1) text += " (" + std::to_string(count) + " times)";
   if (!fix.empty()) text += " " + fix;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "doctor/rules.h"
+#include "doctor/source_path.h"
 
 namespace deft::doctor {
 
@@ -23,7 +24,7 @@ Json findings_json(const std::vector<Finding>& findings) {
     out.push_back({{"id", f.id},
                    {"name", rule ? rule->name : ""},
                    {"severity", name_of(f.severity)},
-                   {"file", f.file.empty() ? Json() : Json(f.file)},
+                   {"file", f.file.empty() ? Json() : Json(shown_path(f.file))},
                    {"line", f.file.empty() ? Json() : Json(f.line)},
                    {"message", f.message},
                    {"fix", f.fix},

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "doctor/rule.h"
@@ -48,11 +49,19 @@ class Linter : public Observer {
  private:
   template <class Call>
   void tell(Event event, const Call& call);
+  void note(const Site& site);
+  void blame_the_caller(Finding& f) const;
 
   LinterOptions options_;
   std::vector<std::unique_ptr<Rule>> rules_;
   std::array<std::vector<Rule*>, kEventCount> wanting_;  // by the number of an event's bit
   std::mutex mutex_;
+  // By what a site points to. Of Deft's own lines, the first of the user's that led there.
+  struct Place {
+    Site site, caller;
+    bool library = false;
+  };
+  std::unordered_map<uintptr_t, Place> places_;
 };
 
 // Module calls open on this thread, the one that begins or ends now included: 1 is an outermost call. For rules.

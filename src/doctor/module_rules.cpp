@@ -131,21 +131,34 @@ class ParameterNames {
  public:
   void learn(const ModuleCall& call) {
     if (open_module_calls() != 1 || known_.size() > kMostModules || !known_.insert(call.module).second) return;
-    for (const auto& [name, p] : module_of(call).named_parameters())
-      if (p.defined()) names_.try_emplace(p.impl()->storage, name);
+    for (const auto& [name, p] : module_of(call).named_parameters()) {
+      if (!p.defined()) continue;
+      const size_t dot = name.rfind('.');
+      names_.try_emplace(p.impl()->storage, Name{name, {call.module, dot == name.npos ? "" : name.substr(0, dot)}});
+    }
   }
   std::string of(const Tensor& p, size_t number) const {
     auto it = names_.find(p.impl()->storage);
-    return it == names_.end() ? fmt::format("parameter {}", number) : it->second;
+    return it == names_.end() ? fmt::format("parameter {}", number) : it->second.name;
+  }
+  // The module it is a parameter of: the outermost one and the way from there. Null: not known.
+  using Owner = std::pair<const void*, std::string>;
+  Owner owner_of(const Tensor& p) const {
+    auto it = names_.find(p.impl()->storage);
+    return it == names_.end() ? Owner() : it->second.owner;
   }
 
  private:
+  struct Name {
+    std::string name;
+    Owner owner;
+  };
   static constexpr size_t kMostModules = 256;
   std::set<const void*> known_;
-  std::map<const Storage*, std::string> names_;
+  std::map<const Storage*, Name> names_;
 };
 
-// The first elements tell, but for a gradient that is zero or nearly so.
+// The first elements tell, but for what is zero or nearly so.
 bool is_all_zero(const Tensor& t) {
   if (!t.device().is_cpu() || !t.meta().is_dense() || t.impl()->storage->memory || !is_floating(t.dtype()))
     return false;
@@ -156,6 +169,9 @@ bool is_all_zero(const Tensor& t) {
 }
 
 // D009: weight decay shrinks what gradients never reach. A missing gradient protects a parameter, a zero one does not.
+// A parameter whose gradient is zero beside others of its module that do learn is not frozen: the result does not
+// depend on it, as on a bias in front of a norm or on that of the keys of attention. One that is zero has nothing to
+// shrink.
 struct FrozenWeightsDecayed : Rule {
   struct Param {
     std::string name;
@@ -164,7 +180,7 @@ struct FrozenWeightsDecayed : Rule {
   };
   struct Watched {
     Site site;
-    std::map<const TensorImpl*, Param> params;  // only those whose last gradient was zero
+    std::map<const TensorImpl*, Param> params;  // only those that the last step shrank so
     int64_t steps = 0;
   };
   void module_begins(const ModuleCall& call) override { names.learn(call); }
@@ -172,18 +188,26 @@ struct FrozenWeightsDecayed : Rule {
     Watched& w = optimizers[step.optimizer];
     w.site = step.site;
     ++w.steps;
+    std::vector<size_t> still;
+    std::set<ParameterNames::Owner> learning;
     for (size_t i = 0; i < step.params.size(); ++i) {
       const Tensor& p = step.params[i];
-      if (step.weight_decay[i] <= 0 || !p.requires_grad()) continue;
-      const Tensor g = p.grad();
-      if (!g.defined()) continue;
-      if (!is_all_zero(g)) {
-        w.params.erase(p.impl());
-        continue;
-      }
-      Param& seen = w.params[p.impl()];
-      if (seen.zero++ == 0) seen = {names.of(p, i), step.weight_decay[i], 1};
+      if (!p.requires_grad() || !p.grad().defined()) continue;
+      if (is_all_zero(p.grad()))
+        still.push_back(i);
+      else
+        learning.insert(names.owner_of(p));
     }
+    learning.erase(ParameterNames::Owner());
+    std::map<const TensorImpl*, Param> now;
+    for (size_t i : still) {
+      const Tensor& p = step.params[i];
+      if (step.weight_decay[i] <= 0 || learning.contains(names.owner_of(p)) || is_all_zero(p)) continue;
+      auto before = w.params.find(p.impl());
+      const int64_t steps = before == w.params.end() ? 0 : before->second.zero;
+      now[p.impl()] = {names.of(p, i), step.weight_decay[i], steps + 1};
+    }
+    w.params = std::move(now);
   }
   void report(std::vector<Finding>& findings) override {
     for (const auto& [optimizer, w] : optimizers) {

@@ -28,20 +28,22 @@ Json known(double value) { return value > 0 ? rounded(value, 1e2) : Json(); }
 
 Json bound_json(profile::Bound bound) { return bound == profile::Bound::unknown ? Json() : Json(name_of(bound)); }
 
-// On a device a kernel's time here is that of its launch: no rates.
-Json op_json(const OpRow& op, double wall, bool on_device) {
+// Without its activity, a device's kernels have only the time of their launch: no rates.
+Json op_json(const OpRow& op, double wall, bool device_known) {
+  const bool timed = !op.on_device || device_known;
   bool classed = op.bound != profile::Bound::unknown && op.of_limit > 0;
   return {{"name", op.name},
           {"pass", op.backward ? "backward" : "forward"},
           {"type", std::string(deft::name_of(op.dtype))},
           {"bucket", deft::name_of(op.bucket)},
           {"site", op.site},
+          {"on", op.on_device ? "device" : "host"},
           {"calls", op.calls},
           {"ms", ms(op.kernel_seconds)},
           {"overhead_ms", ms(op.overhead_seconds)},
-          {"percent", percent_of(op.kernel_seconds + op.overhead_seconds, wall)},
-          {"gflops", on_device ? Json() : giga_per_s(op.flops, op.kernel_seconds)},
-          {"gb_per_s", on_device ? Json() : giga_per_s(op.bytes, op.kernel_seconds)},
+          {"percent", percent_of(op.seconds(), wall)},
+          {"gflops", !timed ? Json() : giga_per_s(op.flops, op.kernel_seconds)},
+          {"gb_per_s", !timed ? Json() : giga_per_s(op.bytes, op.kernel_seconds)},
           {"flops_per_byte", op.bytes > 0 && op.flops > 0 ? rounded(op.flops / op.bytes, 1e3) : Json()},
           {"bound", bound_json(op.bound)},
           {"of_limit_percent", classed ? rounded(100 * op.of_limit, 10) : Json()}};
@@ -117,7 +119,9 @@ Json profile_json(const Profile& p, const profile::MachinePeaks& peaks, size_t m
            p.device_busy_seconds < 0 ? Json() : percent_of(p.device_busy_seconds, p.wall_seconds)},
           {"buckets", buckets},
           {"roofline",
-           {{"gflops",
+           {{"on", peaks.of.empty() ? "host" : "device"},
+            {"of", peaks.of.empty() ? Json() : Json(peaks.of)},
+            {"gflops",
              {{"f32", known(peaks.f32)},
               {"f16", known(peaks.f16)},
               {"bf16", known(peaks.bf16)},

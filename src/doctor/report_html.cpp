@@ -418,9 +418,10 @@ std::string module_table(const Json& profile) {
 
 std::string roofline(const Json& profile) {
   const Json& roofs = field(profile, "roofline");
-  std::string caption =
-      "Each dot is an op: its area is its share of the time, its height what it reaches. Roofs measured on this "
-      "machine";
+  const Json& of = field(roofs, "of");
+  std::string caption = fmt::format(
+      "Each dot is an op: its area is its share of the time, its height what it reaches. Roofs measured on {}",
+      of.is_string() ? escaped(of.get<std::string>()) : "this machine");
   std::string figures;
   for (const auto& [type, value] : field(roofs, "gflops").items())
     if (number(value))

@@ -181,8 +181,26 @@ std::vector<Technique> last_techniques(const WorkloadTraits& t) {
           {"int8 weights", "quantization", {}, false, "not available yet"}};
 }
 
+// What a plan from a file leaves to choose: how samples come to it, and how many at a time.
+std::vector<Technique> plan_techniques(const WorkloadTraits& t) {
+  std::vector<Technique> list = input_techniques(t);
+  for (const auto& [name, stage] :
+       {std::pair{"inference mode", "grad mode and eval"}, std::pair{"autocast bf16", "precision"},
+        std::pair{"channels_last", "layout"}, std::pair{"compile", "compile"}})
+    list.push_back({name, stage, {}, false, "the plan was compiled as it is; deft compile makes another one"});
+  for (int64_t batch : t.plan_batches)
+    list.push_back(
+        {fmt::format("batches of {}", batch), "threads and batch size", [batch](Plan& p) { p.batch = batch; }});
+  return list;
+}
+
 std::vector<Technique> all_techniques(const WorkloadTraits& t) {
   std::vector<Technique> list;
+  if (!t.plan_batches.empty()) {
+    for (const auto& part : {plan_techniques(t), thread_techniques(), last_techniques(t)})
+      list.insert(list.end(), part.begin(), part.end());
+    return list;
+  }
   for (const auto& part : {input_techniques(t), mode_techniques(t), precision_techniques(t), layout_techniques(t),
                            compile_techniques(), batch_techniques(t), thread_techniques(), last_techniques(t)})
     list.insert(list.end(), part.begin(), part.end());

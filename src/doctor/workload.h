@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/tensor.h"
 #include "doctor/plan.h"
@@ -32,6 +33,8 @@ struct WorkloadTraits {
   bool loads = false;           // samples come through a loader
   bool varying_length = false;  // samples of different length share batches
   int64_t most_batch = 128;     // the largest that makes sense
+  // Of a plan from a file: the batches it serves. Modes, precision and layout are in it.
+  std::vector<int64_t> plan_batches = {};
 };
 
 class Workload {

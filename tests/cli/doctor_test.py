@@ -101,11 +101,25 @@ class Doctor(unittest.TestCase):
         self.assertEqual((workload["model"], workload["data"]), ("mlp", "glyphs"))
         self.assertEqual(workload["learned"], str(file))
 
-    def test_a_file_that_is_no_checkpoint_is_refused(self):
-        pathlib.Path(self.path("notes.txt")).write_text("nothing of the kind")
-        run = deft("doctor", "-m", self.path("notes.txt"))
-        self.assertEqual(run.returncode, UNSUPPORTED, run.stderr)
-        self.assertIn("notes.txt", run.stderr)
+    def test_other_files_are_refused_with_what_they_are(self):
+        header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+        weights = len(header).to_bytes(8, "little") + header + bytes(4)
+        for name, data, found in (("notes.txt", b"nothing of the kind", "none of the formats"),
+                                  ("w.safetensors", weights, "a safetensors file of 1 tensors"),
+                                  ("net.onnx", b"\x08\x07\x12\x04", "an ONNX model"),
+                                  ("w.pt", b"PK\3\4" + bytes(40), "a zip archive"),
+                                  ("deft.json", b'{"kind": "deft plan"}', "JSON text")):
+            pathlib.Path(self.path(name)).write_bytes(data)
+            for verb in ("doctor", "profile"):
+                run = deft(verb, "-m", self.path(name))
+                self.assertEqual(run.returncode, UNSUPPORTED, run.stderr)
+                self.assertIn(f"found {found}", run.stderr)
+                self.assertIn("a checkpoint of deft train or a plan of deft compile", run.stderr)
+                self.assertEqual(run.stderr.count("\n"), 1)
+
+    def test_paths_of_findings_are_relative(self):
+        for finding in self.report["findings"]:
+            self.assertFalse(finding["file"] and os.path.isabs(finding["file"]), finding)
 
     def test_the_plan_runs(self):
         weights = self.path("w")
@@ -121,6 +135,85 @@ class Doctor(unittest.TestCase):
         self.assertAlmostEqual(accuracy[0], accuracy[1], delta=1)
 
 
+class OfAPlanFile(unittest.TestCase):
+    """`--model FILE` with a plan of deft compile."""
+
+    SIZE = ["--train-size", "256", "--test-size", "128"]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.holder = tempfile.TemporaryDirectory()
+        task = ["-m", "mlp", "-d", "glyphs", *cls.SIZE, "-b", "32"]
+        deft("train", *task, "-e", "1", "--out", cls.holder.name, "-q")
+        cls.weights = str(max(pathlib.Path(cls.holder.name).glob("step-*.safetensors")))
+        made = deft("compile", *task, "-w", cls.weights, "--out", cls.path("mlp.plan"))
+        assert made.returncode == 0, made.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.holder.cleanup()
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.holder.name, name)
+
+    def doctor(self, *more, **how):
+        return deft("doctor", "-m", self.path("mlp.plan"), *self.SIZE, "--budget", "2s", *more, cwd=self.holder.name,
+                    **how)
+
+    def test_the_plan_is_measured_on_data_that_fits(self):
+        run = self.doctor("-d", "glyphs", "-w", self.weights, "-o", "json")
+        self.assertIn(run.returncode, (0, FINDINGS), run.stderr)
+        report = json.loads(run.stdout)
+        workload = report["workload"]
+        self.assertEqual((workload["model"], workload["data"], workload["task"]), ("mlp", "glyphs", "infer"))
+        self.assertEqual(workload["plan_file"], self.path("mlp.plan"))
+        self.assertTrue(any(op["name"] == "fused_linear" for op in report["profile"]["ops"]), "the plan did not run")
+        self.assertEqual(report["eager"]["model"], "mlp")
+        self.assertEqual((report["eager"]["batch"], report["eager"]["weights"]), (32, self.weights))
+        self.assertGreater(report["eager"]["pairs"], 0)
+        tried = {row["technique"]: row for row in report["trials"]}
+        self.assertIn("batches of 32", tried)
+        self.assertIn("deft compile", tried["autocast bf16"]["reason"])
+        self.assertFalse(os.path.exists(self.path("deft.plan.json")), "no command takes it with a plan file")
+
+    def test_it_takes_a_data_set_by_itself(self):
+        run = self.doctor()
+        self.assertIn(run.returncode, (0, FINDINGS), run.stderr)
+        self.assertRegex(run.stdout, r"mlp\.plan, a plan of mlp on (glyphs|fashion|random numbers)")
+        self.assertRegex(run.stdout, r"against mlp eager \(first weights\)|not compared with the model itself")
+
+    def test_what_does_not_apply_is_refused(self):
+        for arguments, word in ((["--task", "train"], "--task train does not apply"), (["-d", "text"], "text")):
+            run = self.doctor(*arguments)
+            self.assertEqual(run.returncode, USAGE, run.stderr)
+            self.assertIn(word, run.stderr)
+            self.assertEqual(run.stderr.count("\n"), 1)
+
+    def test_validation(self):
+        run = self.doctor("-d", "glyphs", "--task", "eval", "-o", "json")
+        self.assertIn(run.returncode, (0, FINDINGS), run.stderr)
+        self.assertEqual(json.loads(run.stdout)["workload"]["task"], "eval")
+
+    def test_profile(self):
+        run = deft("profile", "-m", self.path("mlp.plan"), *self.SIZE, "--steps", "3", "-o", "json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        workload = json.loads(run.stdout)["workload"]
+        self.assertEqual((workload["task"], workload["batch"], workload["steps"]), ("infer", 32, 3))
+        self.assertIn("a plan of mlp on ", workload["name"])
+        for arguments, word in ((["--task", "train"], "does not apply"), (["-b", "5"], "batches of 1, 32"),
+                                (["--amp", "bf16"], "--amp")):
+            run = deft("profile", "-m", self.path("mlp.plan"), *arguments)
+            self.assertEqual(run.returncode, USAGE, run.stderr)
+            self.assertIn(word, run.stderr)
+
+    def test_profile_of_a_checkpoint(self):
+        run = deft("profile", "-m", self.weights, *self.SIZE, "--steps", "2", "-b", "16", "--task", "infer", "-o", "json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        workload = json.loads(run.stdout)["workload"]
+        self.assertEqual((workload["model"], workload["data"]), ("mlp", "glyphs"))
+
+
 class Others(unittest.TestCase):
     def test_the_leak_is_named_with_its_line(self):
         run = deft("doctor", "--demo", "leak", "-o", "json")
@@ -133,7 +226,39 @@ class Others(unittest.TestCase):
 
     def test_sarif(self):
         run = deft("doctor", "--demo", "leak", "-o", "sarif")
-        self.assertEqual(json.loads(run.stdout)["version"], "2.1.0")
+        log = json.loads(run.stdout)
+        self.assertEqual(log["version"], "2.1.0")
+        root = log["runs"][0]["originalUriBaseIds"]["SRCROOT"]["uri"]
+        for result in log["runs"][0]["results"]:
+            place = result["locations"][0]["physicalLocation"]["artifactLocation"]
+            self.assertEqual((place["uri"], place["uriBaseId"]), ("apps/deft/doctor_workload.cpp", "SRCROOT"))
+            self.assertEqual(root + place["uri"], SOURCE.as_uri())
+
+    def test_files_that_cannot_be_written_are_told_of_before_measuring(self):
+        for verb, flags in (("doctor", ("--html", "--out")), ("profile", ("--html", "--trace"))):
+            hours = ["--budget", "3600s"] if verb == "doctor" else ["--steps", "1000000"]
+            for flag in flags:
+                for path, word in (("/nonexistent/a", "/nonexistent"), ("/", "folder")):
+                    run = deft(verb, *hours, flag, path)
+                    self.assertEqual(run.returncode, UNSUPPORTED, run.stderr)
+                    self.assertIn(word, run.stderr)
+
+    def test_results_that_cannot_be_written_are_no_internal_error(self):
+        with open("/dev/full", "w") as full:
+            run = subprocess.run([DEFT, "explain"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(run.returncode, UNSUPPORTED, run.stderr)
+        self.assertIn("standard output", run.stderr)
+
+    def test_unknown_rules(self):
+        for rule, message in (("D999", "unknown rule 'D999' (did you mean 'D009'?); deft explain lists all rules"),
+                              ("leak", "unknown rule 'leak'; deft explain lists all rules")):
+            run = deft("explain", rule)
+            self.assertEqual((run.returncode, run.stderr), (USAGE, f"deft: {message}\n"))
+
+    def test_a_model_that_is_no_file(self):
+        run = deft("doctor", "-m", "gone.safetensors")
+        self.assertEqual(run.returncode, USAGE)
+        self.assertIn("which is no file", run.stderr)
 
     def test_usage(self):
         for arguments, word in ((["--budget", "soon"], "'soon'"), (["--budget", "0s"], "'0s'"),

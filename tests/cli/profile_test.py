@@ -112,7 +112,7 @@ class Profile(unittest.TestCase):
 
     def test_mistakes(self):
         for arguments, word in ((["--task", "tarin"], "did you mean 'train'?"), (["--sort", "flops"], "'gflops'"),
-                                (["--steps", "0"], "--steps"), (["-m", "gpt2"], "learns text")):
+                                (["--steps", "0"], "--steps"), (["-m", "gpt2", "-d", "glyphs"], "learns text")):
             run = deft("profile", *arguments)
             self.assertEqual((run.returncode, run.stdout), (2, ""), run.stderr)
             self.assertIn(word, run.stderr)

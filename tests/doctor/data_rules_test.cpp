@@ -1,6 +1,7 @@
 // Seeded defects around data: padding and waiting, each beside programs that look alike and are right.
 #include "doctor/data_rules.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "deft/deft.h"
@@ -87,11 +88,14 @@ TEST(PaddingWaste, ALoaderThatMixesLengthsIsFoundAtItsLoopAndBucketsAreSilent) {
   for (int64_t i = 0; i < 512; ++i) texts->lengths.push_back(i % 8 ? 4 + i % 5 : 100);
   int line = 0;
   Lint found = lint([&] {
+    line = __LINE__ + 2;
     data::DataLoader loader(texts, {.batch_size = 16, .shuffle = true, .workers = 0});
-    line = __LINE__ + 1;
     for (data::Batch& batch : loader) (void)batch;
   });
   EXPECT_FINDING(found, "D018", line);
+  const std::string message = found.of("D018")[0].message;
+  EXPECT_NE(message.find(fmt::format("Its loader is made at data_rules_test.cpp:{}.", line - 1)), std::string::npos)
+      << message;
   EXPECT_GT(figure(found.of("D018")[0], "waste_percent"), 60);
 
   Lint clean = lint([&] {
@@ -109,8 +113,13 @@ TEST(PaddingWaste, ALoaderThatMixesLengthsIsFoundAtItsLoopAndBucketsAreSilent) {
 struct Loop {
   double now = 100;
   std::unique_ptr<doctor::Rule> rule = doctor::make_data_bound_rule([this] { return now; });
-  int loader = 0, other = 0;
+  data::DataLoader loader = make_loader(), other = make_loader();
   Site site;
+  static constexpr uint32_t kMadeAt = __LINE__ + 3;
+  static data::DataLoader make_loader() {
+    auto rows = std::make_shared<data::TensorDataset>(NamedTensors{{"x", ones({4})}});
+    return data::DataLoader(rows, {.workers = 0});
+  }
 
   void wait(double seconds, const void* which) {
     now += seconds;
@@ -143,6 +152,8 @@ TEST(DataBoundLoop, WaitingForAQuarterOfTheTimeIsFound) {
   EXPECT_NEAR(figure(found[0], "waiting_percent"), 25, 1e-6);
   EXPECT_NEAR(figure(found[0], "wait_ms_per_step"), 10, 1e-6);
   EXPECT_NEAR(figure(found[0], "step_ms"), 40, 1e-6);
+  EXPECT_NE(found[0].message.find(fmt::format("made at data_rules_test.cpp:{}.", Loop::kMadeAt)), std::string::npos)
+      << found[0].message;
 }
 
 TEST(DataBoundLoop, ShortWaitsAndALateStartAreSilent) {

@@ -146,6 +146,55 @@ TEST(ModuleRules, ZerosThatPassOrCostNothingAreSilent) {
   }));
 }
 
+// A bias in front of a norm: what comes out does not depend on it, and nothing is frozen.
+TEST(ModuleRules, ABiasThatNothingDependsOnIsSilent) {
+  struct Shifted : nn::Module {
+    nn::Linear& first = add<nn::Linear>("first", 8, 8);
+    nn::Linear& last = add<nn::Linear>("last", 8, 2);
+    Tensor forward(const Tensor& x) override {
+      Tensor y = first(x);
+      return last((y - first.bias) * 2 + 0.0 * first.bias);  // its gradient cancels to exact zeros
+    }
+  };
+  int64_t zeros_seen = 0;
+  auto found = lint([&] {
+    Shifted model;
+    for (nn::Linear* layer : {&model.first, &model.last}) layer->bias.detach().fill_(0.5);
+    optim::SGD sgd(model.parameters(), {.lr = 0.01, .weight_decay = 0.1});
+    for (int i = 0; i < 8; ++i) {
+      sgd.zero_grad();
+      model(randn({4, 8})).square().mean().backward();
+      zeros_seen += model.first.bias.grad().abs().amax().item() == 0;
+      sgd.step();
+    }
+  });
+  EXPECT_EQ(zeros_seen, 8);
+  EXPECT_TRUE(found.of("D009").empty()) << found.text();
+}
+// A layer without any gradient is frozen, whatever its siblings do; one that is zero has nothing to lose.
+TEST(ModuleRules, WeightDecayOfAWholeLayerOfAModel) {
+  struct Gated : nn::Module {
+    nn::Linear& used = add<nn::Linear>("used", 8, 8);
+    nn::Linear& gated = add<nn::Linear>("gated", 8, 8);
+    Tensor forward(const Tensor& x) override { return used(x) + 0.0 * gated(x); }
+  };
+  for (bool zero : {false, true}) {
+    auto found = lint([&] {
+      Gated model;
+      if (zero)
+        for (const Tensor& p : model.gated.parameters()) p.detach().fill_(0);
+      optim::SGD sgd(model.parameters(), {.lr = 0.01, .weight_decay = 0.1});
+      for (int i = 0; i < 8; ++i) {
+        sgd.zero_grad();
+        model(randn({4, 8})).square().mean().backward();
+        sgd.step();
+      }
+    });
+    EXPECT_EQ(found.of("D009").size(), zero ? 0u : 1u) << found.text();
+    EXPECT_EQ(found.text().find("gradients of gated.bias, gated.weight were") == std::string::npos, zero);
+  }
+}
+
 // --- D010
 
 TEST(ModuleRules, ParametersNobodyUses) {

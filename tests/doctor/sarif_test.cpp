@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "doctor/findings_json.h"
@@ -44,6 +45,25 @@ TEST(Sarif, HasWhatViewersNeed) {
   EXPECT_EQ(result["properties"]["mb_per_step"], 1.5);
   EXPECT_FALSE(run["results"][1].contains("locations"));
   EXPECT_EQ(run["results"][1]["level"], "warning");
+}
+
+// This file lies in a folder of sources.
+TEST(Sarif, PathsBeginAtTheRootOfTheSources) {
+  const std::string here = std::filesystem::absolute(__FILE__).lexically_normal();
+  Finding f = example(), again = example(), far = example();
+  f.file = again.file = here;
+  const Json run = Json::parse(sarif({f, far, again}))["runs"][0];
+  for (int i : {0, 2}) {
+    const Json& place = run["results"][i]["locations"][0]["physicalLocation"]["artifactLocation"];
+    EXPECT_EQ(place["uri"], "tests/doctor/sarif_test.cpp");
+    EXPECT_EQ(place["uriBaseId"], "SRCROOT");
+  }
+  EXPECT_FALSE(run["results"][1]["locations"][0]["physicalLocation"]["artifactLocation"].contains("uriBaseId"));
+  ASSERT_EQ(run["originalUriBaseIds"].size(), 1u);
+  const std::string root = run["originalUriBaseIds"]["SRCROOT"]["uri"];
+  EXPECT_TRUE(root.starts_with("file:///") && root.ends_with("/")) << root;
+  EXPECT_EQ(root.substr(7) + "tests/doctor/sarif_test.cpp", here);
+  EXPECT_EQ(findings_json({f})[0]["file"], "tests/doctor/sarif_test.cpp");
 }
 
 TEST(Sarif, NothingFoundIsAnEmptyList) { EXPECT_EQ(Json::parse(sarif({}))["runs"][0]["results"], Json::array()); }
