@@ -13,10 +13,11 @@ enum class DType : uint8_t { f32, f64, bf16, f16, i8, u8, i32, i64, boolean };
 using enum DType;
 inline constexpr int kDTypeCount = 9;
 
-constexpr size_t size_of(DType t) {
-  constexpr uint8_t sizes[kDTypeCount] = {4, 8, 2, 2, 1, 1, 4, 8, 1};
-  return sizes[static_cast<int>(t)];
-}
+namespace detail {
+// Not inside size_of(): there GCC 12 copies it to the stack with each call.
+inline constexpr uint8_t kDTypeSizes[kDTypeCount] = {4, 8, 2, 2, 1, 1, 4, 8, 1};
+}  // namespace detail
+constexpr size_t size_of(DType t) { return detail::kDTypeSizes[static_cast<int>(t)]; }
 constexpr std::string_view name_of(DType t) {
   constexpr std::string_view names[kDTypeCount] = {"f32", "f64", "bf16", "f16", "i8", "u8", "i32", "i64", "bool"};
   return names[static_cast<int>(t)];

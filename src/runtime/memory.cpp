@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "runtime/profile_hook.h"
+#include "runtime/scratch.h"
 #include "runtime/system_memory.h"
 
 namespace deft {
@@ -251,6 +252,7 @@ int64_t system_allocations() { return system_calls.load(std::memory_order_relaxe
 
 size_t trim_memory() {
   detail::flush_small_cache();
+  detail::flush_scratch();
   size_t bytes = drop_cache();
 #if defined(__GLIBC__)
   malloc_trim(0);  // free() alone keeps pages below its mmap threshold

@@ -176,6 +176,12 @@ TEST(Copy, TransposesOfEveryShape) {
         }
       }
     }
+    // Columns whose lines share a set of the caches, and rows too long for a buffer.
+    for (int64_t cols : {16, 33, 70, 200, 1100}) {
+      const std::vector<int64_t> sizes = {cols > 200 ? 70 : 300, cols};
+      Block src(t, sizes, {1, 16384 / static_cast<int64_t>(size_of(t))}), dst(t, sizes, {cols, 1});
+      check_copy(src, dst, sizes, "columns 16 KB apart");
+    }
     for (int64_t run : {2, 3, 4, 5, 6, 8, 12, 16, 17, 40, 2000}) {
       const std::vector<int64_t> sizes = {9, 21, run};
       Block src(t, sizes, {run, 9 * run + 1, 1}, 1), dst(t, sizes, Block::row_major(sizes));

@@ -204,6 +204,26 @@ TEST(Gemm, BoolIsRefused) {
   EXPECT_THROW(cpu::gemm(call), DTypeError);
 }
 
+// A stride over one row or one column reaches nothing, so it changes no bit: compile() gives it another value.
+TYPED_TEST(Gemm, StridesOfSingleLinesDoNotCount) {
+  using T = TypeParam;
+  const int64_t sizes[][3] = {{3, 1, 33}, {1, 3, 33}, {1, 1, 70}, {2, 1, 500}, {9, 1, 40}, {1, 9, 40}, {5, 7, 1}};
+  for (const auto& [m, n, k] : sizes) {
+    std::vector<T> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(n * k));
+    for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<T>(static_cast<float>(i * 37 % 11) / 7 - 0.7f);
+    for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<T>(static_cast<float>(i * 29 % 13) / 9 - 0.6f);
+    auto product = [&](int64_t free) {
+      std::vector<T> c(static_cast<size_t>(m * n));
+      cpu::gemm({dtype_of<T>, m, n, k, a.data(), m == 1 ? free : k, k == 1 ? free : 1, b.data(), k == 1 ? free : 1,
+                 n == 1 ? free : k, c.data(), n, 1, false, nullptr});
+      return c;
+    };
+    const std::vector<T> want = product(1);
+    for (int64_t free : {int64_t{2}, k, n})
+      EXPECT_EQ(0, std::memcmp(product(free).data(), want.data(), want.size() * sizeof(T))) << m << n << k << free;
+  }
+}
+
 // bf16 must sum the whole of k in f32: 4096 ones are exact there, and would stop at 256 in bf16.
 TEST(Gemm, SixteenBitSumsAreWide) {
   const int64_t k = 4096;

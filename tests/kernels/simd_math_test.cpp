@@ -94,8 +94,17 @@ struct Op_gelu_slope {
     return gelu_erf_slope(x);
   }
 };
+struct Op_gelu_bf16 {
+  template <class V>
+  DEFT_HD static auto call(V x) {
+    V one[] = {x};
+    gelu_bf16(one);
+    return one[0];
+  }
+};
 const ChunkFn* gelu_table() {
-  static constexpr ChunkFn table[] = {unary_chunk<Op_gelu, float>, unary_chunk<Op_gelu_slope, float>};
+  static constexpr ChunkFn table[] = {unary_chunk<Op_gelu, float>, unary_chunk<Op_gelu_slope, float>,
+                                      unary_chunk<Op_gelu_bf16, float>};
   return table;
 }
 
@@ -303,6 +312,7 @@ std::vector<Sweep> sweeps() {
                   9.2f,
                   5.65f,
                   6.22f,
+                  8.5122f,
                   16.6f,
                   17.33f,
                   20.0f,
@@ -352,6 +362,15 @@ double gelu_error(float x, float y) {
   if (x >= 0) return ulps(y, want) / 4;
   return y > 0 ? INFINITY : std::fabs(y - want) / (1.5e-7 * std::fabs(x) + std::numeric_limits<float>::denorm_min());
 }
+// Relative to the result, and zero with a sign where it ends.
+double gelu_bf16_error(float x, float y) {
+  if (std::isnan(x)) return std::isnan(y) ? 0 : INFINITY;
+  if (x < -8.5122f) return y == 0 && std::signbit(y) ? 0 : INFINITY;
+  if (x == INFINITY) return y == x ? 0 : INFINITY;
+  if (y != 0 && std::signbit(x) != std::signbit(y)) return INFINITY;
+  const double want = x * 0.5 * std::erfc(-x * 0.70710678118654752440);
+  return std::fabs(y - want) / (1e-4 * std::fabs(want) + 5e-9);
+}
 double gelu_slope_error(float x, float y) {
   if (std::isnan(x)) return std::isnan(y) ? 0 : INFINITY;
   double density = 0.39894228040143267794 * std::exp(-0.5 * x * double(x));
@@ -360,15 +379,19 @@ double gelu_slope_error(float x, float y) {
 }
 TEST(SimdMath, SweepGelu) {
   const ChunkFn* fn = HWY_DYNAMIC_DISPATCH(gelu_table)();
-  Worst value, slope;
+  Worst value, slope, bf16;
   for (const Sweep& s : sweeps()) {
     Worst v = sweep(fn[0], nullptr, s, gelu_error), d = sweep(fn[1], nullptr, s, gelu_slope_error);
+    Worst b = sweep(fn[2], nullptr, s, gelu_bf16_error);
     if (v.ulp > value.ulp) value = v;
     if (d.ulp > slope.ulp) slope = d;
+    if (b.ulp > bf16.ulp) bf16 = b;
   }
   EXPECT_LE(value.ulp, 1) << "gelu(" << value.x << ") = " << value.y;
   EXPECT_LE(slope.ulp, 1) << "slope of gelu at " << slope.x << " = " << slope.y;
+  EXPECT_LE(bf16.ulp, 1) << "gelu for bf16 of " << bf16.x << " = " << bf16.y;
   RecordProperty("gelu", std::to_string(value.ulp));
+  RecordProperty("gelu_bf16", std::to_string(bf16.ulp));
   RecordProperty("gelu_slope", std::to_string(slope.ulp));
 }
 

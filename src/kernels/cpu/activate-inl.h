@@ -13,6 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 
 // Vectors of floats have functions of their own, the same as the ops': an activation has the same bits in an epilogue.
+// Only gelu on the way to bf16 is a shorter one there, gelu_bf16().
 template <class V>
 inline V gelu(V x) {
   if constexpr (requires { gelu_erf(x); }) {

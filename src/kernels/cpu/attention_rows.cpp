@@ -98,8 +98,13 @@ HWY_INLINE auto bf16_pair(D d, V<D> first, V<D> second) {
   const hn::Rebind<uint32_t, D> du;
   static_cast<void>(d);
   const auto half = hn::Set(du, 0x8000u);
-  const auto low = hn::ShiftRight<16>(hn::Add(hn::BitCast(du, first), half));
-  return hn::Or(low, hn::And(hn::Add(hn::BitCast(du, second), half), hn::Set(du, 0xffff0000u)));
+  const auto low = hn::Add(hn::BitCast(du, first), half), high = hn::Add(hn::BitCast(du, second), half);
+#if HWY_TARGET == HWY_NEON
+  const uint16x8_t odd = vtrn2q_u16(vreinterpretq_u16_u32(low.raw), vreinterpretq_u16_u32(high.raw));
+  return V<decltype(du)>(vreinterpretq_u32_u16(odd));
+#else
+  return hn::Or(hn::ShiftRight<16>(low), hn::And(high, hn::Set(du, 0xffff0000u)));
+#endif
 }
 
 // What a panel holds, and how many values of k lie next to each other.

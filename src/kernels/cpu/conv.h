@@ -29,6 +29,8 @@ struct ConvCall {
   const ConvWeight* packed = nullptr;  // w as pack_conv_weight() made it; w itself is then not read
   const void* residual = nullptr;      // of y's dtype and layout, added before the activation
   Activation activation = Activation::none;
+  // conv_backward_weight() of 16-bit floats in one group: dw is f32 and not rounded.
+  bool wide_gradient = false;
 };
 
 // y = activation(conv(x, w) + bias + residual); bias: one value per output channel, nullable.

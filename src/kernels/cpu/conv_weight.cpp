@@ -52,7 +52,7 @@ void finish_channel(const Acc* part, int64_t part_step, int64_t parts, int64_t c
   for (int64_t i = 0; i < depth; ++i) dw[i] = static_cast<T>(part[i]);
 }
 
-// Both sides of a group's product; `a` has output channels as lines, `b` the values a position reads.
+// Both sides of a group's product; `a` has output channels as lines, `b` the values a position reads. T: of dw.
 template <class T>
 void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b, T* dw) {
   using Acc = accumulate_t<T>;
@@ -63,7 +63,7 @@ void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b
   p.a = &a, p.b = &b;
   p.c_row = depth;
   if (parts == 1 && taps_inside) {
-    p.c = dw, p.c_dtype = c.dtype;
+    p.c = dw, p.c_dtype = dtype_of<T>;
     return run_product(p);
   }
   Workspace<Acc> sums(parts * og * depth);
@@ -87,8 +87,8 @@ void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b
   });
 }
 
-template <class T>
-void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x, const T* dy, T* dw) {
+template <class T, class D>
+void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x, const T* dy, D* dw) {
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups;
   dw += g * og * cg * window.tap_count();
   const Source source{cg, c.c_in, c.channels_last};
@@ -104,13 +104,16 @@ void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x
   sum_positions(c, a, PlaneOperand(window, source, c.dtype, x, Lines::values), dw);
 }
 
-template <class T>
-void backward_weight(const ConvCall& c, const T* dy, T* dw) {
+template <class T, class D>
+void backward_weight(const ConvCall& c, const T* dy, D* dw) {
   const Window window = forward_window(c);
   const int64_t cg = c.c_in / c.groups, size = c.c_out * cg * window.tap_count();
   if (size == 0) return;
-  if (c.n * window.positions() == 0) return std::fill(dw, dw + size, T(0.0f)), void();
-  if (is_depthwise(c)) return depthwise_weight(c, dy, dw);
+  if (c.n * window.positions() == 0) return std::fill(dw, dw + size, D(0.0f)), void();
+  if (is_depthwise(c)) {
+    DEFT_ASSERT((std::is_same_v<T, D>));
+    return depthwise_weight(c, dy, dw);
+  }
   const auto run = [&](int64_t begin, int64_t end) {
     for (int64_t g = begin; g < end; ++g) group_weight(c, window, g, static_cast<const T*>(c.x), dy, dw);
   };
@@ -125,8 +128,12 @@ void conv_backward_weight(const ConvCall& call, const void* dy, void* dw) {
   const ConvCall c = detail::normalized(call, "conv_backward_weight");
   DEFT_CHECK(is_floating(c.dtype), DTypeError, "conv_backward_weight: found {}, expected a floating type; cast first",
              name_of(c.dtype));
-  dispatch_floating(c.dtype,
-                    [&]<class T>() { detail::backward_weight<T>(c, static_cast<const T*>(dy), static_cast<T*>(dw)); });
+  dispatch_floating(c.dtype, [&]<class T>() {
+    if constexpr (sizeof(T) == 2) {
+      if (c.wide_gradient) return detail::backward_weight(c, static_cast<const T*>(dy), static_cast<float*>(dw));
+    }
+    detail::backward_weight(c, static_cast<const T*>(dy), static_cast<T*>(dw));
+  });
 }
 
 }  // namespace deft::cpu

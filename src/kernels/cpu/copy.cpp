@@ -14,11 +14,14 @@ namespace {
 constexpr int64_t kCopyGrain = 4 * kElementGrain;  // a copy costs less than an operation
 
 // Blocks of a transpose, in bytes. A line of the destination is written whole; sources further apart than the caches
-// have ways allow no more than some sixteen columns at once. Measured and no better: blocks that go through a buffer so
-// that the destination is written in long runs, blocks that follow each other along the source, prefetching the next.
+// have ways allow no more than some sixteen columns at once. Measured and no better: blocks that follow each other
+// along the source, prefetching the next one, zeroing the lines of the destination first (dc zva).
 constexpr int64_t kTileBytes = 32 * 1024;
 constexpr int64_t kTileRowBytes = 256;
 constexpr int64_t kTileColBytes = 64;
+// Where whole lines are written straight to the destination, a call goes on for this many columns: the caches see that
+// lines need not be read first only as long as nothing else is written in between, not even to the stack.
+constexpr int64_t kLongCols = 1024;
 // Runs instead of elements: read in order over this many bytes, and written to as many places.
 constexpr int64_t kRunRowBytes = 4 * 1024;
 constexpr int64_t kRunCols = 16;
@@ -83,26 +86,46 @@ struct Transpose {
   int64_t row_step, col_stride;  // of rows and cols in src
   int64_t row_stride;            // of rows in dst
   int64_t tile_rows, tile_cols;
+  bool direct;  // rows of at least 16 bytes go straight to the destination
+  bool packed;  // into a buffer first: the lines of a column of the source would push each other out of the caches
   Iteration outer;
 };
 
+// Rows of the source that are this many bytes apart share a set of the first cache.
+constexpr int64_t kSameSet = 16 * 1024;
+constexpr int64_t kPackedStride = kTileRowBytes + 64;
+
+struct TileBuffers {
+  alignas(64) char result[kTileBytes + 16];
+  alignas(64) char packed[kTileBytes / kTileRowBytes * kPackedStride];
+};
+
 void copy_tile(const Copy& c, const Transpose& t, int64_t src_offset, int64_t dst_offset, int64_t rows, int64_t cols,
-               char* buffer) {
+               TileBuffers& buffers) {
   const int64_t size = static_cast<int64_t>(size_of(c.from)), row = cols * t.run;
-  const bool dense = t.row_stride == row;
-  const bool direct = c.from == c.to && row * size >= 16;
-  transpose_block({.size = static_cast<size_t>(t.run * size),
-                   .src = c.src_at(src_offset),
-                   .src_step = t.row_step * size,
-                   .src_stride = t.col_stride * size,
-                   .dst = direct ? c.dst_at(dst_offset) : buffer,
-                   .dst_stride = (direct ? t.row_stride : row) * size,
-                   .rows = rows,
-                   .cols = cols});
+  const bool direct = t.direct && row * size >= 16;
+  TransposeBlock block{.size = static_cast<size_t>(t.run * size),
+                       .src = c.src_at(src_offset),
+                       .src_step = t.row_step * size,
+                       .src_stride = t.col_stride * size,
+                       .dst = direct ? c.dst_at(dst_offset) : buffers.result,
+                       .dst_stride = (direct ? t.row_stride : row) * size,
+                       .rows = rows,
+                       .cols = cols};
+  if (t.packed) {
+    for (int64_t j = 0; j < cols; ++j) {
+      std::memcpy(buffers.packed + j * kPackedStride, block.src + j * block.src_stride,
+                  static_cast<size_t>(rows * size));
+    }
+    block.src = buffers.packed;
+    block.src_stride = kPackedStride;
+  }
+  transpose_block(block);
   if (direct) return;
-  if (dense) return convert(buffer, c.from, c.dst_at(dst_offset), c.to, static_cast<size_t>(rows * row));
+  char* from = buffers.result;
+  if (t.row_stride == row) return convert(from, c.from, c.dst_at(dst_offset), c.to, static_cast<size_t>(rows * row));
   for (int64_t i = 0; i < rows; ++i) {
-    convert(buffer + i * row * size, c.from, c.dst_at(dst_offset + i * t.row_stride), c.to, static_cast<size_t>(row));
+    convert(from + i * row * size, c.from, c.dst_at(dst_offset + i * t.row_stride), c.to, static_cast<size_t>(row));
   }
 }
 
@@ -110,21 +133,31 @@ void copy_tiles(const Copy& c, const Transpose& t) {
   const int64_t down = (t.rows + t.tile_rows - 1) / t.tile_rows, across = (t.cols + t.tile_cols - 1) / t.tile_cols;
   const int64_t grain = std::max<int64_t>(1, kElementGrain / (t.tile_rows * t.tile_cols * t.run));
   parallel_for(0, t.outer.total * down * across, grain, [&](int64_t begin, int64_t end) {
-    alignas(64) char buffer[kTileBytes + 16];
+    TileBuffers buffers;
     for (int64_t k = begin; k < end; ++k) {
       Walker at(t.outer, k / (down * across));
       const int64_t i = k % (down * across) / across * t.tile_rows, j = k % across * t.tile_cols;
       copy_tile(c, t, at.offset(1) + i * t.row_step + j * t.col_stride, at.offset(0) + i * t.row_stride + j * t.run,
-                std::min(t.tile_rows, t.rows - i), std::min(t.tile_cols, t.cols - j), buffer);
+                std::min(t.tile_rows, t.rows - i), std::min(t.tile_cols, t.cols - j), buffers);
     }
   });
 }
 
-void choose_tile(Transpose& t, int64_t run_bytes) {
+void choose_tile(const Copy& c, Transpose& t, int64_t run_bytes) {
   const int64_t room = kTileBytes / run_bytes;
-  const bool runs = run_bytes > 8;
+  const bool runs = run_bytes > 8, same = c.from == c.to;
   t.tile_rows = std::min(t.rows, std::max<int64_t>(1, (runs ? kRunRowBytes : kTileRowBytes) / run_bytes));
   t.tile_cols = std::min({t.cols, runs ? kRunCols : kTileColBytes / run_bytes, room / t.tile_rows});
+  t.direct = same;
+  t.packed = false;
+  if (same && run_bytes > 1 && !runs && t.tile_cols == kTileColBytes / run_bytes) {
+    // Short rows that follow each other in the destination are written through a buffer, in one go.
+    t.direct = t.row_stride != t.cols || t.cols > room / t.tile_rows;
+    t.tile_cols = std::min(t.cols, t.direct ? kLongCols : room / t.tile_rows);
+    t.packed = !t.direct && t.row_step == 1 && t.tile_rows * run_bytes == kTileRowBytes &&
+               t.col_stride * run_bytes % kSameSet == 0;
+    return;
+  }
   if (t.tile_cols == t.cols) t.tile_rows = std::min(t.rows, room / t.tile_cols);
   if (t.tile_rows == t.rows) t.tile_cols = std::min(t.cols, room / t.tile_rows);
 }
@@ -145,7 +178,7 @@ bool plan_transpose(const Copy& c, Transpose& t) {
   t.row_stride = it.strides[0][dim];
   t.cols = it.sizes[inner];
   t.col_stride = it.strides[1][inner];
-  choose_tile(t, run_bytes);
+  choose_tile(c, t, run_bytes);
   t.outer.operands = 2;
   for (int d = 0; d < inner; ++d) {
     if (d == dim) continue;

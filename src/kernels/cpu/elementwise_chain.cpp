@@ -18,6 +18,7 @@ class Lane {
   explicit Lane(const ChainCall& call) : c_(call) {}
 
   void run(int64_t begin, int64_t end) {
+    if (c_.tile > 0 && end - begin >= c_.tile) begin = run_links(begin, end);
     for (int64_t at = begin; at < end; at += kChunk) {
       const int64_t n = std::min(kChunk, end - at);
       for (int s = 0; s < c_.steps; ++s) step(s, at, n);
@@ -25,6 +26,20 @@ class Lane {
   }
 
  private:
+  // As many whole tiles as there are; where the rest begins.
+  int64_t run_links(int64_t begin, int64_t end) {
+    float* slots[kChainInputs + kChainSteps];
+    for (int i = 0; i < c_.inputs; ++i) {
+      const void* values = c_.in[i].period == 0 ? c_.in[i].data : number(i, c_.tile, DType::f32);
+      slots[i] = static_cast<float*>(const_cast<void*>(values));  // only read
+    }
+    for (int s = 0; s + 1 < c_.steps; ++s) slots[kChainInputs + s] = reinterpret_cast<float*>(steps_[s]);
+    slots[kChainInputs + c_.steps - 1] = static_cast<float*>(c_.out);
+    const int64_t rest = begin + (end - begin) / c_.tile * c_.tile;
+    c_.run_tiles(c_.link, slots, begin, rest);
+    return rest;
+  }
+
   static const char* at(const void* p, int64_t elements, DType t) {
     return static_cast<const char*>(p) + elements * static_cast<int64_t>(size_of(t));
   }
@@ -33,7 +48,9 @@ class Lane {
   const void* input(int i, int64_t first, int64_t n, DType to, char* room) {
     const ChainInput& in = c_.in[i];
     if (in.period == 1) return number(i, n, to);
-    const void* found = in.period == 0 ? at(in.data, first, in.dtype) : repeated(i, first, n);
+    const void* found = in.period != 0 ? repeated(i, first, n)
+                        : in.row != 0  ? rows(i, first, n)
+                                       : at(in.data, first, in.dtype);
     return converted(found, in.dtype, to, n, room);
   }
   const void* repeated(int i, int64_t first, int64_t n) {
@@ -42,6 +59,19 @@ class Lane {
     for (int64_t done = 0; done < n;) {
       const int64_t from = (first + done) % in.period, run = std::min(in.period - from, n - done);
       std::memcpy(inputs_[i] + done * size, at(in.data, from, in.dtype), static_cast<size_t>(run * size));
+      done += run;
+    }
+    return inputs_[i];
+  }
+  const void* rows(int i, int64_t first, int64_t n) {
+    const ChainInput& in = c_.in[i];
+    const int64_t size = static_cast<int64_t>(size_of(in.dtype));
+    for (int64_t done = 0; done < n;) {
+      const int64_t row = (first + done) / in.row, from = (first + done) % in.row,
+                    run = std::min(in.row - from, n - done);
+      const char* source = at(in.data, row * in.distance + from, in.dtype);
+      if (run == n) return source;
+      std::memcpy(inputs_[i] + done * size, source, static_cast<size_t>(run * size));
       done += run;
     }
     return inputs_[i];

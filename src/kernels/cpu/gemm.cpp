@@ -87,6 +87,15 @@ void run_packed(const TypedGemm<T>& g, const PackedMatrix* packed_b) {
   run_product(p);
 }
 
+// A stride over a single line reaches nothing: it gets the value that suits best, so that it never chooses the way and
+// with it the bits.
+template <class T>
+void settle_strides(TypedGemm<T>& g) {
+  if (g.k == 1) g.a_col = 1, g.b_row = g.n;
+  if (g.m == 1) g.a_row = g.a_col == 1 ? g.k : 1;
+  if (g.n == 1) g.b_col = g.b_row == 1 ? g.k : 1;
+}
+
 // What runs, on which of the call and its transpose.
 enum class Way : uint8_t { dots, direct, packed };
 template <class T>
@@ -113,6 +122,7 @@ Plan<T> plan(const GemmCall& x) {
                  x.accumulate,
                  static_cast<const T*>(x.bias),
                  false};
+  settle_strides(g);
   const bool small = work_of(g) <= kSmallWork;
   if (g.n <= kDotsMaxRows && g.m > kDotsMaxRows && dots_fit(g.transposed(), small)) {
     return {Way::dots, g.transposed()};

@@ -13,6 +13,7 @@
 #include "kernels/cpu/product_bytes.h"
 #include "kernels/cpu/product_few_rows.h"
 #include "kernels/cpu/workspace.h"
+#include "runtime/memory.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {

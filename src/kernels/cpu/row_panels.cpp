@@ -10,9 +10,13 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/activate-inl.h"
+#include "runtime/parallel.h"
 
 #if defined(__aarch64__)
-extern "C" void deft_row_panel_f32(int64_t k, const float* x, const float* panel, float* sums);
+extern "C" {
+void deft_row_panel_f32(int64_t k, const float* x, const float* panel, float* sums);
+void deft_row_panels4_f32(int64_t k, const float* x, const float* const* panels, float* sums);
+}
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -20,11 +24,15 @@ namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
 using V = Vec<float>;
-constexpr int kLanes = static_cast<int>(V::kLanes), kColumns = RowPanels::kColumns;
+constexpr int kLanes = static_cast<int>(V::kLanes), kColumns = RowPanels::kColumns, kStreams = 4;
+constexpr int64_t kGrain = 256 * 1024;  // values that pay for a lane
 
 #if defined(__aarch64__)
 void multiply_panel(const float* x, const float* panel, int64_t k, float* sums) {
   deft_row_panel_f32(k, x, panel, sums);
+}
+void multiply_panels(const float* x, const float* const* panels, int64_t k, float* sums) {
+  deft_row_panels4_f32(k, x, panels, sums);
 }
 #else
 // The same sums for any length of vectors.
@@ -44,6 +52,9 @@ void multiply_panel(const float* x, const float* panel, int64_t k, float* sums) 
     if (p + 2 < k) s2 = fma(V::load(b + 2 * kColumns), V(x[p + 2]), s2);
     ((s0 + s1) + (s2 + s3)).store(sums + j);
   }
+}
+void multiply_panels(const float* x, const float* const* panels, int64_t k, float* sums) {
+  for (int s = 0; s < kStreams; ++s) multiply_panel(x, panels[s], k, sums + s * kColumns);
 }
 #endif
 
@@ -68,24 +79,54 @@ void finish_part(const float* sums, const float* bias, const float* residual, fl
 }
 
 template <Activation A>
-void multiply(const float* x, const RowPanels& b, const float* bias, const float* residual, float* y) {
-  alignas(64) float sums[kColumns];
-  for (int64_t j = 0; j < b.n(); j += kColumns) {
-    multiply_panel(x, b.panel(j), b.k(), sums);
-    const float *bias_j = bias ? bias + j : nullptr, *residual_j = residual ? residual + j : nullptr;
-    if (j + kColumns <= b.n())
-      finish_panel<A>(sums, bias_j, residual_j, y + j);
-    else
-      finish_part<A>(sums, bias_j, residual_j, y + j, b.n() - j);
+class Row {
+ public:
+  Row(const float* x, const RowPanels& b, const float* bias, const float* residual, float* y)
+      : x_(x), b_(b), bias_(bias), residual_(residual), y_(y) {}
+
+  // Four panels at a time, a quarter of the matrix apart, which is how a core reads fastest; then those left over.
+  void run() const {
+    const int64_t apart = b_.panels() / kStreams;
+    const int64_t grain = std::max<int64_t>(1, kGrain / (kStreams * kColumns * b_.k()));
+    parallel_for(0, apart, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) four(at, apart);
+    });
+    for (int64_t at = kStreams * apart; at < b_.panels(); ++at) one(at);
   }
-}
+
+ private:
+  void four(int64_t at, int64_t apart) const {
+    alignas(64) float sums[kStreams][kColumns];
+    const float* panels[kStreams];
+    for (int64_t s = 0; s < kStreams; ++s) panels[s] = b_.panel((at + s * apart) * kColumns);
+    multiply_panels(x_, panels, b_.k(), sums[0]);
+    for (int64_t s = 0; s < kStreams; ++s) finish((at + s * apart) * kColumns, sums[s]);
+  }
+  void one(int64_t at) const {
+    alignas(64) float sums[kColumns];
+    multiply_panel(x_, b_.panel(at * kColumns), b_.k(), sums);
+    finish(at * kColumns, sums);
+  }
+  void finish(int64_t j, const float* sums) const {
+    const float *bias = bias_ ? bias_ + j : nullptr, *residual = residual_ ? residual_ + j : nullptr;
+    if (j + kColumns <= b_.n())
+      finish_panel<A>(sums, bias, residual, y_ + j);
+    else
+      finish_part<A>(sums, bias, residual, y_ + j, b_.n() - j);
+  }
+
+  const float* x_;
+  const RowPanels& b_;
+  const float *bias_, *residual_;
+  float* y_;
+};
 
 void multiply_any(const float* x, const RowPanels& b, const float* bias, const float* residual, Activation activation,
                   float* y) {
   switch (activation) {
 #define DEFT_CASE(name)  \
   case Activation::name: \
-    return multiply<Activation::name>(x, b, bias, residual, y);
+    return Row<Activation::name>(x, b, bias, residual, y).run();
     DEFT_CASE(none)
     DEFT_CASE(relu)
     DEFT_CASE(gelu)

@@ -8,9 +8,8 @@
 
 namespace deft::cpu {
 
-// Values of a matrix that gains from it. Larger ones come from further away than the second cache level, where reading
-// them as they lie is as fast.
-inline constexpr int64_t kMostRowPanels = 64 * 1024;
+// Values of a matrix that gains from it.
+inline constexpr int64_t kMostRowPanels = 1024 * 1024;
 
 // A matrix [n, k] in panels of 16 of its lines: [panel][k][16], zeros beyond the last and up to a multiple of 4 of k.
 class RowPanels {
@@ -20,17 +19,17 @@ class RowPanels {
   const float* panel(int64_t column) const { return values_.data() + column * padded_k(); }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
+  int64_t panels() const { return (n_ + kColumns - 1) / kColumns; }
   int64_t bytes() const { return panels() * kColumns * padded_k() * static_cast<int64_t>(sizeof(float)); }
 
  private:
-  int64_t panels() const { return (n_ + kColumns - 1) / kColumns; }
   int64_t padded_k() const { return (k_ + kStep - 1) / kStep * kStep; }
   int64_t n_, k_;
   Workspace<float> values_;
 };
 
-// y[n] = activation(x[k] times the panels + bias + residual); bias and residual may be null. Four sums of every fourth
-// product for each column, then the sum of these.
+// y[n] = activation(x[k] times the panels + bias + residual); bias and residual may be null. Which order
+// the products of a column are summed in depends on the machine and on n, never on the number of threads.
 void multiply_row(const float* x, const RowPanels& b, const float* bias, const float* residual, Activation activation,
                   float* y);
 

@@ -105,6 +105,60 @@ HWY_INLINE void transpose_square(const char* s, int64_t s_stride, char* d, int64
   for (int i = 0; i < n; ++i, d += d_stride) store<T>(a[i], d);
 }
 
+// A line of 64 bytes in one go, so that the caches need not read it first.
+template <class T>
+HWY_INLINE void store_line(hn::Vec<Tag<T>> a, hn::Vec<Tag<T>> b, hn::Vec<Tag<T>> c, hn::Vec<Tag<T>> d, char* p) {
+#if HWY_TARGET == HWY_NEON
+  asm volatile("stp %q0, %q1, [%4]\n\tstp %q2, %q3, [%4, #32]"
+               :
+               : "w"(a.raw), "w"(b.raw), "w"(c.raw), "w"(d.raw), "r"(p)
+               : "memory");
+#else
+  store<T>(a, p);
+  store<T>(b, p + 16);
+  store<T>(c, p + 32);
+  store<T>(d, p + 48);
+#endif
+}
+
+// Lines of 64 bytes of kSide rows of dst.
+template <class T>
+HWY_INLINE void transpose_lines(const char* s, int64_t s_stride, char* d, int64_t d_stride) {
+  constexpr int n = kSide<T>, rounds = sizeof(T) == 4 ? 2 : 1;
+  hn::Vec<Tag<T>> a[4][n];
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+#pragma GCC unroll 16
+    for (int j = 0; j < n; ++j, s += s_stride) a[k][j] = load<T>(s);
+    Interleave<T, rounds>::run(a[k]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i, d += d_stride) store_line<T>(a[0][i], a[1][i], a[2][i], a[3][i], d);
+}
+// Of two bytes, four rows: the eight of a square would take 32 registers. Two elements of a column are
+// joined first, then four such pairs are transposed as elements of four bytes.
+template <>
+HWY_INLINE void transpose_lines<uint16_t>(const char* s, int64_t s_stride, char* d, int64_t d_stride) {
+  const hn::Half<Tag<uint16_t>> half;
+  const Tag<uint16_t> whole;
+  const Tag<uint32_t> pairs;
+  hn::Vec<Tag<uint32_t>> a[4][4];
+  auto four = [&](const char* p) HWY_ATTR {
+    const hn::Half<Tag<uint8_t>> bytes;
+    return hn::ZeroExtendVector(whole, hn::BitCast(half, hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(p))));
+  };
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j, s += 2 * s_stride) {
+      a[k][j] = hn::BitCast(pairs, hn::InterleaveLower(whole, four(s), four(s + s_stride)));
+    }
+    Interleave<uint32_t, 2>::run(a[k]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i, d += d_stride) store_line<uint32_t>(a[0][i], a[1][i], a[2][i], a[3][i], d);
+}
+
 // A band of kSide columns (by_rows: rows) of squares, the last of which overlaps its neighbour.
 template <class T, bool by_rows>
 HWY_INLINE void transpose_band(const char* s, int64_t s_stride, char* d, int64_t d_stride, int64_t length) {
@@ -117,12 +171,38 @@ HWY_INLINE void transpose_band(const char* s, int64_t s_stride, char* d, int64_t
   transpose_square<T>(s + k * s_step, s_stride, d + k * d_step, d_stride);
 }
 
-// rows, cols >= kSide. Elements of 4 and 8 bytes go row by row, so that whole lines of dst are written at once. With 8
-// or 16 rows in a square that makes many open lines at once and takes two to three times as long as going by columns.
+// As many columns as make whole lines of dst; the last rows overlap where they must.
+template <class T>
+int64_t transpose_whole_lines(TransposeBlock b) {
+  constexpr int64_t size = sizeof(T), line = 64 / size, rows = std::min<int64_t>(4, kSide<T>);
+  const int64_t lines = b.cols / line * line, last = b.rows - rows;
+  for (int64_t j = 0; j < lines; j += line) {
+    const char* s = b.src + j * b.src_stride;
+    char* d = b.dst + j * size;
+    int64_t i = 0;
+    for (; i <= last; i += rows, s += rows * size, d += rows * b.dst_stride) {
+      transpose_lines<T>(s, b.src_stride, d, b.dst_stride);
+    }
+    if (i == b.rows) continue;
+    transpose_lines<T>(s + (last - i) * size, b.src_stride, d + (last - i) * b.dst_stride, b.dst_stride);
+  }
+  return lines;
+}
+
+// rows, cols >= kSide. Elements of 4 and 8 bytes go row by row. With 8 or 16 rows in a square that makes many open
+// lines at once and takes two to three times as long as going by columns.
 template <class T>
 void transpose_squares(TransposeBlock b) {
   constexpr int64_t n = kSide<T>, size = sizeof(T);
   constexpr bool by_rows = size >= 4;
+  if constexpr (size > 1) {
+    const int64_t lines = transpose_whole_lines<T>(b);
+    if (lines == b.cols) return;
+    const int64_t first = std::min(lines, b.cols - n);  // of the columns that are left, at least a square
+    b.src += first * b.src_stride;
+    b.dst += first * size;
+    b.cols -= first;
+  }
   const int64_t bands = by_rows ? b.rows : b.cols, length = by_rows ? b.cols : b.rows;
   const int64_t s_step = by_rows ? size : b.src_stride, d_step = by_rows ? b.dst_stride : size;
   for (int64_t k = 0;; k = std::min(k + n, bands - n)) {

@@ -4,27 +4,22 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/memory.h"
+#include "runtime/scratch.h"
 
 namespace deft::cpu {
 
 template <class T>
 class Workspace {
  public:
-  explicit Workspace(int64_t count)
-      : bytes_(static_cast<size_t>(count) * sizeof(T)),
-        data_(count > 0 ? static_cast<T*>(allocate_buffer(bytes_)) : nullptr) {}
-  ~Workspace() {
-    if (data_) free_buffer(data_, bytes_);
-  }
+  explicit Workspace(int64_t count) : block_(take_scratch(count > 0 ? static_cast<size_t>(count) * sizeof(T) : 0)) {}
+  ~Workspace() { give_scratch(block_); }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
-  T* data() const { return data_; }
-  T& operator[](int64_t i) const { return data_[i]; }
+  T* data() const { return static_cast<T*>(block_.data); }
+  T& operator[](int64_t i) const { return data()[i]; }
 
  private:
-  size_t bytes_;
-  T* data_;
+  ScratchBlock block_;
 };
 
 }  // namespace deft::cpu

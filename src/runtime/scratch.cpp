@@ -1,0 +1,82 @@
+#include "runtime/scratch.h"
+
+#include <utility>
+
+#include "runtime/memory.h"
+
+namespace deft {
+
+namespace {
+
+#if defined(DEFT_ASAN)
+constexpr size_t kMostBytes = 0;  // let the sanitizer see every block and its exact size
+#else
+constexpr size_t kMostBytes = kScratchBytes;
+#endif
+
+void drop(ScratchBlock block) noexcept { free_buffer(block.data, block.bytes); }
+
+// Trivially destructible: calls that come while the thread ends still find it.
+struct Slots {
+  ScratchBlock blocks[kScratchSlots];  // the one given back last in front
+  size_t bytes = 0;
+  bool armed = false, gone = false;
+
+  ScratchBlock take(size_t wanted) {
+    for (int i = 0; i < kScratchSlots; ++i) {
+      const ScratchBlock found = blocks[i];
+      if (found.bytes < wanted || found.bytes / 4 > wanted) continue;  // one much larger is kept for whom it fits
+      for (int j = i; j + 1 < kScratchSlots; ++j) blocks[j] = blocks[j + 1];
+      blocks[kScratchSlots - 1] = {};
+      bytes -= found.bytes;
+      return found;
+    }
+    return {};
+  }
+  void put(ScratchBlock block) noexcept {
+    bytes += block.bytes;
+    for (ScratchBlock& b : blocks) std::swap(b, block);
+    bytes -= block.bytes;
+    drop(block);  // the oldest
+    for (int i = kScratchSlots - 1; bytes > kMostBytes; --i) {
+      bytes -= blocks[i].bytes;
+      drop(std::exchange(blocks[i], {}));
+    }
+  }
+  void clear() noexcept {
+    for (ScratchBlock& b : blocks) drop(std::exchange(b, {}));
+    bytes = 0;
+  }
+};
+constinit thread_local Slots slots;
+
+struct ThreadExit {
+  void arm() { slots.armed = true; }
+  ~ThreadExit() {
+    slots.clear();
+    slots.gone = true;
+  }
+};
+thread_local ThreadExit thread_exit;
+
+}  // namespace
+
+ScratchBlock take_scratch(size_t bytes) {
+  if (bytes == 0) return {};
+  detail::check_fuse();
+  const ScratchBlock kept = slots.take(bytes);
+  return kept.data ? kept : ScratchBlock{detail::allocate_buffer_unchecked(bytes), bytes};
+}
+
+void give_scratch(ScratchBlock block) noexcept {
+  if (!block.data) return;
+  if (block.bytes > kMostBytes || slots.gone) return drop(block);
+  if (!slots.armed) thread_exit.arm();
+  slots.put(block);
+}
+
+namespace detail {
+void flush_scratch() noexcept { slots.clear(); }
+}  // namespace detail
+
+}  // namespace deft
