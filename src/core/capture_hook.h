@@ -35,6 +35,9 @@ class CaptureHook {
   virtual bool is_only_here(const Tensor& x) const = 0;
   // So many ops, writes, views and calls were told.
   virtual size_t told() const = 0;
+
+  // A header without history was made on the memory of `x`, by detach(): no op, so nobody else tells of it.
+  virtual void detached(const Tensor& x) = 0;
 };
 
 // Installs a hook on this thread. Captures do not nest: ValueError.
@@ -53,6 +56,10 @@ CaptureHook* active_capture();
 inline void note_host_read(const char* what, const Tensor& x, const Site& site) {
   if (context().bits & kCapture) [[unlikely]]
     active_capture()->host_read(what, x, site);
+}
+inline void note_detached(const Tensor& x) {
+  if (context().bits & kCapture) [[unlikely]]
+    active_capture()->detached(x);
 }
 inline void note_leaf_grad(TensorImpl& leaf) {
   if (detail::exec_context.bits & kCapture) [[unlikely]]  // a fresh thread captures nothing

@@ -182,6 +182,7 @@ Tensor Tensor::detach(Site site) const {
   ImplPtr t = make_alias(*impl_, meta(), 0);
   t->flags |= kDetached;
   t->site = effective_site(site);
+  note_detached(*this);
   return Tensor(t);
 }
 

@@ -13,6 +13,7 @@
 #include "core/leaf_state.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
+#include "ops/param_fields.h"
 
 namespace deft::graph {
 
@@ -41,6 +42,7 @@ class Recorder : public CaptureHook {
                "capture: the shape of the result of {} depends on values ({}); leave it outside the compiled function",
                def.info.name, to_string(site));
     check_draw(def, site);
+    if (new_bytes_ > std::max(kLeastBytes, kept_bytes_ / 8)) forget_unused();
     Instruction x = make_instruction(def, Action::make, inputs, count, params, site);
     for (int i = 0; i < def.info.outputs; ++i) {
       // A result may be there already: ops that give their input back.
@@ -123,6 +125,7 @@ class Recorder : public CaptureHook {
     return s->refs.load(std::memory_order_acquire) <= known->second.size() + others;
   }
   size_t told() const override { return graph_.instructions.size(); }
+  void detached(const Tensor& x) override { note_held(x); }
 
   Captured finish(std::vector<Tensor> results) {
     for (size_t i = 0; i < results.size(); ++i) {
@@ -199,6 +202,7 @@ class Recorder : public CaptureHook {
   }
   // The last ones first: each node goes with the tensor it made.
   void drop_histories() {
+    while (!nodes_.empty()) nodes_.pop_back();
     for (size_t i = kept_.size(); i-- > 0;) {
       TensorImpl* t = kept_[i].impl();
       if (!t->grad_fn || t->refs.load(std::memory_order_acquire) > references(*t)) continue;
@@ -234,7 +238,39 @@ class Recorder : public CaptureHook {
     Storage* s = t.impl()->storage;
     BufferId id = graph_.add_buffer(kind, s->nbytes, kind == BufferKind::constant ? t : Tensor());
     buffers_.emplace(s, id);
+    if (kind == BufferKind::temporary) new_bytes_ += s->nbytes;
     return id;
+  }
+  // Memory that only this capture still holds is given up, as it would be without one. Neither it nor its headers can
+  // come up again, so their addresses may serve others.
+  void forget_unused() {
+    std::unordered_set<const Storage*> gone;
+    kept_bytes_ = new_bytes_ = 0;
+    for (const auto& [storage, headers] : headers_) {
+      const BufferId id = buffers_.at(const_cast<Storage*>(storage));
+      if (graph_.buffers[at(id)].kind != BufferKind::temporary) continue;
+      if (is_unused(*storage, headers)) {
+        gone.insert(storage);
+      } else {
+        kept_bytes_ += storage->nbytes;
+      }
+    }
+    if (gone.empty()) return;
+    std::erase_if(kept_, [&](Tensor& t) { return gone.contains(t.impl()->storage) && (forget(*t.impl()), true); });
+    for (const Storage* s : gone) {
+      headers_.erase(s);
+      buffers_.erase(const_cast<Storage*>(s));
+    }
+  }
+  bool is_unused(const Storage& s, const std::vector<TensorImpl*>& headers) const {
+    if (s.refs.load(std::memory_order_acquire) > headers.size()) return false;
+    return std::none_of(headers.begin(), headers.end(), [&](const TensorImpl* h) {
+      return h->refs.load(std::memory_order_acquire) > references(*h) || h->leaf.load(std::memory_order_acquire);
+    });
+  }
+  void forget(TensorImpl& t) {
+    values_.erase(&t);
+    if (t.grad_fn) nodes_.push_back(NodePtr::adopt(std::exchange(t.grad_fn, nullptr)));
   }
   // The value for a tensor whose storage is known. Headers that show the same place in the same way share one.
   ValueId add(const Tensor& t) {
@@ -255,9 +291,13 @@ class Recorder : public CaptureHook {
     return v.offset == offset && v.meta.dtype == m.dtype && v.meta.sizes == m.sizes && v.meta.strides == m.strides &&
            v.meta.wrapped_number == m.wrapped_number;
   }
-  ValueId value_of(const Tensor& t) {
+  void note_held(const Tensor& t) {
     auto callers = callers_.find(t.impl());
-    if (callers != callers_.end() && !values_.contains(t.impl())) held_.push_back(callers->second);
+    if (callers == callers_.end() || values_.contains(t.impl())) return;
+    if (std::find(held_.begin(), held_.end(), callers->second) == held_.end()) held_.push_back(callers->second);
+  }
+  ValueId value_of(const Tensor& t) {
+    note_held(t);
     if (!buffers_.contains(t.impl()->storage)) {
       DEFT_CHECK(!gradients_ || t.is_leaf(), CaptureError,
                  "capture: a tensor {} that the function did not make is the result of {} and has a history, which a "
@@ -278,8 +318,7 @@ class Recorder : public CaptureHook {
                                const void* params, const Site& site) {
     Instruction x{&def, action, {}, {}, {}, site};
     for (int i = 0; i < count; ++i) x.inputs.push_back(inputs[i]->defined() ? value_of(*inputs[i]) : kNone);
-    const auto* bytes = static_cast<const std::byte*>(params);
-    if (def.params_bytes) x.params.assign(bytes, bytes + def.params_bytes);
+    if (def.params_bytes) x.params = settled_params(def, static_cast<const std::byte*>(params));
     return x;
   }
 
@@ -403,7 +442,10 @@ class Recorder : public CaptureHook {
   std::unordered_map<const TensorImpl*, ValueId> values_;
   std::unordered_map<Storage*, BufferId> buffers_;
   std::unordered_map<BufferId, Start> starts_;
-  std::vector<Tensor> kept_;  // so that no address is used twice
+  std::vector<Tensor> kept_;    // so that no address is used twice
+  std::vector<NodePtr> nodes_;  // of tensors that are gone; for the same reason
+  static constexpr size_t kLeastBytes = 1 << 20;
+  size_t new_bytes_ = 0, kept_bytes_ = 0;  // of temporaries: since the last look, and after it
   std::vector<std::pair<size_t, Instruction>> pending_;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/passes.h"
+#include "ops/param_fields.h"
 
 namespace deft::graph {
 
@@ -17,7 +18,7 @@ T params_of(const Instruction& x) {
 template <class T>
 void set_params(Instruction& x, const T& p) {
   const auto* bytes = reinterpret_cast<const std::byte*>(&p);
-  x.params.assign(bytes, bytes + x.def->params_bytes);
+  x.params = settled_params(*x.def, bytes);
 }
 
 // It takes numbers of the generator. Attention has a place for a draw that it uses only with dropout.

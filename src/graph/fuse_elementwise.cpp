@@ -5,7 +5,9 @@
 #include <cstring>
 #include <optional>
 
+#include "graph/drop_copies.h"
 #include "graph/passes.h"
+#include "graph/separate_writes.h"
 #include "graph/uses.h"
 #include "ops/elementwise_chain.h"
 #include "ops/elementwise_gradient.h"
@@ -28,6 +30,7 @@ int64_t period_of(const Meta& in, const Meta& out) {
   if (in.device != out.device) return in.numel == 1 ? 1 : -1;  // a number next to tensors of a GPU
   if (same_order(in, out)) return 0;
   if (in.numel == 1) return 1;
+  if (in.sizes == out.sizes) return out.contiguous && out.device.is_cpu() && Chain::rows_of(in).length > 0 ? 0 : -1;
   int inner = -1;
   for (int d = 0; d < out.rank(); ++d)
     if (out.sizes[d] > 1 && out.strides[d] == 1) inner = d;
@@ -107,16 +110,36 @@ class Fuser {
       s.in[i] = static_cast<uint8_t>(add_input(p, x.inputs[i], period));
     }
     if (p.params.like < 0) return std::nullopt;
+    prefer_dense_like(p);
     return p;
   }
-  static int add_input(Program& p, ValueId id, int64_t period) {
+  // The result lies as its like does; next to a like in rows with gaps it is contiguous, whatever else there is.
+  void prefer_dense_like(Program& p) const {
+    for (int i = p.params.like; i < p.params.inputs; ++i)
+      if (p.params.period[i] == 0 && g_.value(p.inputs[static_cast<size_t>(i)]).meta.is_dense()) {
+        p.params.like = i;
+        return;
+      }
+  }
+  int add_input(Program& p, ValueId id, int64_t period) const {
     for (size_t i = 0; i < p.inputs.size(); ++i)
-      if (p.inputs[i] == id) return static_cast<int>(i);
+      if (p.inputs[i] == id || same_number(p.inputs[i], id)) return static_cast<int>(i);
     int at = p.params.inputs++;
     p.inputs.push_back(id);
     if (at < Chain::kInputs) p.params.period[at] = period;
     if (period == 0 && p.params.like < 0) p.params.like = at;
     return at;
+  }
+
+  // Numbers in the program's text are constants that nobody else has hold of.
+  bool same_number(ValueId a, ValueId b) const {
+    const Value &x = g_.value(a), &y = g_.value(b);
+    if (!x.meta.wrapped_number || !y.meta.wrapped_number || x.meta.dtype != y.meta.dtype) return false;
+    const Buffer &from = g_.buffer_of(a), &other = g_.buffer_of(b);
+    if (from.kind != BufferKind::constant || other.kind != BufferKind::constant || from.written || other.written)
+      return false;
+    if (!from.constant.device().is_cpu() || !other.constant.device().is_cpu()) return false;
+    return std::memcmp(from.constant.data_ptr(), other.constant.data_ptr(), size_of(x.meta.dtype)) == 0;
   }
 
   bool fuse_a_producer(size_t i) {
@@ -136,6 +159,7 @@ class Fuser {
     if (producer.action == Action::write && !rewritten) return false;
     const Meta &between = g_.value(made).meta, &last = g_.value(consumer.outputs[0]).meta;
     if (!(between.sizes == last.sizes) || between.device != last.device) return false;
+    if (!same_order(between, last) && last.numel != 1) return false;
     if (!uses_.only_between(made, from, to) || !uses_.inputs_stand(from, to)) return false;
     std::optional<Program> p = program_of(producer), c = program_of(consumer);
     if (!p || !c) return false;
@@ -208,6 +232,11 @@ class Fuser {
 
 }  // namespace
 
-void fuse_elementwise(Graph& graph, Notes& notes) { Fuser(graph, notes).run(); }
+void fuse_elementwise(Graph& graph, Notes& notes) {
+  if (size_t dropped = drop_copies(graph))
+    notes.done.push_back(fmt::format("fuse_elementwise: {} copies left out", dropped));
+  separate_writes(graph);
+  Fuser(graph, notes).run();
+}
 
 }  // namespace deft::graph

@@ -87,7 +87,13 @@ class Fuser {
   // One row with a weight too large for pack_rows(): an epilogue takes 2.5 us of a product of 784 x 1024.
   bool is_one_row(size_t at) const {
     const Instruction& x = g_.instructions[at];
-    return x.def == &op_def<Linear> && g_.value(x.inputs[0]).meta.numel == g_.value(x.inputs[1]).meta.sizes[1];
+    const Meta &row = g_.value(x.inputs[0]).meta, &weight = g_.value(x.inputs[1]).meta;
+    return x.def == &op_def<Linear> && row.numel == weight.sizes[1] && !FusedLinear::fits_one_row(row, weight);
+  }
+  // One row that pack_rows() will make panels for: sums are finished in registers.
+  bool is_packed_row(int at) const {
+    const Instruction& x = g_.instructions[static_cast<size_t>(at)];
+    return !is_convolution(at) && FusedLinear::fits_one_row(g_.value(x.inputs[0]).meta, g_.value(x.inputs[1]).meta);
   }
   bool is_on_cuda(const Instruction& x) const { return g_.value(x.outputs[0]).meta.device.type == DeviceType::cuda; }
   FusedActivation activation(const Instruction& x) const {
@@ -158,7 +164,8 @@ class Fuser {
       if (from < 0 || has_residual(g_.instructions[static_cast<size_t>(from)])) continue;
       const Meta& result = g_.value(x.outputs[0]).meta;
       if (!fits(g_.value(other).meta, result) || !fits(g_.value(product).meta, result)) continue;
-      if (weigh_ && !pays(result, size_of(result.dtype) == 2 || is_convolution(from))) return leave(x);
+      if (weigh_ && !pays(result, size_of(result.dtype) == 2 || is_convolution(from) || is_packed_row(from)))
+        return leave(x);
       // The sum may be written over the residual: each element is read before it is written.
       Instruction fused = as_fused(g_.instructions[static_cast<size_t>(from)]);
       fused.inputs[3] = other;

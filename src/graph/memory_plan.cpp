@@ -68,14 +68,32 @@ class Planner {
     }
   }
 
+  int64_t write_over_inputs() {
+    int64_t count = 0;
+    for (size_t i = 0; i < g_.instructions.size(); ++i) count += write_over_an_input(i);
+    return count;
+  }
   MemoryPlan run() {
     MemoryPlan plan;
     for (const Block& b : blocks_) plan.sum += b.bytes;
-    for (size_t i = 0; i < g_.instructions.size(); ++i) plan.in_place += write_over_an_input(i);
-    plan.floor = most_alive();
+    plan.in_place = write_over_inputs();
+    const std::vector<int64_t> all = alive();
+    plan.floor = *std::max_element(all.begin(), all.end());
     plan.bytes = INT64_MAX;
     for (int order = 0; order < kOrders && plan.bytes > plan.floor; ++order) place(order, plan);
     return plan;
+  }
+
+  std::vector<int64_t> alive() const {
+    std::vector<int64_t> bytes(g_.instructions.size() + 2, 0);
+    for (const Block& b : blocks_) {
+      if (b.buffers.empty()) continue;
+      bytes[index(b.life.first)] += b.bytes;
+      bytes[index(b.life.last) + 1] -= b.bytes;
+    }
+    std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
+    bytes.pop_back();
+    return bytes;
   }
 
  private:
@@ -115,13 +133,6 @@ class Planner {
     for (size_t buffer : b.buffers) block_of_[buffer] = earlier;
     a.buffers.insert(a.buffers.end(), b.buffers.begin(), b.buffers.end());
     b = {{}, {}, 0};
-  }
-
-  int64_t most_alive() const {
-    std::vector<int64_t> alive(g_.instructions.size() + 1, 0);
-    for (const Block& b : blocks_)
-      for (int32_t t = b.life.first; !b.buffers.empty() && t <= b.life.last; ++t) alive[index(t)] += b.bytes;
-    return *std::max_element(alive.begin(), alive.end());
   }
 
   // Largest first; largest product of bytes and life first; in the order in which they are made.
@@ -184,6 +195,11 @@ std::vector<Lifetime> lifetimes(const Graph& graph) {
   return all;
 }
 
+std::vector<int64_t> bytes_alive(const Graph& graph) {
+  Planner planner(graph);
+  planner.write_over_inputs();
+  return planner.alive();
+}
 MemoryPlan plan_memory(const Graph& graph) { return Planner(graph).run(); }
 
 }  // namespace deft::graph

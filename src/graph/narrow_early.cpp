@@ -21,7 +21,7 @@ namespace {
 struct Range {
   int dim = 0;
   int64_t start = 0, length = 0;
-  bool operator==(const Range&) const = default;
+  auto operator<=>(const Range&) const = default;
 };
 
 std::optional<Range> range_of(const Graph& g, const Instruction& x) {
@@ -66,6 +66,7 @@ class Narrower {
     if (range->length >= g_.value(view.inputs[0]).meta.sizes[range->dim]) return 0;
     wanted_.clear();
     taken_.clear();
+    needs_.clear();
     wanted_[view.inputs[0]] = *range;
     bool pays = false;
     for (size_t i = at; i-- > 0;) {
@@ -106,6 +107,7 @@ class Narrower {
     for (size_t n = 0; n < x.inputs.size(); ++n)
       if (x.inputs[n] != kNone) want(x.inputs[n], of_inputs[n]);
     taken_.push_back(i);
+    needs_[i] = std::move(of_inputs);
     return true;
   }
   void want(ValueId id, const std::optional<Range>& range) {
@@ -173,8 +175,9 @@ class Narrower {
   void rebuild(size_t at) {
     std::vector<Instruction> made;
     narrowed_.clear();
+    slices_.clear();
     std::sort(taken_.begin(), taken_.end());
-    for (size_t i : taken_) made.push_back(narrow(g_.instructions[i], made));
+    for (size_t i : taken_) made.push_back(narrow(g_.instructions[i], needs_.at(i), made));
     Instruction view = g_.instructions[at];
     const Range r = *wanted_.at(view.inputs[0]);
     view.inputs[0] = narrowed_.at(view.inputs[0]);
@@ -189,10 +192,12 @@ class Narrower {
     g_.instructions.insert(place, std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
     std::erase_if(g_.instructions, [](const Instruction& x) { return x.def == nullptr; });
   }
-  Instruction narrow(const Instruction& old, std::vector<Instruction>& made) {
+  // It reads what it needs of an input, whatever others need of that.
+  Instruction narrow(const Instruction& old, const std::vector<std::optional<Range>>& needs,
+                     std::vector<Instruction>& made) {
     Instruction x = old;
-    for (ValueId& id : x.inputs)
-      if (id != kNone && wanted_.at(id)) id = part_of(id, *wanted_.at(id), x.site, made);
+    for (size_t n = 0; n < x.inputs.size(); ++n)
+      if (x.inputs[n] != kNone && needs[n]) x.inputs[n] = part_of(x.inputs[n], *needs[n], x.site, made);
     const Range r = *wanted_.at(old.outputs[0]);
     if (x.action == Action::view) {
       if (x.def == &op_def<View>) {
@@ -213,12 +218,14 @@ class Narrower {
   ValueId part_of(ValueId id, const Range& r, const Site& site, std::vector<Instruction>& made) {
     auto known = narrowed_.find(id);
     if (known != narrowed_.end()) return known->second;
+    auto [slice, added] = slices_.try_emplace({id, r}, kNone);
+    if (!added) return slice->second;
     Instruction x{&op_def<SliceOp>, Action::view, {id}, {}, {}, site};
     set_params(x, SliceOp::Params{r.dim, r.start, r.start + r.length, 1});
     const Value v = view_value(x, id);
     x.outputs.push_back(g_.add_value(v.meta, v.buffer, v.offset));
     made.push_back(x);
-    return narrowed_[id] = x.outputs[0];
+    return slice->second = x.outputs[0];
   }
   Value view_value(Instruction& x, ValueId of) const {
     const Value& from = g_.value(of);
@@ -257,7 +264,9 @@ class Narrower {
   std::vector<bool> written_;
   std::map<ValueId, std::optional<Range>> wanted_;  // nothing: all of it
   std::vector<size_t> taken_;
+  std::map<size_t, std::vector<std::optional<Range>>> needs_;  // of the inputs of those taken
   std::map<ValueId, ValueId> narrowed_;
+  std::map<std::pair<ValueId, Range>, ValueId> slices_;
 };
 
 }  // namespace

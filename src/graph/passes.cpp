@@ -17,6 +17,7 @@ PassOptions without(PassOptions options, const std::string& names) {
                                                                 {"fold_batch_norm", &PassOptions::fold_batch_norm},
                                                                 {"fuse_epilogues", &PassOptions::fuse_epilogues},
                                                                 {"fuse_norms", &PassOptions::fuse_norms},
+                                                                {"fuse_casts", &PassOptions::fuse_casts},
                                                                 {"fuse_elementwise", &PassOptions::fuse_elementwise},
                                                                 {"assign_precision", &PassOptions::assign_precision},
                                                                 {"assign_layout", &PassOptions::assign_layout},
@@ -24,6 +25,7 @@ PassOptions without(PassOptions options, const std::string& names) {
                                                                 {"narrow_early", &PassOptions::narrow_early},
                                                                 {"merge_siblings", &PassOptions::merge_siblings},
                                                                 {"fuse_rows", &PassOptions::fuse_rows},
+                                                                {"recompute", &PassOptions::recompute},
                                                                 {"pack_rows", &PassOptions::pack_rows},
                                                                 {"prepack_weights", &PassOptions::prepack_weights},
                                                                 {"cost_model", &PassOptions::cost_model}};
@@ -61,8 +63,10 @@ void run_passes(Graph& graph, const PassOptions& options, std::vector<Dependency
        [&] { merge_siblings(graph, dependencies, notes, options.cost_model); });
   pass(options.fuse_epilogues, "fuse_epilogues", [&] { fuse_epilogues(graph, notes, options.cost_model); });
   pass(options.fuse_norms, "fuse_norms", [&] { fuse_norms(graph, notes, options.cost_model); });
+  pass(options.fuse_casts, "fuse_casts", [&] { fuse_casts(graph, notes, options.cost_model); });
   pass(options.fuse_elementwise, "fuse_elementwise", [&] { fuse_elementwise(graph, notes); });
   pass(options.fuse_rows, "fuse_rows", [&] { fuse_rows(graph, notes, options.cost_model); });
+  pass(options.recompute, "recompute", [&] { recompute(graph, notes, options.cost_model); });
   drop_unused_constants(graph);
   pass(options.pack_rows, "pack_rows", [&] { pack_rows(graph, notes); });
   pass(options.prepack_weights, "prepack_weights", [&] { prepack_weights(graph, notes); });

@@ -26,6 +26,7 @@ struct PassOptions {
   bool fold_batch_norm = true;
   bool fuse_epilogues = true;
   bool fuse_norms = true;
+  bool fuse_casts = true;
   bool fuse_elementwise = true;
   bool assign_precision = true;
   bool assign_layout = true;
@@ -33,6 +34,7 @@ struct PassOptions {
   bool narrow_early = true;
   bool merge_siblings = true;
   bool fuse_rows = true;
+  bool recompute = true;
   bool pack_rows = true;
   bool prepack_weights = true;
   bool cost_model = true;  // off: passes do what they can, whether it pays or not (`weigh` below; graph/cost.h)
@@ -54,7 +56,10 @@ void fuse_epilogues(Graph& graph, Notes& notes, bool weigh = true);
 // Batch norm in training takes the residual and the relu after it, and its gradient that of the relu; with `weigh`,
 // where that was measured to be faster. Same bits.
 void fuse_norms(Graph& graph, Notes& notes, bool weigh = true);
-// Elementwise ops that follow each other become one pass over memory, with the same bits.
+// Results of 16-bit products that are only widened are stored in f32. Rounds less often.
+void fuse_casts(Graph& graph, Notes& notes, bool weigh = true);
+// Elementwise ops that follow each other become one pass over memory, with the same bits; those that write parts of a
+// buffer in place as well (graph/separate_writes.h).
 void fuse_elementwise(Graph& graph, Notes& notes);
 // Casts to a wider type and back go. Same bits.
 void assign_precision(Graph& graph, Notes& notes);
@@ -67,10 +72,12 @@ void narrow_early(Graph& graph, Notes& notes);
 // Products of one input with constant weights become one product and views of its result. Same bits, as far as the
 // kernels of the two widths agree.
 void merge_siblings(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh = true);
-// Products of a single row with a small weight read it in panels. Sums in another order.
+// Products of a single row with a weight that is not too large read it in panels. Sums in another order.
 void pack_rows(Graph& graph, Notes& notes);
 // Softmax and norms take the elementwise ops before and after them, a few rows at a time. Same bits.
 void fuse_rows(Graph& graph, Notes& notes, bool weigh = true);
+// Results of cheap ops that are read again much later are made again right before, where memory gets less. Same bits.
+void recompute(Graph& graph, Notes& notes, bool weigh = true);
 // Constant weights of products and convolutions are packed now instead of in the second run.
 void prepack_weights(Graph& graph, Notes& notes);
 

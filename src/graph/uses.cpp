@@ -100,13 +100,26 @@ int Uses::maker(ValueId id, size_t at) const {
 
 bool Uses::only_between(ValueId id, size_t maker, size_t reader) const {
   BufferId buffer = g_.value(id).buffer;
-  if (g_.buffer_of(id).kind != BufferKind::temporary) return false;
-  if (index(buffer) >= places_.size() || places_[index(buffer)].values != 1) return false;
+  if (g_.buffer_of(id).kind != BufferKind::temporary || index(buffer) >= places_.size()) return false;
   if (read_within(buffer, maker + 1, reader) || written_within(buffer, maker + 1, reader)) return false;
   const Instruction& last = g_.instructions[reader];
-  if (last.action == Action::write && last.outputs[0] == id) return true;  // gone with this instruction
+  const bool rewritten = last.action == Action::write && last.outputs[0] == id;  // gone with this instruction
+  if (rewritten && !is_seen_within(id, maker + 1, reader)) return true;
+  if (places_[index(buffer)].values != 1) return false;
+  if (rewritten) return true;
   if (read_within(buffer, reader + 1, g_.instructions.size())) return false;
   return std::find(g_.outputs.begin(), g_.outputs.end(), id) == g_.outputs.end();
+}
+bool Uses::is_seen_within(ValueId id, size_t from, size_t reader) const {
+  const BufferId buffer = g_.value(id).buffer;
+  auto is_other = [&](ValueId other) { return other != kNone && other != id && g_.value(other).buffer == buffer; };
+  const std::vector<ValueId>& inputs = g_.instructions[reader].inputs;
+  if (std::any_of(inputs.begin(), inputs.end(), is_other)) return true;
+  for (size_t i = from; i < reader; ++i) {
+    const Instruction& x = g_.instructions[i];
+    if (x.def && x.action == Action::view && g_.value(x.inputs[0]).buffer == buffer) return true;
+  }
+  return false;
 }
 
 bool Uses::inputs_stand(size_t from, size_t to) const {

@@ -17,7 +17,7 @@ class Uses {
   // The last instruction before `at` that makes or writes `id`; -1 where there is none.
   int maker(ValueId id, size_t at) const;
   // `id` is a temporary without views that only the instruction `reader` reads, after it was made by `maker` and before
-  // anybody writes it.
+  // anybody writes it; or `reader` writes over it before any view is there.
   bool only_between(ValueId id, size_t maker, size_t reader) const;
   // Nothing of what `from` reads is written between the two instructions.
   bool inputs_stand(size_t from, size_t to) const;
@@ -36,6 +36,8 @@ class Uses {
   int32_t place_now(int32_t place) const;
   // Whether one of `places`, as far as that is known, is in [from, to).
   std::optional<bool> any_within(const std::vector<int32_t>& places, size_t from, size_t to) const;
+  // Whether an instruction in [from, reader) makes a view of the buffer of `id`, or `reader` reads one.
+  bool is_seen_within(ValueId id, size_t from, size_t reader) const;
   // Whether an instruction in [from, to) does so.
   bool written_within(BufferId buffer, size_t from, size_t to) const;
   bool read_within(BufferId buffer, size_t from, size_t to) const;

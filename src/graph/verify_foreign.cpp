@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "graph/regions.h"
 #include "graph/symbolic.h"
 #include "ops/elementwise.h"
 #include "ops/elementwise_chain.h"
@@ -43,7 +44,7 @@ constexpr std::string_view kInPlace[] = {"copy_", "fill_", "uniform_", "normal_"
 constexpr std::string_view kWindows[] = {"convolution", "fused_convolution", "conv_transpose", "max_pool", "avg_pool"};
 constexpr std::string_view kResizes[] = {"interpolate", "pad", "unfold", "fold"};
 // Made for gradients: their rules believe what forward ops checked.
-constexpr std::string_view kGradients[] = {"_backward", "_gradient", "_scatter", "_unpack"};
+constexpr std::string_view kGradients[] = {"_backward", "_backward_weight", "_gradient", "_scatter", "_unpack"};
 
 constexpr int64_t kMostElements = int64_t{1} << 20;  // of windows and paddings: no product of it overflows
 constexpr int64_t kMost = int64_t{1} << 31;
@@ -230,7 +231,8 @@ class Checker {
             "writes something else in place");
     for (size_t i = 1; i < x.inputs.size(); ++i)
       require(x.inputs[i] == kNone || x.inputs[i] == x.inputs[0] ||
-                  g_.value(x.inputs[i]).buffer != g_.value(x.inputs[0]).buffer,
+                  g_.value(x.inputs[i]).buffer != g_.value(x.inputs[0]).buffer ||
+                  are_apart(g_.value(x.inputs[i]), g_.value(x.inputs[0])),
               "reads what it writes");
   }
 
@@ -258,6 +260,9 @@ class Checker {
     require(broadcast_shapes(mask.sizes, whole, "mask") == whole, "its mask does not fit");
   }
 
+  static bool is_read_in_rows(const Meta& m) {
+    return m.is_dense() || (m.device.is_cpu() && Chain::rows_of(m).length > 0);
+  }
   // Steps were checked when they were read: here is what depends on the tensors.
   void check_chain(const Instruction& x) const {
     Chain::Params p;
@@ -265,11 +270,12 @@ class Checker {
     require(p.inputs == static_cast<int>(x.inputs.size()) && p.inputs <= Chain::kInputs, "has too many inputs");
     require(p.period[p.like] == 0, "its like repeats");
     const Meta& like = meta(x.inputs[static_cast<size_t>(p.like)]);
-    require(like.is_dense(), "its like has holes");
+    require(is_read_in_rows(like), "its like has holes");
     for (int i = 0; i < p.inputs; ++i) {
       const Meta& in = meta(x.inputs[static_cast<size_t>(i)]);
       int64_t reads = p.period[i] == 0 ? like.numel : p.period[i];
-      require(p.period[i] >= 0 && in.numel == reads && (in.numel <= 1 || in.is_dense()),
+      require(p.period[i] >= 0 && in.numel == reads &&
+                  (in.numel <= 1 || in.is_dense() || (p.period[i] == 0 && is_read_in_rows(in))),
               fmt::format("input {} {} does not repeat after {} elements", i, describe(in), p.period[i]));
     }
     require(x.action == Action::make || p.period[0] == 0, "writes an input that repeats");
@@ -318,11 +324,13 @@ class Checker {
                                                : add(in_strip(meta(given), like, sizes, p.row), BufferKind::input));
         if (!is_last && given != kNone) strip.inputs.push_back(step.inputs.back());
       }
+      const bool reduced = &part == &p.part[1] && FusedRows::reduces(p);
       DType statistics = p.part[1].made == DType::f64 ? DType::f64 : DType::f32;
       for (int i = 0; i < def->info.outputs; ++i)
-        step.outputs.push_back(
-            add(i == 0 ? Meta::dense(sizes, part.made, like.device) : Meta::dense({rows}, statistics, like.device),
-                BufferKind::temporary));
+        step.outputs.push_back(add(i == 0 && !reduced
+                                       ? Meta::dense(sizes, part.made, like.device)
+                                       : Meta::dense({rows}, i == 0 ? part.made : statistics, like.device),
+                                   BufferKind::temporary));
       last = step.outputs[0];
       const auto* bytes = reinterpret_cast<const std::byte*>(part.params.data());
       step.params.assign(bytes, bytes + def->params_bytes);

@@ -237,9 +237,13 @@ Meta ConvBackwardWeight::infer(const Meta& x, const Meta& g, const Params& q) {
                  x.sizes[0] == g.sizes[0] && x.sizes[1] % p.groups == 0 && g.sizes[1] % p.groups == 0,
              ShapeError, "conv_backward_weight: an input {} and a gradient {} do not belong to one convolution",
              describe(x), describe(g));
+  DEFT_CHECK(!q.wide_result || (x.device.is_cpu() && size_of(x.dtype) == 2 && p.groups == 1), DTypeError,
+             "conv_backward_weight: found an input {} and {} groups, expected a 16-bit input on the CPU and one group "
+             "for a wider result",
+             describe(x), p.groups);
   Shape sizes{g.sizes[1], x.sizes[1] / p.groups};
   for (int d = 0; d < p.spatial; ++d) sizes.push_back(q.kernel[static_cast<size_t>(d)]);
-  return Meta::dense(sizes, x.dtype, x.device);
+  return Meta::dense(sizes, q.wide_result ? DType::f32 : x.dtype, x.device);
 }
 
 void ConvBackwardWeight::cpu(KernelCall& c) {
@@ -254,6 +258,7 @@ void ConvBackwardWeight::cpu(KernelCall& c) {
   Tensor x = as_dense(c.in(0), p.channels_last), g = as_dense(c.in(1), p.channels_last);
   auto k = conv_call<cpu::ConvCall>(p, x.meta(), g.meta(), q.kernel.data());
   k.x = x.data_ptr();
+  k.wide_gradient = q.wide_result;
   cpu::conv_backward_weight(k, g.data_ptr(), c.out().data_ptr());
 }
 

@@ -86,6 +86,7 @@ struct ConvBackwardWeight {
   struct Params {
     ConvGeometry geometry;
     std::array<int64_t, 3> kernel{1, 1, 1};
+    bool wide_result = false;  // on CPUs: f32 from 16-bit inputs, not rounded
     bool operator==(const Params&) const = default;
   };
   static constexpr OpInfo info{.name = "conv_backward_weight",

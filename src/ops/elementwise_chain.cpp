@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/elementwise_chain.h"
+#include "ops/chain_links.h"
 #include "ops/elementwise.h"
 #include "ops/op_table.h"
 
@@ -15,9 +16,30 @@ Meta ElementwiseChain::infer(std::span<const Meta* const> inputs, Params& p) {
                  p.like < p.inputs,
              ValueError, "elementwise_chain: {} steps and {} inputs do not fit its parameters", p.steps, inputs.size());
   Meta out = *inputs[static_cast<size_t>(p.like)];
+  if (!out.is_dense()) out.set_strides(contiguous_strides(out.sizes));
   out.dtype = p.step[p.steps - 1].stored;
   out.wrapped_number = false;
   return out;
+}
+
+ElementwiseChain::Rows ElementwiseChain::rows_of(const Meta& m) {
+  Rows r;
+  int64_t count = 1, expected = 0;  // of rows so far, and where the next dimension continues them
+  for (int d = m.rank() - 1; d >= 0; --d) {
+    if (m.sizes[d] == 1) continue;
+    if (r.length == 0) {
+      if (m.strides[d] != 1) return {};
+      r.length = m.sizes[d];
+    } else if (count == 1 && m.strides[d] == r.length) {
+      r.length *= m.sizes[d];
+    } else {
+      if (count > 1 && m.strides[d] != expected) return {};
+      if (count == 1) r.distance = m.strides[d];
+      count *= m.sizes[d];
+      expected = m.strides[d] * m.sizes[d];
+    }
+  }
+  return r;
 }
 
 const OpDef& ElementwiseChain::op_of(const Params& p, int s) {
@@ -75,8 +97,18 @@ cpu::ChainCall chain_call(const KernelCall& c) {
   call.count = c.out().numel();
   call.inputs = p.inputs;
   call.steps = p.steps;
-  for (int i = 0; i < p.inputs; ++i) call.in[i] = {nullptr, c.in(i).dtype(), p.period[i]};
-  for (int s = 0; s < p.steps; ++s) call.step[s] = chain_step(c, p, s);
+  for (int i = 0; i < p.inputs; ++i) {
+    const ElementwiseChain::Rows rows = p.period[i] == 0 && !c.in(i).meta().is_dense()
+                                            ? ElementwiseChain::rows_of(c.in(i).meta())
+                                            : ElementwiseChain::Rows();
+    call.in[i] = {nullptr, c.in(i).dtype(), p.period[i], rows.length, rows.distance};
+  }
+  const OpDef* ops[ElementwiseChain::kSteps];
+  for (int s = 0; s < p.steps; ++s) {
+    call.step[s] = chain_step(c, p, s);
+    ops[s] = p.step[s].op < 0 ? nullptr : &ElementwiseChain::op_of(p, s);
+  }
+  add_links(call, ops);
   return call;
 }
 

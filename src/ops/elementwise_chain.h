@@ -20,8 +20,8 @@ struct ElementwiseChain {
   };
   struct Params {
     int32_t inputs = 0, steps = 0;
-    int32_t like = 0;           // the input whose sizes and strides the result has
-    int64_t period[kInputs]{};  // see kernels/cpu/elementwise_chain.h
+    int32_t like = 0;           // the input whose sizes the result has, and its strides if it is dense
+    int64_t period[kInputs]{};  // see kernels/cpu/elementwise_chain.h; of an input in rows with gaps: 0
     Step step[kSteps]{};
     bool operator==(const Params&) const = default;
   };
@@ -36,6 +36,12 @@ struct ElementwiseChain {
   // The op of step s, and the type its formula runs in.
   static const OpDef& op_of(const Params& p, int s);
   static DType compute_type(const KernelCall& c, const Params& p, int s);
+  // On CPUs inputs may lie in rows: so many elements next to each other, with the same distance between all rows.
+  // Nothing where this one does not.
+  struct Rows {
+    int64_t length = 0, distance = 0;
+  };
+  static Rows rows_of(const Meta& m);
   // True if chains are one pass over memory there. On a GPU that needs NVRTC; without it their ops run one by one.
   static bool fuses_on(Device device);
   // In builds with CUDA.

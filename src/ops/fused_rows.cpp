@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "core/tensor_impl.h"
 #include "ops/op_table.h"
+#include "ops/reduce.h"
 #include "runtime/parallel.h"
 
 namespace deft {
@@ -43,7 +44,7 @@ class Lane {
 
   void run(int64_t first_row) {
     for (const Moving& m : moving_) {
-      const int64_t bytes = first_row * n_ * static_cast<int64_t>(size_of(m.tensor.dtype()));
+      const int64_t bytes = first_row * m.per_row * static_cast<int64_t>(size_of(m.tensor.dtype()));
       m.tensor.impl()->data = static_cast<char*>(m.from) + bytes;
     }
     for (Step& s : steps_) {
@@ -65,12 +66,13 @@ class Lane {
   struct Moving {
     Tensor tensor;
     void* from;
+    int64_t per_row;
   };
 
-  Tensor strip_of(const Tensor& whole) {
-    Meta m = Meta::dense(strip_sizes(rows_, p_.row), whole.dtype(), whole.device());
-    Tensor t(make_alias(*whole.impl(), m, 0));
-    moving_.push_back({t, whole.data_ptr()});
+  Tensor strip_of(const Tensor& whole) { return strip_of(whole, strip_sizes(rows_, p_.row), n_); }
+  Tensor strip_of(const Tensor& whole, const Shape& sizes, int64_t per_row) {
+    Tensor t(make_alias(*whole.impl(), Meta::dense(sizes, whole.dtype(), whole.device()), 0));
+    moving_.push_back({t, whole.data_ptr(), per_row});
     return t;
   }
   Tensor scratch(DType dtype) const {
@@ -97,6 +99,8 @@ class Lane {
     const bool ends = i == 2 || p_.part[2].op < 0;
     if (i == 0) {
       s.outputs[0] = scratch(part.made);
+    } else if (i == 1 && FusedRows::reduces(p_)) {
+      s.outputs[0] = strip_of(c_.out(0), {rows_}, 1);
     } else if (i == 1) {
       s.outputs[0] = p_.keeps_rows ? strip_of(c_.out(1)) : ends ? strip_of(c_.out(0)) : scratch(part.made);
       add_statistics(s);
@@ -127,6 +131,11 @@ class Lane {
 
 }  // namespace
 
+bool FusedRows::reduces(const Params& p) {
+  const OpDef* op = op_at(p.part[1].op);
+  return op == &op_def<Sum> || op == &op_def<Mean> || op == &op_def<Amax> || op == &op_def<Amin>;
+}
+
 std::array<Meta, 2> FusedRows::infer(std::span<const Meta* const> inputs, Params& p) {
   int32_t count = 0;
   for (const Part& part : p.part) {
@@ -138,13 +147,19 @@ std::array<Meta, 2> FusedRows::infer(std::span<const Meta* const> inputs, Params
              ValueError, "fused_rows: {} inputs do not fit its parameters", inputs.size());
   const Meta& like = *inputs[static_cast<size_t>(p.like)];
   const Part& last = p.part[p.part[2].op < 0 ? 1 : 2];
-  return {Meta::dense(like.sizes, last.made, like.device),
+  Shape sizes = like.sizes;
+  if (reduces(p)) {
+    DEFT_CHECK(p.part[2].op < 0 && !p.keeps_rows && p.row.size() <= sizes.size(), ValueError,
+               "fused_rows: nothing comes after a reduction");
+    sizes.resize(sizes.size() - p.row.size());
+  }
+  return {Meta::dense(sizes, last.made, like.device),
           Meta::dense(p.keeps_rows ? like.sizes : Shape{0}, p.part[1].made, like.device)};
 }
 
 void FusedRows::cpu(KernelCall& c) {
   const Params& p = c.params<FusedRows>();
-  const int64_t n = values_in(p.row), rows = n ? c.out().numel() / n : 0;
+  const int64_t n = values_in(p.row), rows = n ? c.in(p.like).numel() / n : 0;
   if (rows == 0) return;
   const int64_t strip = std::clamp<int64_t>(kStripValues / n, 1, rows), strips = (rows + strip - 1) / strip;
   parallel_for(0, strips, 1, [&](int64_t begin, int64_t end) {

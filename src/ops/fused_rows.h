@@ -1,5 +1,5 @@
-// A softmax or norm with the elementwise ops before and after it, a few rows at a time: what lies between them stays in
-// cache. Made by compile().
+// A softmax or norm with the elementwise ops before and after it, or a sum of rows with those before it, a few rows at
+// a time: what lies between them stays in cache. Made by compile().
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@ namespace deft {
 
 struct FusedRows {
   static constexpr size_t kPartBytes = 1024;
-  // One of the ops: an elementwise one, a cast or a chain before and after, softmax, log_softmax, layer_norm or
-  // rms_norm between.
+  // One of the ops: an elementwise one, a cast or a chain before and after, softmax, log_softmax, layer_norm, rms_norm
+  // or a reduction of rows [n, row] to [n] between. After that one there is none.
   struct Part {
     int32_t op = -1;          // op_index(); -1: there is none
     int32_t inputs = 0;       // so many of the list, after those of the parts before
@@ -27,6 +27,8 @@ struct FusedRows {
     Shape row;                // sizes of a row
     bool operator==(const Params&) const = default;
   };
+  // The part between is one of sum, mean, amax and amin, and so the result has one value per row.
+  static bool reduces(const Params& p);
   static constexpr OpInfo info{
       .name = "fused_rows", .inputs = kListInput, .outputs = 2, .dtypes = kAllTypes, .fusion = Fusion::row_reduce};
   static constexpr const char* not_differentiable = "it is part of a compiled plan; gradients are recorded uncompiled";

@@ -48,9 +48,14 @@ Tensor apply(FusedActivation a, const Tensor& x) {
 
 }  // namespace
 
-Meta FusedLinear::infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& residual, Params&) {
+Meta FusedLinear::infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& residual, Params& p) {
   NoParams none;
   Meta out = Linear::infer(x, weight, bias, none);
+  if (p.wide_result) {
+    DEFT_CHECK(x.device.is_cpu() && size_of(x.dtype) == 2, DTypeError,
+               "fused_linear: found an input {}, expected a 16-bit one on the CPU for a wider result", describe(x));
+    out.dtype = DType::f32;
+  }
   if (residual.defined) {
     DEFT_CHECK(residual.sizes == out.sizes && residual.dtype == out.dtype, ShapeError,
                "fused_linear: the residual is {}, expected the result's {}", describe(residual), describe(out));
@@ -122,11 +127,14 @@ void FusedLinear::cpu(KernelCall& c) {
   const Tensor &out = c.out(), &weight = c.in(1);
   if (out.meta().numel == 0) return;
   if (reads_panels(c)) return multiply_one_row(c, *row_panels_of(weight));
-  const Tensor x = as_dense(c.in(0)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
-  const Tensor residual = c.has(3) ? as_dense(c.in(3)) : Tensor();
   const Params& params = c.params<FusedLinear>();
+  const bool strided = params.wide_result && c.in(0).dim() == 2;  // gradients of weights read their inputs by columns
+  const Tensor x = strided ? c.in(0) : as_dense(c.in(0)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
+  const Tensor residual = c.has(3) ? as_dense(c.in(3)) : Tensor();
   const cpu::StridedMatrix weight_matrix{weight.dtype(), weight.data_ptr(), weight.strides()[0], weight.strides()[1]};
-  const cpu::StridedSource a({x.dtype(), x.data_ptr(), weight.sizes()[1], 1}), b(weight_matrix);
+  cpu::StridedMatrix rows{x.dtype(), x.data_ptr(), weight.sizes()[1], 1};
+  if (strided) rows.line = x.strides()[0], rows.step = x.strides()[1];
+  const cpu::StridedSource a(rows), b(weight_matrix);
   cpu::Product p;
   p.n = weight.sizes()[0], p.k = weight.sizes()[1], p.m = out.meta().numel / p.n;
   const auto kept = params.packed ? nullptr : kept_weight(x, weight, out);
@@ -142,7 +150,7 @@ void FusedLinear::cpu(KernelCall& c) {
   // Few rows are bound by memory, which the weight as it lies is read from fastest; more than one of bf16 are not: 27
   // GB/s instead of 29 from panels.
   const bool rounds = size_of(panel) < static_cast<int64_t>(size_of(weight.dtype()));
-  if (!rounds && p.m <= (weight.dtype() == DType::bf16 ? 1 : 3)) {
+  if (!rounds && !params.wide_result && p.m <= (weight.dtype() == DType::bf16 ? 1 : 3)) {
     if (cpu::run_dots(p, weight_matrix)) return;
     if (p.m == 1 && params.activation == FusedActivation::none && !residual.defined()) {
       Batches none;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string_view>
 #include <vector>
 
@@ -169,6 +170,32 @@ bool is_valid(const ParamField& f, const std::byte* params) {
     return size >= 0 && size <= kMaxDims;
   }
   return true;
+}
+
+std::vector<std::byte> settled_params(const OpDef& def, const std::byte* params) {
+  std::vector<std::byte> settled(def.params_bytes);
+  auto copy = [&](const OpDef& op, size_t at) {
+    auto fields = param_fields(op);
+    if (fields.empty()) std::copy_n(params + at, op.params_bytes, settled.data() + at);
+    for (const ParamField& f : fields) {
+      std::byte* to = settled.data() + at + f.offset;
+      if (f.kind == FieldKind::shape)
+        new (to) Shape(IntList(shape_of(f, params + at)));
+      else
+        std::copy_n(params + at + f.offset, f.bytes, to);
+    }
+  };
+  if (&def != &op_def<ElementwiseGradient>) {
+    copy(def, 0);
+    return settled;
+  }
+  ElementwiseGradient::Params p;
+  std::memcpy(static_cast<void*>(&p), params, sizeof p);
+  const size_t inner = offsetof(ElementwiseGradient::Params, params);
+  std::copy_n(params, sizeof p.op, settled.data());
+  settled[offsetof(ElementwiseGradient::Params, dtype)] = static_cast<std::byte>(p.dtype);
+  if (const OpDef* op = op_at(p.op)) copy(*op, inner);
+  return settled;
 }
 
 bool same_params(const OpDef& def, const std::byte* a, const std::byte* b) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/op.h"
 
@@ -36,6 +37,8 @@ void write_integer(const ParamField& field, std::byte* params, int64_t value);
 
 // False where the bytes are no value of their type: an enum's without a name, a bool that is 2.
 bool is_valid(const ParamField& field, const std::byte* params);
+// The same parameters with zeros wherever bytes mean nothing, so that equal ones are equal bytes.
+std::vector<std::byte> settled_params(const OpDef& def, const std::byte* params);
 // Equal in all fields but draws; in all bytes where the fields are not known.
 bool same_params(const OpDef& def, const std::byte* a, const std::byte* b);
 

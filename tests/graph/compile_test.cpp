@@ -302,6 +302,51 @@ TEST(GraphPasses, WhatIsUsedTwiceStays) {
   }
 }
 
+// Given a tensor that it has hold of anyway, the function does not mean its argument, whatever header it uses.
+TEST(Compile, WhatTheFunctionHasHoldOfIsNotItsArgument) {
+  NoGradGuard no_grad;
+  Tensor own = randn({8}), other = randn({8});
+  const std::function<Tensor(const Tensor&)> functions[] = {
+      [&](const Tensor& x) { return x * 0 + own * 2; },
+      [&](const Tensor& x) { return x * 0 + own.detach() * 2; },
+      [&](const Tensor& x) { return x * 0 + own.detach().view({8}) * 2; },
+  };
+  for (const auto& f : functions) {
+    auto fast = compile(f);
+    fast(own);
+    EXPECT_TRUE(same(fast(other), own * 2));
+    EXPECT_EQ(fast.stats().captures, 2);
+    auto plain = compile([&](const Tensor& x) { return f(own) + x.detach(); });  // its own argument's is another matter
+    plain(other);
+    EXPECT_TRUE(same(plain(own), own * 2 + own));
+  }
+  auto fast = compile([](const Tensor& x) { return x.detach().exp(); });
+  fast(own);
+  EXPECT_TRUE(same(fast(other), other.exp()));
+  EXPECT_EQ(fast.stats().captures, 1);
+}
+
+// Bytes between the fields of parameters are whatever was on the stack.
+TEST(GraphPasses, EqualOpsHaveEqualParameters) {
+  auto f = [](const std::vector<Tensor>& x) {
+    Tensor a = x[0].amax({0}, true), b = x[0].cumsum(1), c = gelu(b);
+    return std::vector<Tensor>{a + b.sum({0, 1}), c};
+  };
+  auto noise = [](int depth) {
+    volatile char stack[4096];
+    for (size_t i = 0; i < sizeof stack; ++i) stack[i] = static_cast<char>(i * 31 + static_cast<size_t>(depth));
+  };
+  NoGradGuard no_grad;
+  Tensor x = randn({4, 4});
+  noise(1);
+  graph::Graph one = graph::capture(f, {x}).graph;
+  noise(2);
+  graph::Graph two = graph::capture(f, {x}).graph;
+  ASSERT_EQ(one.instructions.size(), two.instructions.size());
+  for (size_t i = 0; i < one.instructions.size(); ++i)
+    EXPECT_TRUE(one.instructions[i].params == two.instructions[i].params) << one.instructions[i].def->info.name;
+}
+
 TEST(GraphPasses, WritesKeepEqualOpsApart) {
   auto f = compile([](const Tensor& x) {
     Tensor y = x * 1, a = y.exp();

@@ -67,6 +67,7 @@ Maker training(const NormNet::Rest& rest, bool amp) {
 CompileOptions everything() {
   CompileOptions options = exact();
   options.passes.cost_model = false;
+  options.passes.recompute = false;  // would make some of them twice
   return options;
 }
 

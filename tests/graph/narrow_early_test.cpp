@@ -50,6 +50,13 @@ TEST(NarrowEarly, OneTokenOfALayer) {
   }
 }
 
+// Queries are some of its rows, keys and values all of them.
+TEST(NarrowEarly, OneTensorThatIsReadInPartAndWhole) {
+  Weights w;
+  auto f = [&](const Tensor& t) { return relu(linear(scaled_dot_product_attention(t, t, t), w.q).narrow(1, 4, 3)); };
+  EXPECT_TRUE(narrowed(check(f, randn({3, 10, 16}))));
+}
+
 TEST(NarrowEarly, SlicesAndTheOtherDimension) {
   Weights w;
   Tensor x = randn({3, 10, 16});

@@ -76,6 +76,49 @@ TEST(FuseRows, SameBitsInOnePass) {
   }
 }
 
+// Strips of these sizes have several rows, one, or one at the end.
+TEST(FuseRows, SumsOfRows) {
+  NoGradGuard no_grad;
+  const Case sums[] = {
+      {"sum of squares", 1, [](const auto& x) { return (x[0] * x[0]).sum({-1}); }},
+      {"mean of differences", 1, [](const auto& x) { return (x[0] - x[1]).abs().mean({1}); }},
+      {"with its dim", 1, [](const auto& x) { return x[0] / (x[0] + x[2]).exp().sum({-1}, true); }},
+      {"largest", 1, [](const auto& x) { return (x[0] * x[3] + 1).amax({-1}) - 1; }},
+      {"smallest of a cast", 1, [](const auto& x) { return x[0].to(DType::f16).amin({1}); }},
+      {"two dims", 1,
+       [](const auto& x) {
+         return (x[0].view({x[0].size(0), 2, -1}) * 3).sum({1, 2});
+       }},
+      {"integers", 1, [](const auto& x) { return (x[0] > x[1]).sum({-1}); }},
+  };
+  for (DType type : {DType::f32, DType::bf16, DType::f64}) {
+    for (auto [rows, n] : {std::pair<int64_t, int64_t>{701, 800}, {66, 1000}, {3, 60000}, {2, 6}, {9, 2}, {131, 500}}) {
+      std::vector<Tensor> x = inputs(rows, n, type), y = inputs(rows, n, type);
+      for (const Case& c : sums) {
+        Compiled compiled = compile_list(c.f);
+        compiled.run(x);
+        std::string text = compiled.explain();
+        EXPECT_TRUE(contains(text, "= fused_rows(")) << c.name << " " << name_of(type) << rows << "\n" << text;
+        EXPECT_TRUE(same(compiled.run(y)[0], c.f(y))) << c.name << " " << name_of(type) << " " << rows;
+      }
+    }
+  }
+  std::vector<Tensor> x = inputs(9, 70000, DType::f32), few = inputs(64, 64, DType::f32);
+  for (const F& f :
+       {F([](const auto& in) { return (in[0] * 2).sum({0}); }), F([](const auto& in) { return (in[0] * 2).sum(); }),
+        F([](const auto& in) { return (in[0] * 2).sum({1}); })}) {  // rows too long
+    Compiled compiled = compile_list(f);
+    compiled.run(x);
+    EXPECT_FALSE(contains(compiled.explain(), "= fused_rows(")) << compiled.explain();
+  }
+  Compiled small = compile_list(sums[0].f, {});
+  small.run(few);
+  EXPECT_TRUE(contains(small.explain(), "which gains nothing")) << small.explain();
+  Compiled large = compile_list(sums[0].f, {});
+  large.run(inputs(512, 1024, DType::f32));
+  EXPECT_TRUE(contains(large.explain(), "= fused_rows(")) << large.explain();
+}
+
 TEST(FuseRows, ThreadsDoNotShow) {
   NoGradGuard no_grad;
   std::vector<Tensor> x = inputs(333, 1000, DType::f32);

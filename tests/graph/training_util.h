@@ -22,7 +22,7 @@ inline bool contains(const std::string& text, const std::string& part) { return 
 // Only passes that promise the same bits.
 inline CompileOptions exact() {
   return {.passes = graph::without(
-              {}, "fold_batch_norm,fuse_epilogues,assign_layout,fuse_attention,merge_siblings,pack_rows")};
+              {}, "fold_batch_norm,fuse_epilogues,fuse_casts,assign_layout,fuse_attention,merge_siblings,pack_rows")};
 }
 
 // A model with all that trains it, made the same way each time.

@@ -100,5 +100,36 @@ TEST(VerifyForeign, ResultsThatLieInInputs) {
   EXPECT_THROW(t.parsed(), Error) << t.text;
 }
 
+// A write may read other parts of its buffer: that is what is left where a copy went.
+TEST(VerifyForeign, WritesNextToWhatTheyRead) {
+  NoGradGuard no_grad;
+  Tensor x = randn({3, 8});
+  auto f = [](const Tensors& in) {
+    Tensor z = in[0] * 2;
+    z.narrow(1, 4, 4).add_(z.narrow(1, 0, 4).clone());
+    return Tensors{z};
+  };
+  graph::Graph g = graph::capture(f, {x}).graph;
+  graph::Notes notes;
+  graph::fuse_elementwise(g, notes);
+  ASSERT_FALSE(notes.done.empty());
+  Text t = text_of(g);
+  graph::Executable read(t.parsed());
+  EXPECT_EQ((read.run({x})[0] - f({x})[0]).abs().amax().item(), 0);
+  size_t at = t.text.find("+16 f32 3,4 8,1");
+  ASSERT_NE(at, std::string::npos) << t.text;
+  EXPECT_THROW(t.parsed("+16 f32 3,4 8,1", "+8 f32 3,4 8,1"), Error) << t.text;
+}
+
+TEST(VerifyForeign, GradientsOfWeights) {
+  NoGradGuard no_grad;
+  ConvBackwardWeight::Params p;
+  p.geometry.spatial = 2;
+  p.kernel = {3, 3, 1};
+  auto f = [&](const Tensors& in) { return Tensors{call<ConvBackwardWeight>(Site::current(), p, in[0], in[1])}; };
+  graph::Graph g = graph::capture(f, {randn({1, 2, 5, 5}), randn({1, 4, 3, 3})}).graph;
+  EXPECT_THROW(text_of(g).parsed(), Error);
+}
+
 }  // namespace
 }  // namespace deft

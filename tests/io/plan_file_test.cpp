@@ -239,7 +239,7 @@ TEST_F(PlanFile, HostilePlansAreRefused) {
     const char *from, *to, *why;
   } cases[] = {
       {"3,4 4,1 cpu", "300,4 4,1 cpu", "does not repeat"},
-      {"3,4 4,1 cpu", "3,4 400,1 cpu", "does not repeat"},
+      {"3,4 4,1 cpu", "3,4 400,1 cpu", "lies outside its buffer"},
       {"3,4 4,1 cpu", "3,4 -4,1 cpu", "a stride is negative"},
       {"3,4 4,1 cpu", "3,4 4611686018427387904,1 cpu", "out of all bounds"},
       {"3,4 4,1 cpu", "9223372036854775807,4 4,1 cpu", "larger than memory"},
