@@ -314,10 +314,8 @@ std::string eager_text(const Json& eager) {
   if (eager.is_null()) return "";
   if (eager.contains("reason"))
     return fmt::format("not compared with the model itself: {}\n", eager["reason"].get<std::string>());
-  return fmt::format(
-      "against {} eager ({}), batches of {}: {} ({} to {}), {} pairs of runs\n", eager["model"].get<std::string>(),
-      eager["weights"].get<std::string>(), eager["batch"].get<int64_t>(), doctor::times(eager["speedup"]),
-      doctor::times(eager["speedup_low"]), doctor::times(eager["speedup_high"]), eager["pairs"].get<int>());
+  return fmt::format("against {} eager ({}), batches of {}: {}\n", eager["model"].get<std::string>(),
+                     eager["weights"].get<std::string>(), eager["batch"].get<int64_t>(), trial_text(eager));
 }
 
 // The plan against the workload as it was, in runs of their own: inference and validation.
