@@ -19,8 +19,6 @@ constexpr double kBetweenOps = 2e-6;
 // A device that works this part of the time is what the host waits for, as it should.
 constexpr double kBusy = 0.8;
 
-bool is_kernel(Bucket bucket) { return bucket == Bucket::linear_algebra || bucket == Bucket::kernel; }
-
 // Ops, not waits and steps.
 int64_t calls_of(const Profile& p) {
   int64_t calls = 0;

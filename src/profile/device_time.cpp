@@ -14,7 +14,7 @@ std::vector<TimeSpan> host_spans(const HostZones& host, const std::vector<bool>&
   for (const HostZones::Piece& piece : host.pieces()) {
     const auto zone = static_cast<size_t>(piece.zone);
     const Bucket bucket = host.zones()[zone].event->bucket;
-    const bool launches = !asks.empty() && asks[zone] && (bucket == Bucket::linear_algebra || bucket == Bucket::kernel);
+    const bool launches = !asks.empty() && asks[zone] && is_kernel(bucket);
     spans.push_back({piece.begin, piece.end, launches ? Bucket::dispatch : bucket});
   }
   return spans;

@@ -11,6 +11,8 @@
 
 namespace deft::profile {
 
+inline bool is_kernel(Bucket b) { return b == Bucket::linear_algebra || b == Bucket::kernel; }
+
 // What keeps an op, or a whole workload, from being faster.
 enum class Bound : uint8_t { compute, memory, overhead, input, unknown, copy, sync };
 const char* name_of(Bound bound);  // "compute-bound"

@@ -9,7 +9,6 @@ namespace deft::profile {
 namespace {
 
 bool is_sticky(Bucket b) { return b == Bucket::data_wait || b == Bucket::optimizer; }
-bool is_kernel(Bucket b) { return b == Bucket::linear_algebra || b == Bucket::kernel; }
 bool is_work(Bucket b) { return is_kernel(b) || is_sticky(b) || b == Bucket::copy || b == Bucket::sync; }
 
 void add_work(OpTotal& op, const KernelCall& call) {

@@ -5,7 +5,7 @@
 
 // Note [Loads first]
 // A step loads all its tiles before it multiplies, and while it multiplies asks for the lines of the next step. With
-// panels in the second cache level (k = 768) this gives 4,500 to 5,000 GFLOP/s on 16 threads and 730 on one, where
+// panels in the second cache level (k = 768) this gives 4,400 to 5,000 GFLOP/s on 16 threads and 730 on one, where
 // loads just before their use gave 3,200 and 530 with the lines of a two steps ahead asked for, 2,700 and 420 with none.
 // Lines of b two or four steps ahead, or columns of b in whole kilobytes, gave no more.
 
