@@ -25,6 +25,7 @@
 #include "output.h"
 #include "profile/bottleneck.h"
 #include "profile/collector.h"
+#include "profile/watched.h"
 #include "runtime/parallel.h"
 #include "stop_signal.h"
 #include "task_flags.h"
@@ -103,9 +104,11 @@ class Examination {
   void profile(Json& report) {
     progress_.show("where the time goes");
     profile::EnergyMeter meter(profile::energy_sources(device_));
-    profile::ProfileSession session({.trace = !device_.is_cpu()});  // what a device did needs the host's events
-    run_->run(samples_);
-    profile::Profile p = session.stop();
+    const auto run = [&] {
+      run_->run(samples_);
+      return !stop_signal();
+    };
+    profile::Profile p = profile::profile_run(run, !device_.is_cpu(), false).profile;
     meter.start();
     run_->run(samples_);
     report["energy"] = doctor::energy_json(meter.stop(), samples_);

@@ -21,6 +21,7 @@
 #include "plan_task.h"
 #include "profile/bottleneck.h"
 #include "profile/collector.h"
+#include "profile/watched.h"
 #include "runtime/parallel.h"
 #include "task_flags.h"
 #include "verbs.h"
@@ -112,12 +113,13 @@ Measured measure(Flags& f, const std::optional<Plan>& plan, DType amp, const Pro
   };
   steps.run(kWarmUp, amp, show("warming up"));
   Measured m;
-  {
-    profile::ProfileSession session({.trace = !f.trace.empty()});
+  const auto run = [&] {
     m.steps = steps.run(f.steps, amp, show("profiling"));
-    m.profile = session.stop();
-    if (!f.trace.empty()) profile::write_trace(session.trace(), f.trace);
-  }
+    return !bench::interrupted();
+  };
+  profile::Watched watched = profile::profile_run(run, !f.task.device.is_cpu(), !f.trace.empty());
+  m.profile = std::move(watched.profile);
+  if (!f.trace.empty()) profile::write_trace(watched.trace, f.trace);
   progress.show("what this machine can do");
   profile::judge(m.profile);
   if (bench::interrupted()) return m;
@@ -216,8 +218,10 @@ Presentation presentation_of(const Flags& f, const Json& report, const Measured&
                            cpu.is_number() ? cpu.get<double>() : 0, m.profile.threads,
                            m.profile.threads == 1 ? "" : "s", own.is_number() ? own.get<double>() : 0)};
   if (m.profile.device_busy_seconds >= 0)
-    out.notes.push_back(fmt::format("Device in use: {:.0f} % of the time.",
-                                    100 * m.profile.device_busy_seconds / m.profile.wall_seconds));
+    out.notes.push_back(
+        fmt::format("Device in use: {:.0f} % of the time. Looking at it took {:.1f} % longer, in a run of its own.",
+                    100 * m.profile.device_busy_seconds / m.profile.wall_seconds,
+                    100 * m.profile.watching_seconds / m.profile.wall_seconds));
   if (!f.trace.empty()) out.notes.push_back(fmt::format("Trace: {}, for ui.perfetto.dev.", f.trace));
   if (!f.html.empty()) out.notes.push_back(fmt::format("Page: {}", f.html));
   return out;

@@ -130,9 +130,11 @@ void run_watched(const OpDef& def, const Tensor* const* inputs, int count, Tenso
 }
 
 [[gnu::noinline]] void run_kernel_watched(KernelFn kernel, KernelCall& call, Device device, const Site& site) {
-  {
+  if (device.is_cpu()) {
     Zone zone(call.def.info.name, kernel_bucket(call.def.info), site);
-    device.is_cpu() ? kernel(call) : run_on_device(kernel, call, site);
+    kernel(call);
+  } else {
+    run_on_device(kernel, call, site);  // to ask a device for a kernel is part of dispatch
   }
   if (Observer* o = observer()) o->kernel_ran(call, effective_site(site));
 }

@@ -117,6 +117,7 @@ Json profile_json(const Profile& p, const profile::MachinePeaks& peaks, size_t m
           {"cpu_utilisation_percent", percent_of(p.cpu_seconds, p.wall_seconds * p.threads)},
           {"device_utilisation_percent",
            p.device_busy_seconds < 0 ? Json() : percent_of(p.device_busy_seconds, p.wall_seconds)},
+          {"watching_percent", p.device_busy_seconds < 0 ? Json() : percent_of(p.watching_seconds, p.wall_seconds)},
           {"buckets", buckets},
           {"roofline",
            {{"on", peaks.of.empty() ? "host" : "device"},

@@ -240,6 +240,9 @@ std::string breakdown_note(const Json& profile, const std::string& unused) {
     note += fmt::format(", of which the buckets cover {}", percent(Json(100 * *sum / *wall)));
   if (number(field(profile, "overhead_percent")))
     note += fmt::format("; the profiler itself took {}", percent(field(profile, "overhead_percent")));
+  if (number(field(profile, "watching_percent")))
+    note += fmt::format("; looking at the device took {} longer, in a run of its own",
+                        percent(field(profile, "watching_percent")));
   if (number(field(profile, "dropped")).value_or(0) > 0)
     note += fmt::format("; {} events did not fit into its ring", figure(field(profile, "dropped")));
   return "<p class=\"note\">" + note + "." + (unused.empty() ? "" : " No time in: " + unused + ".") + "</p>\n";
@@ -379,6 +382,20 @@ std::string trials(const Json& report) {
       Column{"pairs", "pairs"}};
   return table("Trials, each against the best so far, with the interval of its speed-up",
                with_scale(list(report, "trials")), columns);
+}
+
+// A plan of deft compile beside the model it was made from.
+std::string against_eager(const Json& report) {
+  const Json& eager = field(report, "eager");
+  if (!eager.is_object()) return "";
+  if (const std::string reason = shown(field(eager, "reason")); !reason.empty())
+    return "<p class=\"note\">Not compared with the model itself: " + reason + ".</p>\n";
+  const Json &low = field(eager, "speedup_low"), &high = field(eager, "speedup_high");
+  return fmt::format("<p>Against {} eager ({}), batches of {}: <b>{}</b>{}, pairs of runs: {}.</p>\n",
+                     shown(field(eager, "model")), shown(field(eager, "weights")), figure(field(eager, "batch")),
+                     times(field(eager, "speedup")),
+                     number(low) && number(high) ? fmt::format(" ({} to {})", times(low), times(high)) : "",
+                     figure(field(eager, "pairs")));
 }
 
 std::string op_table(const Json& profile) {
@@ -539,7 +556,7 @@ std::string body_of(const Json& report) {
                     section("time", "Where the time goes", breakdown(report));
   return (top.empty() ? "" : "<div class=\"pair\">\n" + top + "</div>\n") +
          section("findings", "Findings", findings(report)) +
-         section("trials", "Before and after", waterfall(report) + trials(report)) +
+         section("trials", "Before and after", against_eager(report) + waterfall(report) + trials(report)) +
          section("ops", "Ops", ops(profile)) + section("modules", "Modules", module_table(profile)) +
          section("memory", "Memory", memory(report)) + section("latency", "Latency", latency(report)) +
          section("energy", "Energy", energy(report)) +

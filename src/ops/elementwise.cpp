@@ -98,16 +98,15 @@ void run(cpu::ChunkFn fn, const Tensor* const* inputs, int count, const Tensor& 
              ((in.contiguous && m.contiguous) || (in.strides == m.strides && m.is_dense()));
   }
   if (linear) {
-    const char* base[cpu::kMaxInputs];
-    for (int i = 0; i < count; ++i) base[i] = static_cast<const char*>(inputs[i]->data_ptr());
-    char* to = static_cast<char*>(out.data_ptr());
-    size_t in_size = size_of(compute), out_size = size_of(result);
-    parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-      const void* p[cpu::kMaxInputs];
-      for (int i = 0; i < count; ++i) p[i] = base[i] + static_cast<size_t>(begin) * in_size;
-      fn(p, to + static_cast<size_t>(begin) * out_size, static_cast<size_t>(end - begin), params);
-    });
-    return;
+    cpu::LinearCall call;
+    call.fn = fn;
+    call.inputs = count;
+    for (int i = 0; i < count; ++i) call.in[i] = inputs[i]->data_ptr();
+    call.out = out.data_ptr();
+    call.in_size = size_of(compute);
+    call.out_size = size_of(result);
+    call.params = params;
+    return cpu::elementwise_linear(call, n);
   }
   cpu::ElementwiseCall call;
   call.ndim = m.rank();

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "core/grad_mode.h"
 #include "ops/creation.h"
+#include "ops/softmax.h"
 #include "ops/unary.h"
 #include "profile/device_ops.h"
 #include "profile/device_time.h"
@@ -308,41 +309,58 @@ Collector& collector() {
 
 // --- What a zone costs -------------------------------------------------------------------------------------------
 
-double shortest_of_calls(const Tensor& x) {
+struct Cost {
+  double zone = 0, short_cut = 0;  // seconds
+  double of(const ThreadRecord& r) const {
+    return static_cast<double>(r.zones()) * zone + static_cast<double>(r.short_cuts()) * short_cut;
+  }
+};
+
+template <class Op>
+double shortest_of_calls(const Op& op) {
   constexpr int kBatches = 8, kCalls = 32;
   double best = 1;
   for (int b = 0; b < kBatches; ++b) {
     const SteadyClock::time_point began = SteadyClock::now();
-    for (int i = 0; i < kCalls; ++i) relu(x);
+    for (int i = 0; i < kCalls; ++i) op();
     best = std::min(best, std::chrono::duration<double>(SteadyClock::now() - began).count());
   }
   return best / kCalls;
 }
 
-// A small op with the collector and without it: all that profiling adds to an op, for each zone it has.
-double seconds_per_zone(bool trace) {
+// Small ops with the collector and without it. One goes the same way in both cases, the other has a short cut without.
+Cost find_cost(bool trace) {
   ExecContext plain;
   plain.bits = kGradOff;
   ContextGuard guard(plain);
   Observer* const before = deft::detail::active_observer();
   const Tensor x = ones({1});
-  const double alone = shortest_of_calls(x);
-  collector().start({.ring_bytes = 1 << 16, .trace = trace}, nullptr);
-  context().bits |= kProfile;
-  const double watched = shortest_of_calls(x);
-  context().bits &= ~kProfile;
-  const Collector::Result result = collector().stop(before);
-  const ThreadRecord& record = result.threads[0]->record;
-  const std::vector<OpRow> ops = record.ops().rows(1);
-  const double zones = static_cast<double>(record.zones()) / static_cast<double>(ops.at(0).calls);
-  return std::max(watched - alone, 0.0) / zones;
+  const auto same_way = [&] { softmax(x, 0); };
+  const auto short_way = [&] { relu(x); };
+  const auto watched = [&](const auto& op) {
+    collector().start({.ring_bytes = 1 << 16, .trace = trace}, nullptr);
+    context().bits |= kProfile;
+    const double seconds = shortest_of_calls(op);
+    context().bits &= ~kProfile;
+    const Collector::Result result = collector().stop(before);
+    const ThreadRecord& record = result.threads[0]->record;
+    const int64_t calls = record.ops().rows(1).at(0).calls;
+    return std::pair{seconds, static_cast<double>(record.zones()) / static_cast<double>(calls)};
+  };
+  const double same_alone = shortest_of_calls(same_way), short_alone = shortest_of_calls(short_way);
+  const auto [same, same_zones] = watched(same_way);
+  const auto [slow, slow_zones] = watched(short_way);
+  Cost cost;
+  cost.zone = std::max(same - same_alone, 0.0) / same_zones;
+  cost.short_cut = std::max(slow - short_alone - slow_zones * cost.zone, 0.0);
+  return cost;
 }
 // In handlers of exit() the main thread has no zones any more; another thread has.
-double cost_of_zones(bool trace) {
-  if (!thread_ends) return seconds_per_zone(trace);
-  double seconds = 0;
-  std::thread([&] { seconds = seconds_per_zone(trace); }).join();
-  return seconds;
+Cost cost_of_zones(bool trace) {
+  if (!thread_ends) return find_cost(trace);
+  Cost cost;
+  std::thread([&] { cost = find_cost(trace); }).join();
+  return cost;
 }
 
 Profile profile_of(const Collector::Result& result) {
@@ -411,9 +429,9 @@ Profile ProfileSession::stop() {
   began_ = result.began;
   const double core_share = CoreTime::now().share_since(core_start_);
   const double cpu_seconds = process_cpu_seconds() - cpu_start_;
-  const double zone_seconds = cost_of_zones(options_.trace);
+  const Cost cost = cost_of_zones(options_.trace);
   Profile p = profile_of(result);
-  p.overhead_seconds += static_cast<double>(p.zones) * zone_seconds;
+  p.overhead_seconds += cost.of(result.threads[0]->record);
   p.cpu_seconds = cpu_seconds;
   p.core_share = core_share;
   trace_ = trace_of(result);

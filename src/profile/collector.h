@@ -46,6 +46,7 @@ class ProfileSession {
   Profile stop();  // once, on the thread that made it
   bool running() const { return running_; }
   const Trace& trace() const { return trace_; }  // after stop()
+  Trace take_trace() { return std::move(trace_); }
 
  private:
   void close();

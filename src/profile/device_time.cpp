@@ -40,6 +40,7 @@ DeviceShares share_time(std::span<const TimeSpan> host, std::span<const TimeSpan
     const double begin = std::clamp(d.begin, at, wall_seconds), end = std::clamp(d.end, at, wall_seconds);
     add_gap(at, begin);
     add(d.bucket, end - begin);
+    shares.device_seconds[static_cast<size_t>(d.bucket)] += end - begin;
     shares.busy_seconds += end - begin;
     at = end;
   }
@@ -66,7 +67,10 @@ void add_device_time(Profile& profile, std::span<const TimeSpan> host, std::span
   if (!(known > 0)) return;
   const DeviceShares shares = share_time(since(host, known_from), since(device, known_from), known);
   const double scale = profile.wall_seconds / known;
-  for (size_t i = 0; i < shares.seconds.size(); ++i) profile.seconds[i] = scale * shares.seconds[i];
+  for (size_t i = 0; i < shares.seconds.size(); ++i) {
+    profile.seconds[i] = scale * shares.seconds[i];
+    profile.device_seconds[i] = scale * shares.device_seconds[i];
+  }
   profile.device_busy_seconds = scale * shares.busy_seconds;
 }
 

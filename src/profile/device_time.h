@@ -24,8 +24,8 @@ struct TimeSpan {
 std::vector<TimeSpan> host_spans(const HostZones& host, const std::vector<bool>& asks = {});
 
 struct DeviceShares {
-  double busy_seconds = 0;  // some kernel or copy ran
-  std::array<double, kBucketCount> seconds{};
+  double busy_seconds = 0;                                       // some kernel or copy ran
+  std::array<double, kBucketCount> seconds{}, device_seconds{};  // of all, of the device in it
 };
 // `host` as above; `device` sorted by begin, overlaps allowed (streams): the one that began first has the time. What
 // neither covers is `other`, so that the buckets add up to `wall_seconds`.

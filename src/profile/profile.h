@@ -71,11 +71,13 @@ struct Profile {
   double wall_seconds = 0;
   std::array<double, kBucketCount> seconds{};  // exclusive; of the thread that was profiled
   double operator[](Bucket b) const { return seconds[static_cast<size_t>(b)]; }
-  double sum() const;               // of the buckets
-  double overhead_seconds = 0;      // of the profiler itself, within wall_seconds: zones times what one costs
-  double device_busy_seconds = -1;  // -1: no device, or its activity cannot be read
-  double cpu_seconds = 0;           // of all threads of the process
-  double core_share = 1;            // of the time it could run, the part it had a core for: profile/core_time.h
+  double sum() const;           // of the buckets
+  double overhead_seconds = 0;  // of the profiler itself, within wall_seconds: zones and lost short cuts, by their cost
+  double device_busy_seconds = -1;                    // -1: no device, or its activity cannot be read
+  std::array<double, kBucketCount> device_seconds{};  // what of `seconds` a device worked
+  double watching_seconds = 0;  // looking at a device took this much longer, in a run of its own: profile/watched.h
+  double cpu_seconds = 0;       // of all threads of the process
+  double core_share = 1;        // of the time it could run, the part it had a core for: profile/core_time.h
   int threads = 1;
   int64_t zones = 0, dropped = 0;  // events that were seen, and those the ring had no room for
   std::vector<OpRow> ops;          // the longest first

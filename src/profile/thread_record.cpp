@@ -18,9 +18,10 @@ void add_work(OpTotal& op, const KernelCall& call) {
   const bool made = call.def.info.outputs && call.out().defined();
   if (!made && !call.has(0)) return;
   const Tensor& result = made ? call.out() : call.in();
+  op.on_device = !result.device().is_cpu();
+  if (op.on_device && op.bucket == Bucket::dispatch) op.bucket = kernel_bucket(call.def.info);  // it had no zone
   // Sums of 16-bit products may be kept as f32.
   op.dtype = (op.bucket == Bucket::linear_algebra && call.has(0) ? call.in() : result).dtype();
-  op.on_device = !result.device().is_cpu();
 }
 
 // What a zone is inside one of the kind `outer`; of_op: that is an op of the same name.
@@ -145,8 +146,16 @@ void ThreadRecord::end(uint64_t now) {
   end(now);
 }
 
+// Small elementwise ops on the CPU, which go by a shorter way (ops/elementwise.cpp) where nobody looks on.
+static bool has_short_cut(const KernelCall& call) {
+  constexpr int64_t kSmall = 32768;
+  return call.def.elementwise && call.def.info.outputs && call.out().defined() && call.out().numel() <= kSmall &&
+         call.out().device().is_cpu();
+}
+
 void ThreadRecord::kernel_ran(const KernelCall& call) {
   if (!profiled_) return;
+  short_cuts_ += has_short_cut(call);
   if (kernel_waits_ && top_[1].op.name == call.def.info.name) {
     add_work(top_[1].op, call);
     flush_kernel();

@@ -94,6 +94,28 @@ TEST(ReportHtml, SaysEverythingWithoutJavaScript) {
     EXPECT_NE(body.find(part), std::string::npos) << part;
 }
 
+TEST(ReportHtml, ShowsAPlanBesideItsModel) {
+  Json report = sample();
+  EXPECT_EQ(report_html(report).find(" eager ("), std::string::npos);
+  report["eager"] = {{"model", "cnn"},     {"weights", "w.safetensors <b>"},
+                     {"batch", 64},        {"speedup", 1.5},
+                     {"speedup_low", 1.4}, {"speedup_high", 1.6},
+                     {"pairs", 12}};
+  EXPECT_NE(static_part(report_html(report))
+                .find("Against cnn eager (w.safetensors &lt;b&gt;), batches of 64: <b>1.50x</b> (1.40x to 1.60x), "
+                      "pairs of runs: 12."),
+            std::string::npos);
+  report["eager"] = {{"reason", "no weights <i>"}};
+  EXPECT_NE(static_part(report_html(report)).find("Not compared with the model itself: no weights &lt;i&gt;."),
+            std::string::npos);
+}
+
+TEST(ReportHtml, SaysWhatLookingAtADeviceTook) {
+  Json report = sample();
+  report["profile"]["watching_percent"] = 12.5;
+  EXPECT_NE(static_part(report_html(report)).find("looking at the device took 12.5 % longer"), std::string::npos);
+}
+
 TEST(ReportHtml, EmbedsItsDataWhole) {
   Json report = sample();
   report["workload"]["name"] = "</script><!--<script>\u2028";

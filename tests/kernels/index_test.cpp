@@ -39,7 +39,7 @@ int64_t room(const Strided& s) {
 // Calls f(coordinates) in row-major order.
 template <class F>
 void for_each(const Strided& s, F f) {
-  int64_t at[kMaxDims];
+  int64_t at[kMaxDims] = {};
   for (int64_t p = 0; p < s.numel(); ++p) {
     int64_t rest = p;
     for (int d = s.ndim - 1; d >= 0; --d) {

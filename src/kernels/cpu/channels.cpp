@@ -302,32 +302,38 @@ struct ChannelMap {
   const C<S>*of_g, *of_x, *center, *offset, *gate_of_x, *gate_offset;
 };
 template <MapKind kKind, class S>
-void map_plane(const S* other, const S* x, const ChannelMap<S>& c, int64_t n, S* out) {
+void map_plane(const S* other, const S* x, const ChannelMap<S>& c, int64_t n, S* out, bool stream) {
   using V = RowVec<S>;
-  constexpr bool kGated = kKind == MapKind::gated_g;
+  constexpr bool kAlone = kKind == MapKind::x || kKind == MapKind::relu, kGated = kKind == MapKind::gated_g;
   const V of_g(takes_g(kKind) ? *c.of_g : C<S>(0)), of_x(*c.of_x), center(*c.center), offset(*c.offset),
       gate_of_x(kGated ? *c.gate_of_x : C<S>(0)), gate_offset(kGated ? *c.gate_offset : C<S>(0));
-  map_row(n, out, [&](int64_t i, int64_t m) HWY_ATTR {
-    const V d = load_some(x + i, m) - center, norm = fma(of_x, d, offset);
-    if constexpr (kKind == MapKind::x || kKind == MapKind::relu) return mapped<kKind, S>(norm, norm, norm, norm);
-    return mapped<kKind, S>(norm, of_g, load_some(other + i, m), kGated ? fma(gate_of_x, d, gate_offset) : norm);
-  });
+  map_row(
+      n, out,
+      [&](int64_t i, int64_t m) HWY_ATTR {
+        const V d = load_some(x + i, m) - center, norm = fma(of_x, d, offset);
+        if constexpr (kAlone) return mapped<kKind, S>(norm, norm, norm, norm);
+        return mapped<kKind, S>(norm, of_g, load_some(other + i, m), kGated ? fma(gate_of_x, d, gate_offset) : norm);
+      },
+      stream ? Ahead<S>::of(x, kAlone ? nullptr : other) : Ahead<S>());
 }
 // Four rows at a time, to load the coefficients once for all of them, is half as fast: memory wants whole lines in
 // order.
 template <MapKind kKind, class S>
-void map_rows(const S* other, const S* x, const ChannelMap<S>& c, int64_t rows, int64_t width, S* out) {
+void map_rows(const S* other, const S* x, const ChannelMap<S>& c, int64_t rows, int64_t width, S* out, bool stream) {
   using V = RowVec<S>;
   constexpr bool kAlone = kKind == MapKind::x || kKind == MapKind::relu, kGated = kKind == MapKind::gated_g;
   for (int64_t r = 0; r < rows; ++r, x += width, out += width, other += kAlone ? 0 : width) {
-    map_row(width, out, [&](int64_t i, int64_t m) HWY_ATTR {
-      const V d = load_some(x + i, m) - load_some(c.center + i, m);
-      const V norm = fma(load_some(c.of_x + i, m), d, load_some(c.offset + i, m));
-      if constexpr (kAlone) return mapped<kKind, S>(norm, norm, norm, norm);
-      const V of_g = takes_g(kKind) ? load_some(c.of_g + i, m) : norm;
-      const V before = kGated ? fma(load_some(c.gate_of_x + i, m), d, load_some(c.gate_offset + i, m)) : norm;
-      return mapped<kKind, S>(norm, of_g, load_some(other + i, m), before);
-    });
+    map_row(
+        width, out,
+        [&](int64_t i, int64_t m) HWY_ATTR {
+          const V d = load_some(x + i, m) - load_some(c.center + i, m);
+          const V norm = fma(load_some(c.of_x + i, m), d, load_some(c.offset + i, m));
+          if constexpr (kAlone) return mapped<kKind, S>(norm, norm, norm, norm);
+          const V of_g = takes_g(kKind) ? load_some(c.of_g + i, m) : norm;
+          const V before = kGated ? fma(load_some(c.gate_of_x + i, m), d, load_some(c.gate_offset + i, m)) : norm;
+          return mapped<kKind, S>(norm, of_g, load_some(other + i, m), before);
+        },
+        stream ? Ahead<S>::of(x, kAlone ? nullptr : other) : Ahead<S>());
   }
 }
 
@@ -337,18 +343,22 @@ void map_all(const ChannelsView& v, const S* other, const S* x, const ChannelMap
     return {c.of_g + plane,   c.of_x + plane,      c.center + plane,
             c.offset + plane, c.gate_of_x + plane, c.gate_offset + plane};
   };
+  const bool stream =
+      streams_rows(out, v.n * v.s, v.c) && streams_rows(out, v.n * v.c, v.s) && out != x && out != other;
   if (!v.last) {
     return each_plane(v, [&](int64_t p) {
       const int64_t at = p * v.s;
-      map_plane<kKind>(other ? other + at : other, x + at, of(p), v.s, out + at);
+      map_plane<kKind>(other ? other + at : other, x + at, of(p), v.s, out + at, stream);
+      if (stream) end_stream();
     });
   }
   parallel_for(0, v.n * v.s, std::max<int64_t>(1, kGrain / v.c), [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t image = begin / v.s, rows = std::min(end, (image + 1) * v.s) - begin, at = begin * v.c;
-      map_rows<kKind>(other ? other + at : other, x + at, of(image * v.c), rows, v.c, out + at);
+      map_rows<kKind>(other ? other + at : other, x + at, of(image * v.c), rows, v.c, out + at, stream);
       begin += rows;
     }
+    if (stream) end_stream();
   });
 }
 

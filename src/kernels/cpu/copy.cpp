@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/cpu/stream.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/transpose.h"
 #include "runtime/parallel.h"
@@ -17,7 +18,8 @@ constexpr int64_t kCopyGrain = 4 * kElementGrain;  // a copy costs less than an 
 // have ways allow no more than some sixteen columns at once. Measured and no better: blocks that follow each other
 // along the source, prefetching the next one, zeroing the lines of the destination first (dc zva).
 constexpr int64_t kTileBytes = 32 * 1024;
-constexpr int64_t kTileRowBytes = 256;
+// On x86, which reads and writes whole lines (kernels/cpu/transpose.cpp), as much of the source as lies in order.
+constexpr int64_t kTileRowBytes = kHasStreams ? 1024 : 256;
 constexpr int64_t kTileColBytes = 64;
 // Where whole lines are written straight to the destination, a call goes on for this many columns: the caches see that
 // lines need not be read first only as long as nothing else is written in between, not even to the stack.
@@ -37,8 +39,24 @@ struct Copy {
   char* dst_at(int64_t element) const { return dst + element * static_cast<int64_t>(size_of(to)); }
 };
 
+void convert_streamed(const Copy& c, int64_t begin, int64_t end) {
+  alignas(64) char block[kStreamBlock];
+  const auto from = static_cast<int64_t>(size_of(c.from)), to = static_cast<int64_t>(size_of(c.to));
+  const int64_t step = kStreamBlock / std::max(from, to);
+  for (int64_t at = begin; at < end; at += step) {
+    const int64_t n = std::min(step, end - at);
+    prefetch_range(c.src_at(at) + kStreamAhead, n * from);
+    convert(c.src_at(at), c.from, block, c.to, static_cast<size_t>(n));
+    stream_copy(c.dst_at(at), block, static_cast<size_t>(n * to));
+  }
+  end_stream();
+}
+
 void copy_contiguous(const Copy& c) {
   if (c.src == c.dst && c.from == c.to) return;
+  if (c.from != c.to && c.src != c.dst && streams(c.it.total * static_cast<int64_t>(size_of(c.to)))) [[unlikely]]
+    return parallel_for(0, c.it.total, kCopyGrain,
+                        [&](int64_t begin, int64_t end) { convert_streamed(c, begin, end); });
   parallel_for(0, c.it.total, kCopyGrain, [&](int64_t begin, int64_t end) {
     convert(c.src_at(begin), c.from, c.dst_at(begin), c.to, static_cast<size_t>(end - begin));
   });
@@ -87,6 +105,7 @@ struct Transpose {
   int64_t row_stride;            // of rows in dst
   int64_t tile_rows, tile_cols;
   bool direct;  // rows of at least 16 bytes go straight to the destination
+  bool stream;  // past the caches
   bool packed;  // into a buffer first: the lines of a column of the source would push each other out of the caches
   Iteration outer;
 };
@@ -111,7 +130,8 @@ void copy_tile(const Copy& c, const Transpose& t, int64_t src_offset, int64_t ds
                        .dst = direct ? c.dst_at(dst_offset) : buffers.result,
                        .dst_stride = (direct ? t.row_stride : row) * size,
                        .rows = rows,
-                       .cols = cols};
+                       .cols = cols,
+                       .stream = t.stream};
   if (t.packed) {
     for (int64_t j = 0; j < cols; ++j) {
       std::memcpy(buffers.packed + j * kPackedStride, block.src + j * block.src_stride,
@@ -140,6 +160,7 @@ void copy_tiles(const Copy& c, const Transpose& t) {
       copy_tile(c, t, at.offset(1) + i * t.row_step + j * t.col_stride, at.offset(0) + i * t.row_stride + j * t.run,
                 std::min(t.tile_rows, t.rows - i), std::min(t.tile_cols, t.cols - j), buffers);
     }
+    if (t.stream) end_stream();
   });
 }
 
@@ -149,6 +170,7 @@ void choose_tile(const Copy& c, Transpose& t, int64_t run_bytes) {
   t.tile_rows = std::min(t.rows, std::max<int64_t>(1, (runs ? kRunRowBytes : kTileRowBytes) / run_bytes));
   t.tile_cols = std::min({t.cols, runs ? kRunCols : kTileColBytes / run_bytes, room / t.tile_rows});
   t.direct = same;
+  t.stream = same && streams(c.it.total * static_cast<int64_t>(size_of(c.to)));
   t.packed = false;
   if (same && run_bytes > 1 && !runs && t.tile_cols == kTileColBytes / run_bytes) {
     // Short rows that follow each other in the destination are written through a buffer, in one go.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/cpu/stream.h"
 #include "kernels/cpu/strided.h"
 #include "runtime/parallel.h"
 
@@ -45,8 +46,9 @@ struct InputPlan {
 struct Plan {
   explicit Plan(const ElementwiseCall& c) : call(c) {}
   const ElementwiseCall& call;
-  Iteration it;  // operand 0 is the output
-  bool cut;      // chunks end where runs end
+  Iteration it;         // operand 0 is the output
+  bool cut;             // chunks end where runs end
+  bool stream = false;  // the result is written past the caches
   bool buffered = false;
   InputPlan in[kMaxInputs];
   char* out;
@@ -91,12 +93,20 @@ void plan_input(Plan& p, int i) {
   if (!in.direct) p.buffered = true;
 }
 
+// Lines that are read anyway are in the caches.
+bool is_in_place(const ElementwiseCall& c) {
+  for (int i = 0; i < c.inputs; ++i)
+    if (c.in[i].data == c.out.data) return true;
+  return false;
+}
+
 void plan_output(Plan& p) {
   const Operand& op = p.call.out;
   p.out = static_cast<char*>(op.data);
   p.out_size = size_of(op.dtype);
   p.out_contiguous = (p.cut && p.it.inner_stride(0) == 1) || packed(p.it, 0);
-  p.out_direct = p.out_contiguous && op.dtype == p.call.result;
+  p.stream = p.out_contiguous && streams(p.it.total * static_cast<int64_t>(p.out_size)) && !is_in_place(p.call);
+  p.out_direct = p.out_contiguous && op.dtype == p.call.result && !p.stream;
   p.scatter = dispatch_bits(op.dtype, []<class T>() -> ScatterFn { return scatter<T>; });
   if (!p.out_direct) p.buffered = true;
 }
@@ -129,6 +139,7 @@ struct Filled {
 const void* load_input(const Plan& p, int i, const Walker& at, int64_t m, Buffers& b, Filled& filled) {
   const InputPlan& in = p.in[i];
   const char* src = in.base + at.offset(i + 1) * static_cast<int64_t>(in.size);
+  if (p.stream && in.contiguous) prefetch_range(src + kStreamAhead, m * static_cast<int64_t>(in.size));
   if (in.direct) return src;
   size_t n = static_cast<size_t>(m);
   if (in.constant) {
@@ -150,8 +161,12 @@ const void* load_input(const Plan& p, int i, const Walker& at, int64_t m, Buffer
 void store_output(const Plan& p, const Walker& at, int64_t m, Buffers& b) {
   const DType to = p.call.out.dtype;
   size_t n = static_cast<size_t>(m);
-  if (p.out_contiguous) {
-    convert(b.out, p.call.result, p.out + at.offset(0) * static_cast<int64_t>(p.out_size), to, n);
+  char* out = p.out + at.offset(0) * static_cast<int64_t>(p.out_size);
+  if (p.stream) {
+    if (to != p.call.result) convert(b.out, p.call.result, b.raw, to, n);
+    stream_copy(out, to == p.call.result ? b.out : b.raw, n * p.out_size);
+  } else if (p.out_contiguous) {
+    convert(b.out, p.call.result, out, to, n);
   } else if (to == p.call.result) {
     scatter_chunk(p, at, b.out, m);
   } else {
@@ -187,6 +202,7 @@ void run_range(const Plan& p, int64_t begin, int64_t end) {
     }
     left -= m;
   }
+  if (p.stream) end_stream();
 }
 
 // The common case, decided without copying anything: all row-major contiguous and of the compute type.
@@ -209,14 +225,25 @@ bool all_contiguous(const ElementwiseCall& c, int64_t& total) {
   return true;
 }
 
-void run_contiguous(const ElementwiseCall& c, int64_t begin, int64_t end) {
+// Blocks in the first cache, written while the next is computed; what is read comes some blocks ahead.
+void run_streamed(const LinearCall& c, int64_t begin, int64_t end) {
+  alignas(64) char block[kStreamBlock];
+  const auto in_size = static_cast<int64_t>(c.in_size), out_size = static_cast<int64_t>(c.out_size);
+  const int64_t step = kStreamBlock / std::max(in_size, out_size);
   const void* in[kMaxInputs];
-  for (int i = 0; i < c.inputs; ++i) {
-    in[i] = static_cast<const char*>(c.in[i].data) + begin * static_cast<int64_t>(size_of(c.compute));
+  for (int64_t at = begin; at < end; at += step) {
+    const int64_t n = std::min(step, end - at);
+    for (int i = 0; i < c.inputs; ++i) {
+      in[i] = static_cast<const char*>(c.in[i]) + at * in_size;
+      prefetch_range(static_cast<const char*>(in[i]) + kStreamAhead, n * in_size);
+    }
+    c.fn(in, block, static_cast<size_t>(n), c.params);
+    stream_copy(static_cast<char*>(c.out) + at * out_size, block, static_cast<size_t>(n * out_size));
   }
-  void* out = static_cast<char*>(c.out.data) + begin * static_cast<int64_t>(size_of(c.result));
-  c.fn(in, out, static_cast<size_t>(end - begin), c.params);
+  end_stream();
 }
+
+bool is_in_place(const LinearCall& c) { return std::find(c.in, c.in + c.inputs, c.out) != c.in + c.inputs; }
 
 void run_strided(const ElementwiseCall& c) {
   Plan p(c);
@@ -239,7 +266,27 @@ void elementwise(const ElementwiseCall& call) {
   DEFT_DEBUG_ASSERT(call.ndim <= kMaxDims && call.inputs <= kMaxInputs);
   int64_t total = 0;
   if (!all_contiguous(call, total)) return run_strided(call);
-  parallel_for(0, total, kElementGrain, [&](int64_t begin, int64_t end) { run_contiguous(call, begin, end); });
+  LinearCall linear{.fn = call.fn,
+                    .inputs = call.inputs,
+                    .in = {},
+                    .out = call.out.data,
+                    .in_size = size_of(call.compute),
+                    .out_size = size_of(call.result),
+                    .params = call.params};
+  for (int i = 0; i < call.inputs; ++i) linear.in[i] = call.in[i].data;
+  elementwise_linear(linear, total);
+}
+
+void elementwise_linear(const LinearCall& c, int64_t total) {
+  if (streams(total * static_cast<int64_t>(c.out_size)) && !is_in_place(c)) [[unlikely]]
+    return parallel_for(0, total, kElementGrain, [&](int64_t begin, int64_t end) { run_streamed(c, begin, end); });
+  parallel_for(0, total, kElementGrain, [&](int64_t begin, int64_t end) {
+    const void* in[kMaxInputs];
+    for (int i = 0; i < c.inputs; ++i)
+      in[i] = static_cast<const char*>(c.in[i]) + static_cast<size_t>(begin) * c.in_size;
+    c.fn(in, static_cast<char*>(c.out) + static_cast<size_t>(begin) * c.out_size, static_cast<size_t>(end - begin),
+         c.params);
+  });
 }
 
 }  // namespace deft::cpu

@@ -36,6 +36,17 @@ struct ElementwiseCall {
 // The output may overlap an input only if both are the same elements in the same order.
 void elementwise(const ElementwiseCall& call);
 
+// The same elements in the same order everywhere, of the types fn takes.
+struct LinearCall {
+  ChunkFn fn;
+  int inputs;
+  const void* in[kMaxInputs];
+  void* out;
+  size_t in_size, out_size;  // of an element
+  const void* params;
+};
+void elementwise_linear(const LinearCall& call, int64_t total);
+
 // Contiguous conversion, on the calling thread. float -> integer truncates toward zero and saturates, NaN gives 0;
 // integer -> narrower integer wraps; anything -> bool is != 0; bool -> number is 0 or 1.
 void convert(const void* src, DType from, void* dst, DType to, size_t n);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/stream.h"
 #include "kernels/cpu/strided.h"
 #include "runtime/parallel.h"
 
@@ -15,14 +16,16 @@ constexpr int64_t kChunk = 512;
 // One lane's chunks.
 class Lane {
  public:
-  explicit Lane(const ChainCall& call) : c_(call) {}
+  Lane(const ChainCall& call, bool stream) : c_(call), stream_(stream) {}
 
   void run(int64_t begin, int64_t end) {
     if (c_.tile > 0 && end - begin >= c_.tile) begin = run_links(begin, end);
     for (int64_t at = begin; at < end; at += kChunk) {
       const int64_t n = std::min(kChunk, end - at);
       for (int s = 0; s < c_.steps; ++s) step(s, at, n);
+      if (stream_) write(at, n);
     }
+    if (stream_) end_stream();
   }
 
  private:
@@ -33,11 +36,36 @@ class Lane {
       const void* values = c_.in[i].period == 0 ? c_.in[i].data : number(i, c_.tile, DType::f32);
       slots[i] = static_cast<float*>(const_cast<void*>(values));  // only read
     }
-    for (int s = 0; s + 1 < c_.steps; ++s) slots[kChainInputs + s] = reinterpret_cast<float*>(steps_[s]);
-    slots[kChainInputs + c_.steps - 1] = static_cast<float*>(c_.out);
+    for (int s = 0; s < c_.steps; ++s) slots[kChainInputs + s] = reinterpret_cast<float*>(steps_[s]);
     const int64_t rest = begin + (end - begin) / c_.tile * c_.tile;
-    c_.run_tiles(c_.link, slots, begin, rest);
+    if (stream_) {
+      stream_links(slots, begin, rest);
+    } else {
+      slots[kChainInputs + c_.steps - 1] = static_cast<float*>(c_.out);
+      c_.run_tiles(c_.link, slots, begin, rest);
+    }
     return rest;
+  }
+  // Chunk by chunk, each from its own beginning.
+  void stream_links(float* const* slots, int64_t begin, int64_t end) {
+    float* here[kChainInputs + kChainSteps];
+    std::copy_n(slots, kChainInputs + c_.steps, here);
+    const int64_t chunk = kChunk / c_.tile * c_.tile;
+    for (int64_t first = begin; first < end; first += chunk) {
+      const int64_t n = std::min(chunk, end - first);
+      for (int i = 0; i < c_.inputs; ++i) {
+        if (c_.in[i].period != 0) continue;
+        here[i] = slots[i] + first;
+        prefetch_range(reinterpret_cast<const char*>(here[i]) + kStreamAhead, n * 4);
+      }
+      c_.run_tiles(c_.link, here, 0, n);
+      write(first, n);
+    }
+  }
+  // The chunk that the last step has made.
+  void write(int64_t first, int64_t n) const {
+    const DType t = c_.step[c_.steps - 1].stored;
+    stream_copy(const_cast<char*>(at(c_.out, first, t)), steps_[c_.steps - 1], static_cast<size_t>(n) * size_of(t));
   }
 
   static const char* at(const void* p, int64_t elements, DType t) {
@@ -48,6 +76,8 @@ class Lane {
   const void* input(int i, int64_t first, int64_t n, DType to, char* room) {
     const ChainInput& in = c_.in[i];
     if (in.period == 1) return number(i, n, to);
+    if (stream_ && in.period == 0 && in.row == 0)
+      prefetch_range(at(in.data, first, in.dtype) + kStreamAhead, n * static_cast<int64_t>(size_of(in.dtype)));
     const void* found = in.period != 0 ? repeated(i, first, n)
                         : in.row != 0  ? rows(i, first, n)
                                        : at(in.data, first, in.dtype);
@@ -118,13 +148,14 @@ class Lane {
                          : converted(steps_[before], c_.step[before].stored, x.compute, n, converted_[i]);
     }
     const bool last = s + 1 == c_.steps;
-    void* out = last ? const_cast<char*>(at(c_.out, first, x.stored)) : steps_[s];
+    void* out = last && !stream_ ? const_cast<char*>(at(c_.out, first, x.stored)) : steps_[s];
     if (x.result == x.stored) return x.fn(in, out, count, x.params);
     x.fn(in, wide_, count, x.params);
     convert(wide_, x.result, out, x.stored, count);
   }
 
   const ChainCall& c_;
+  const bool stream_;  // the result goes past the caches
   unsigned numbers_ready_ = 0;
   DType number_types_[kChainInputs];
   alignas(64) char inputs_[kChainInputs][kChunk * 8];
@@ -136,10 +167,14 @@ class Lane {
 }  // namespace
 
 void elementwise_chain(const ChainCall& call) {
+  const auto reads_out = [&](const ChainInput& in) { return in.data == call.out; };
+  const bool stream = streams(call.count * static_cast<int64_t>(size_of(call.step[call.steps - 1].stored))) &&
+                      std::none_of(call.in, call.in + call.inputs, reads_out);
   // Lanes end where chunks end: a chunk is computed the same way for any number of lanes.
   const int64_t chunks = (call.count + kChunk - 1) / kChunk;
-  parallel_for(0, chunks, kElementGrain / kChunk,
-               [&](int64_t begin, int64_t end) { Lane(call).run(begin * kChunk, std::min(call.count, end * kChunk)); });
+  parallel_for(0, chunks, kElementGrain / kChunk, [&](int64_t begin, int64_t end) {
+    Lane(call, stream).run(begin * kChunk, std::min(call.count, end * kChunk));
+  });
 }
 
 }  // namespace deft::cpu

@@ -53,6 +53,7 @@ void forward_rows(const NormCall& c, int64_t begin, int64_t end) {
   const int64_t n = c.n;
   const S* x = static_cast<const S*>(c.x) + begin * n;
   S* y = static_cast<S*>(c.y) + begin * n;
+  const bool stream = streams_rows(static_cast<const S*>(c.y), c.rows, n) && c.x != c.y;
   Moments<S> next = norm_moments<S, kLayer>(x, n, c.eps);
   for (int64_t row = begin; row < end; ++row, x += n, y += n) {
     if (kLayer && c.mean) static_cast<C<S>*>(c.mean)[row] = next.mean;
@@ -68,11 +69,13 @@ void forward_rows(const NormCall& c, int64_t begin, int64_t end) {
       return v;
     };
     if (row + 1 < end) {
-      next = norm_moments<S, kLayer>(x + n, n, c.eps, RowMap<S, decltype(normal)>{y, normal});
+      const Ahead<S> ahead = stream ? Ahead<S>::of(x + n) : Ahead<S>();
+      next = norm_moments<S, kLayer>(x + n, n, c.eps, RowMap<S, decltype(normal)>{y, normal, ahead});
     } else {
       map_row(n, y, normal);
     }
   }
+  if (stream) end_stream();
 }
 template <class S, bool kLayer>
 void forward(const NormCall& c, int64_t begin, int64_t end) {
@@ -129,6 +132,7 @@ void backward_rows(const NormBackwardCall& c, int64_t begin, int64_t end, C<S>* 
                           0,
                           0};
   };
+  const bool stream = c.dx && streams_rows(static_cast<const S*>(c.dx), c.rows, n) && c.dx != c.g && c.dx != c.x;
   BackwardRow<S> next = row_at(begin);
   sum_backward_row<S, kLayer, kGamma, kParams>(next, gamma, dgamma, dbeta, n);
   for (int64_t k = begin; k < end; ++k) {
@@ -143,13 +147,15 @@ void backward_rows(const NormBackwardCall& c, int64_t begin, int64_t end, C<S>* 
     S* to = static_cast<S*>(c.dx) + (c.dx ? k * n : 0);
     if (k + 1 < end) {
       next = row_at(k + 1);
-      c.dx
-          ? sum_backward_row<S, kLayer, kGamma, kParams>(next, gamma, dgamma, dbeta, n, RowMap<S, decltype(dx)>{to, dx})
-          : sum_backward_row<S, kLayer, kGamma, kParams>(next, gamma, dgamma, dbeta, n);
+      const Ahead<S> ahead = stream ? Ahead<S>::of(next.g, next.x) : Ahead<S>();
+      c.dx ? sum_backward_row<S, kLayer, kGamma, kParams>(next, gamma, dgamma, dbeta, n,
+                                                          RowMap<S, decltype(dx)>{to, dx, ahead})
+           : sum_backward_row<S, kLayer, kGamma, kParams>(next, gamma, dgamma, dbeta, n);
     } else if (c.dx) {
       map_row(n, to, dx);
     }
   }
+  if (stream) end_stream();
 }
 
 // out[i] = sum over groups of partial[group * n + i].

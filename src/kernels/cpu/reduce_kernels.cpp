@@ -127,6 +127,14 @@ struct SumPowers {
   }
 };
 
+// Integers, in any order: the compiler makes vectors of it. (It gets four accumulators wrong: GCC 12 with AVX-512.)
+template <class F>
+inline int64_t fold_block(const int64_t* x, int64_t n, double param) {
+  const auto p = static_cast<int64_t>(param);
+  int64_t result = F::map(x[0], p);
+  for (int64_t i = 1; i < n; ++i) result = F::fold(result, F::map(x[i], p));
+  return result;
+}
 // Four accumulators hide the latency; n >= 1.
 template <class F, class S>
 inline acc_t<S> fold_block(const S* x, int64_t n, double param) {
@@ -176,9 +184,9 @@ void fold_kernel(const void* x, int64_t n, int64_t, double param, Partial* out) 
 template <class F, class P>
 inline typename P::V fold_lanes(const typename P::V* a) {
   using T = typename P::T;
-  using V = typename P::V;
 #if HWY_TARGET == HWY_NEON
   if constexpr (P::kLanes == 4) {
+    using V = typename P::V;
     const hn::ScalableTag<float> d;
     const auto t0 = hn::InterleaveLower(d, a[0].raw, a[2].raw), t1 = hn::InterleaveUpper(d, a[0].raw, a[2].raw);
     const auto t2 = hn::InterleaveLower(d, a[1].raw, a[3].raw), t3 = hn::InterleaveUpper(d, a[1].raw, a[3].raw);

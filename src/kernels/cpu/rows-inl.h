@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/stream.h"
 #include "runtime/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,16 +41,47 @@ inline void store_some(RowVec<S> v, S* p, int64_t count) {
   std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(S));
 }
 
+// How rows are written past the caches (kernels/cpu/stream.h): `ahead` of what is read next. Nowhere: they are not.
+inline constexpr int64_t kAhead = 2048;  // bytes
+template <class S>
+struct Ahead {
+  const S *first = nullptr, *second = nullptr;
+  explicit operator bool() const { return kHasStreams && first; }
+  // Of the place to be read at the same i.
+  static Ahead of(const S* a, const S* b = nullptr) { return {at(a), b ? at(b) : nullptr}; }
+  void fetch(int64_t i, int64_t count) const {
+    for (int64_t k = 0; k < count * static_cast<int64_t>(sizeof(S)); k += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(first + i) + k);
+      if (second) __builtin_prefetch(reinterpret_cast<const char*>(second + i) + k);
+    }
+  }
+
+ private:
+  static const S* at(const S* p) { return p + kAhead / static_cast<int64_t>(sizeof(S)); }  // only prefetched
+};
+// Whether `rows` rows of n are written so: whole lines only.
+template <class S>
+inline bool streams_rows(const S* out, int64_t rows, int64_t n) {
+  const int64_t bytes = n * static_cast<int64_t>(sizeof(S));
+  return (bytes | static_cast<int64_t>(reinterpret_cast<uintptr_t>(out))) % 64 == 0 && streams(rows * bytes);
+}
+
 // out[i] = f(i, count) for elements i .. i + count - 1 of a row. Four results are made before they are written, because
 // a compiler cannot move the loads of f past a store.
 template <class S, class F>
 struct RowMap {
   S* out;
   const F& f;
+  Ahead<S> ahead = {};
   void four(int64_t i) const {
     constexpr int64_t kLanes = RowVec<S>::kLanes;
     const RowVec<S> v[] = {f(i, kLanes), f(i + kLanes, kLanes), f(i + 2 * kLanes, kLanes), f(i + 3 * kLanes, kLanes)};
-    for (int64_t k = 0; k < 4; ++k) store_vec(v[k], out + i + k * kLanes);
+    if (ahead) {
+      ahead.fetch(i, 4 * kLanes);
+      for (int64_t k = 0; k < 4; ++k) stream_vec(v[k], out + i + k * kLanes);
+    } else {
+      for (int64_t k = 0; k < 4; ++k) store_vec(v[k], out + i + k * kLanes);
+    }
   }
   void one(int64_t i, int64_t count) const { store_some(f(i, count), out + i, count); }
 };
@@ -60,9 +92,9 @@ struct NoMap {
 
 // Only the last count is not a whole vector: it is a constant elsewhere, so that load_some() becomes a plain load.
 template <class S, class F>
-inline void map_row(int64_t n, S* out, const F& f) {
+inline void map_row(int64_t n, S* out, const F& f, Ahead<S> ahead = {}) {
   constexpr int64_t kLanes = RowVec<S>::kLanes;
-  const RowMap<S, F> map{out, f};
+  const RowMap<S, F> map{out, f, ahead};
   int64_t i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) map.four(i);
   for (; i + kLanes <= n; i += kLanes) map.one(i, kLanes);

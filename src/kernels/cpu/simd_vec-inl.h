@@ -279,14 +279,8 @@ inline Vec<float> load_vec(const BFloat16* p) {
   return Vec<float>(hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, h))));
 #endif
 }
-inline void store_vec(Vec<float> v, BFloat16* p) {
-#if HWY_TARGET == HWY_NEON
-  if (kConvertsBf16) [[likely]] {
-    uint16x4_t half;
-    asm(".arch armv8.2-a+bf16\n\tbfcvtn %0.4h, %1.4s" : "=w"(half) : "w"(v.raw.raw));
-    return vst1_u16(reinterpret_cast<uint16_t*>(p), half);
-  }
-#endif
+// The bits as bf16, rounded to nearest even.
+inline auto bf16_bits(Vec<float> v) {
   const hn::ScalableTag<float> df;
   const hn::Rebind<uint32_t, decltype(df)> du;
   const hn::Rebind<uint16_t, decltype(df)> dh;
@@ -296,8 +290,29 @@ inline void store_vec(Vec<float> v, BFloat16* p) {
   auto rounded = hn::ShiftRight<16>(hn::Add(u, hn::Add(odd, hn::Set(du, 0x7fffu))));
   auto nan = hn::RebindMask(du, hn::Not(hn::Eq(v.raw, v.raw)));
   auto bits = hn::IfThenElse(nan, hn::Or(high, hn::Set(du, 0x40u)), rounded);
-  hn::StoreU(hn::TruncateTo(dh, bits), dh, reinterpret_cast<uint16_t*>(p));
+  return hn::TruncateTo(dh, bits);
 }
+inline void store_vec(Vec<float> v, BFloat16* p) {
+#if HWY_TARGET == HWY_NEON
+  if (kConvertsBf16) [[likely]] {
+    uint16x4_t half;
+    asm(".arch armv8.2-a+bf16\n\tbfcvtn %0.4h, %1.4s" : "=w"(half) : "w"(v.raw.raw));
+    return vst1_u16(reinterpret_cast<uint16_t*>(p), half);
+  }
+#endif
+  const hn::Rebind<uint16_t, hn::ScalableTag<float>> dh;
+  hn::StoreU(bf16_bits(v), dh, reinterpret_cast<uint16_t*>(p));
+}
+// Past the caches (kernels/cpu/stream.h), to a place aligned to what is written.
+template <class T>
+inline void stream_vec(Vec<T> v, T* p) {
+  hn::Stream(v.raw, typename Vec<T>::D(), p);
+}
+inline void stream_vec(Vec<float> v, BFloat16* p) {
+  const hn::Rebind<uint16_t, hn::ScalableTag<float>> dh;
+  hn::Stream(bf16_bits(v), dh, reinterpret_cast<uint16_t*>(p));
+}
+inline void stream_vec(Vec<float> v, Half* p);
 inline Vec<float> load_vec(const Half* p) {
   const hn::ScalableTag<float> df;
 #if DEFT_NATIVE_F16
@@ -341,6 +356,7 @@ inline void store_vec(Vec<float> v, Half* p) {
   hn::StoreU(hn::TruncateTo(dh, hn::Or(hn::BitCast(du, bits), sign)), dh, reinterpret_cast<uint16_t*>(p));
 #endif
 }
+inline void stream_vec(Vec<float> v, Half* p) { store_vec(v, p); }
 
 }  // namespace deft::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

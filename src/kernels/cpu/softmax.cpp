@@ -28,8 +28,10 @@ struct SoftmaxRows {
   using V = RowVec<S>;
   static constexpr bool kKeep = !kLog && std::is_same_v<S, T>;  // y has room for the exponentials
   int64_t n;
+  bool stream;
   Workspace<T> room;
-  SoftmaxRows(int64_t length) : n(length), room(kLog || kKeep ? 0 : 2 * n) {}
+  SoftmaxRows(int64_t length, bool streamed)
+      : n(length), stream(streamed), room(kLog || (kKeep && !streamed) ? 0 : 2 * n) {}
 
   // What makes the result of a row: `from` are its exponentials, or the row itself for the logarithm.
   struct Rest {
@@ -48,7 +50,8 @@ struct SoftmaxRows {
     for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
       const S* next = r + 1 < rows ? x + n : x;
       T* e = room.data() + (r % 2) * n;
-      if constexpr (kKeep) e = y;
+      if (kKeep && !stream) e = reinterpret_cast<T*>(y);
+      const Ahead<S> ahead = stream ? Ahead<S>::of(next) : Ahead<S>();
       const ExpBase<T> base(largest);
       V top = load_some(next, n);
       auto load = [&](int64_t i, int64_t m) HWY_ATTR {
@@ -60,7 +63,12 @@ struct SoftmaxRows {
       };
       auto keep_and_write = [&](int64_t i, int64_t m, V v) HWY_ATTR {
         keep(i, m, v);
-        store_some(before.at(i, m), before.y + i, m);
+        if (ahead && m == V::kLanes) {
+          ahead.fetch(i, m);
+          stream_vec(before.at(i, m), before.y + i);
+        } else {
+          store_some(before.at(i, m), before.y + i, m);
+        }
       };
       const double sum = r == 0 ? exp_row<T>(n, base, load, keep) : exp_row<T>(n, base, load, keep_and_write);
       if constexpr (kLog) {
@@ -81,13 +89,15 @@ C<S> dot_row(const S* g, const S* y, int64_t n) {
   })[0]);
 }
 template <class S>
-void softmax_grad_rows(const S* g, const S* y, S* dx, int64_t n, int64_t rows) {
+void softmax_grad_rows(const S* g, const S* y, S* dx, int64_t n, int64_t rows, bool stream) {
   using V = RowVec<S>;
   C<S> next = dot_row(g, y, n);
   for (int64_t r = 0; r < rows; ++r, g += n, y += n, dx += n) {
     const V dot(next);
+    const Ahead<S> ahead = stream ? Ahead<S>::of(g + n, y + n) : Ahead<S>();
     if (r + 1 < rows) next = dot_row(g + n, y + n, n);
-    map_row(n, dx, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(y + i, m) * (load_some(g + i, m) - dot); });
+    map_row(
+        n, dx, [&](int64_t i, int64_t m) HWY_ATTR { return load_some(y + i, m) * (load_some(g + i, m) - dot); }, ahead);
   }
 }
 template <class S>
@@ -96,15 +106,21 @@ C<S> total_row(const S* g, int64_t n) {
       n, [&](int64_t i, int64_t m, LaneSums<C<S>, 1>& s) HWY_ATTR { s.of[0] += load_some(g + i, m); })[0]);
 }
 template <class S>
-void log_softmax_grad_rows(const S* g, const S* y, S* dx, int64_t n, int64_t rows) {
+void log_softmax_grad_rows(const S* g, const S* y, S* dx, int64_t n, int64_t rows, bool stream) {
   using V = RowVec<S>;
   C<S> next = total_row(g, n);
   for (int64_t r = 0; r < rows; ++r, g += n, y += n, dx += n) {
     const V total(next);
     if (r + 1 < rows) next = total_row(g + n, n);
+    const Ahead<S> ahead = stream ? Ahead<S>::of(g + n, y) : Ahead<S>();
     exp_row<C<S>>(
         n, ExpBase<C<S>>(0), [&](int64_t i, int64_t m) HWY_ATTR { return load_some(y + i, m); },
-        [&](int64_t i, int64_t m, V v) HWY_ATTR { store_some(load_some(g + i, m) - v * total, dx + i, m); });
+        [&](int64_t i, int64_t m, V v) HWY_ATTR {
+          const V d = load_some(g + i, m) - v * total;
+          if (!ahead || m < static_cast<int64_t>(V::kLanes)) return store_some(d, dx + i, m);
+          ahead.fetch(i, m);
+          stream_vec(d, dx + i);
+        });
   }
 }
 
@@ -156,15 +172,17 @@ void softmax_grad_columns(const S* g, const S* y, S* dx, int64_t n, int64_t step
 // g is null in the forward direction, where y is the output.
 template <class S>
 void run_rows_typed(const RowsView& v, const S* g, const S* x, S* out, bool log_result) {
+  const bool stream = streams_rows(out, v.outer, v.n) && out != x && out != g;
   parallel_for(0, v.outer, std::max<int64_t>(1, kGrain / v.n), [&](int64_t begin, int64_t end) {
     const int64_t at = begin * v.n, rows = end - begin;
     if (g) {
-      log_result ? log_softmax_grad_rows(g + at, x + at, out + at, v.n, rows)
-                 : softmax_grad_rows(g + at, x + at, out + at, v.n, rows);
+      log_result ? log_softmax_grad_rows(g + at, x + at, out + at, v.n, rows, stream)
+                 : softmax_grad_rows(g + at, x + at, out + at, v.n, rows, stream);
     } else {
-      log_result ? SoftmaxRows<S, true>(v.n).run(x + at, out + at, rows)
-                 : SoftmaxRows<S, false>(v.n).run(x + at, out + at, rows);
+      log_result ? SoftmaxRows<S, true>(v.n, stream).run(x + at, out + at, rows)
+                 : SoftmaxRows<S, false>(v.n, stream).run(x + at, out + at, rows);
     }
+    if (stream) end_stream();
   });
 }
 template <class S>

@@ -159,6 +159,85 @@ HWY_INLINE void transpose_lines<uint16_t>(const char* s, int64_t s_stride, char*
   for (int i = 0; i < 4; ++i, d += d_stride) store_line<uint32_t>(a[0][i], a[1][i], a[2][i], a[3][i], d);
 }
 
+#if HWY_TARGET == HWY_AVX3
+// 16 lines of 64 bytes, each read and written once: of src, whose rows may be further apart than the first cache has
+// ways, and of dst, which can then go past the caches. Four rounds of 16 shuffles.
+template <int k>
+HWY_INLINE __m512i interleave_blocks(__m512i a, __m512i b) {
+  return _mm512_shuffle_i32x4(a, b, k ? 0xdd : 0x88);
+}
+HWY_INLINE void transpose_16(__m512i* a) {
+  __m512i b[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+    a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+    a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+    a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    b[i] = interleave_blocks<0>(a[i], a[i + 4]);
+    b[i + 4] = interleave_blocks<1>(a[i], a[i + 4]);
+    b[i + 8] = interleave_blocks<0>(a[i + 8], a[i + 12]);
+    b[i + 12] = interleave_blocks<1>(a[i + 8], a[i + 12]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    a[i] = interleave_blocks<0>(b[i], b[i + 8]);
+    a[i + 4] = interleave_blocks<0>(b[i + 4], b[i + 12]);
+    a[i + 8] = interleave_blocks<1>(b[i], b[i + 8]);
+    a[i + 12] = interleave_blocks<1>(b[i + 4], b[i + 12]);
+  }
+}
+// Column j of a block: elements of four bytes, or two neighbouring columns of elements of two.
+template <class T>
+HWY_INLINE __m512i load_column(const char* s, int64_t s_stride, int j) {
+  if constexpr (sizeof(T) == 4) {
+    return _mm512_loadu_si512(s + j * s_stride);
+  } else {
+    const auto wide = [&](int64_t k) HWY_ATTR {
+      return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(s + k * s_stride)));
+    };
+    return _mm512_or_si512(wide(2 * j), _mm512_slli_epi32(wide(2 * j + 1), 16));
+  }
+}
+template <class T>
+HWY_INLINE void transpose_16_lines(const char* s, int64_t s_stride, char* d, int64_t d_stride, bool stream) {
+  __m512i a[16];
+#pragma GCC unroll 16
+  for (int j = 0; j < 16; ++j) a[j] = load_column<T>(s, s_stride, j);
+  transpose_16(a);
+  if (stream) {
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) _mm512_stream_si512(reinterpret_cast<__m512i*>(d + i * d_stride), a[i]);
+  } else {
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(d + i * d_stride, a[i]);
+  }
+}
+// As transpose_whole_lines(), of at least 16 rows.
+template <class T>
+int64_t transpose_wide_lines(TransposeBlock b) {
+  constexpr int64_t size = sizeof(T), line = 64 / size;
+  const int64_t lines = b.cols / line * line;
+  const bool stream = b.stream && (reinterpret_cast<uintptr_t>(b.dst) | static_cast<uintptr_t>(b.dst_stride)) % 64 == 0;
+  for (int64_t j = 0; j < lines; j += line) {
+    for (int64_t i = 0; i < b.rows; i += 16) {
+      const int64_t from = std::min(i, b.rows - 16);
+      transpose_16_lines<T>(b.src + j * b.src_stride + from * size, b.src_stride,
+                            b.dst + j * size + from * b.dst_stride, b.dst_stride, stream);
+    }
+  }
+  return lines;
+}
+#endif
+
 // A band of kSide columns (by_rows: rows) of squares, the last of which overlaps its neighbour.
 template <class T, bool by_rows>
 HWY_INLINE void transpose_band(const char* s, int64_t s_stride, char* d, int64_t d_stride, int64_t length) {
@@ -175,6 +254,11 @@ HWY_INLINE void transpose_band(const char* s, int64_t s_stride, char* d, int64_t
 template <class T>
 int64_t transpose_whole_lines(TransposeBlock b) {
   constexpr int64_t size = sizeof(T), line = 64 / size, rows = std::min<int64_t>(4, kSide<T>);
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (size == 2 || size == 4) {
+    if (b.rows >= 16) return transpose_wide_lines<T>(b);
+  }
+#endif
   const int64_t lines = b.cols / line * line, last = b.rows - rows;
   for (int64_t j = 0; j < lines; j += line) {
     const char* s = b.src + j * b.src_stride;

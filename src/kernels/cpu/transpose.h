@@ -15,6 +15,7 @@ struct TransposeBlock {
   char* dst;
   int64_t dst_stride;
   int64_t rows, cols;
+  bool stream = false;  // whole lines of dst may be written past the caches; end_stream() is the caller's
 };
 
 // Where cols * size < 16, the 16 bytes after the last element of dst may be written, and rows must not be further
