@@ -104,7 +104,8 @@ TEST(FuseNorms, Relu) {
       "in place",
       [](NormNet& m, const Tensor& x) {
         Tensor y = m.norm1(m.conv1(x));
-        return m.conv2(y.relu_()) * m.conv2(m.norm2(y).relu());
+        const Tensor first = m.conv2(y.relu_());  // before the norm of y, which a product would leave open
+        return first * m.conv2(m.norm2(y).relu());
       },
       2, 2);
 }
