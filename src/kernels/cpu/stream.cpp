@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/cpu_isa.h"
 #include "runtime/parallel.h"
 
 #if defined(__x86_64__)
@@ -64,7 +65,7 @@ void copy_lines_128(char* to, const char* from, size_t lines) {
 }  // namespace
 
 void stream_copy(void* to, const void* from, size_t bytes) {
-  static const bool wide = __builtin_cpu_supports("avx512f");
+  static const bool wide = cpu_has("avx512f");
   char* t = static_cast<char*>(to);
   const char* f = static_cast<const char*>(from);
   const size_t first = std::min(bytes, -reinterpret_cast<uintptr_t>(t) % 64), lines = (bytes - first) / 64;

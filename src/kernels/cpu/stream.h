@@ -18,7 +18,9 @@ inline constexpr bool kHasStreams = true;
 inline constexpr bool kHasStreams = false;
 #endif
 
-inline constexpr int64_t kStreamBlock = 2048;  // bytes that are made in the first cache and then written
+// Bytes that are made in the first cache and then written. While larger blocks are written, nothing is computed: of
+// 64 MB, gelu takes 8.0 ms with 512, 8.6 with 1024 and 10.9 with 2048, an addition 9.4, 10.5 and 11.4, a copy 6.3.
+inline constexpr int64_t kStreamBlock = 512;
 inline constexpr int64_t kStreamAhead = 4096;  // bytes between what is read and what is prefetched
 
 namespace detail {
@@ -27,7 +29,7 @@ bool is_beyond_caches(int64_t bytes);
 
 // Whether a result of so many bytes, made by all threads together, is written past the caches.
 inline bool streams(int64_t bytes) {
-  return kHasStreams && bytes >= 128 * kStreamBlock && detail::is_beyond_caches(bytes);
+  return kHasStreams && bytes >= 512 * kStreamBlock && detail::is_beyond_caches(bytes);
 }
 
 // Four times the second cache of each thread, or DEFT_STREAM_BYTES; 0: never.
