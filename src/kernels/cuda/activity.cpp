@@ -34,8 +34,6 @@ struct Cupti {
   decltype(&cuptiActivityFlushAll) flush = nullptr;
   decltype(&cuptiActivityGetNextRecord) next = nullptr;
   decltype(&cuptiGetTimestamp) timestamp = nullptr;
-  decltype(&cuptiActivityEnableRuntimeApi) enable_runtime = nullptr;
-  decltype(&cuptiActivityEnableDriverApi) enable_driver = nullptr;
   std::string missing;  // why it is of no use
 };
 
@@ -66,8 +64,6 @@ Cupti load() {
   find(library, "cuptiActivityFlushAll", c, c.flush);
   find(library, "cuptiActivityGetNextRecord", c, c.next);
   find(library, "cuptiGetTimestamp", c, c.timestamp);
-  find(library, "cuptiActivityEnableRuntimeApi", c, c.enable_runtime);
-  find(library, "cuptiActivityEnableDriverApi", c, c.enable_driver);
   return c;
 }
 const Cupti& cupti() {
@@ -76,26 +72,10 @@ const Cupti& cupti() {
 }
 
 constexpr size_t kBufferBytes = 4 << 20;
+// All calls: to enable those that ask for work one by one (cuptiActivityEnableRuntimeApi) gives no record of any.
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                                         CUPTI_ACTIVITY_KIND_MEMSET};
-// The calls that ask for work: of the runtime, and of the driver where libraries and plans use it directly. To look at
-// every call doubles what watching costs.
-constexpr CUpti_runtime_api_trace_cbid kRuntimeCalls[] = {
-    CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060,
-    CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000,     CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_ptsz_v10000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,      CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_ptsz_v7000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy2DAsync_v3020,    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy2DAsync_ptsz_v7000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyPeerAsync_v4000,  CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020,
-    CUPTI_RUNTIME_TRACE_CBID_cudaMemsetAsync_v3020,      CUPTI_RUNTIME_TRACE_CBID_cudaMemsetAsync_ptsz_v7000};
-constexpr CUpti_driver_api_trace_cbid kDriverCalls[] = {
-    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,       CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,     CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,        CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync,        CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuMemsetD8Async,      CUPTI_DRIVER_TRACE_CBID_cuMemsetD8Async_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuMemsetD32Async,     CUPTI_DRIVER_TRACE_CBID_cuMemsetD32Async_ptsz};
+                                         CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME,
+                                         CUPTI_ACTIVITY_KIND_DRIVER};
 
 struct Collected {
   std::mutex mutex;
@@ -177,15 +157,6 @@ int64_t clock_difference() {
   return difference;
 }
 
-void watch_calls(bool on) {  // which a driver need not all know
-  for (CUpti_runtime_api_trace_cbid call : kRuntimeCalls) cupti().enable_runtime(call, on);
-  for (CUpti_driver_api_trace_cbid call : kDriverCalls) cupti().enable_driver(call, on);
-}
-void watch_nothing() {
-  watch_calls(false);
-  for (CUpti_ActivityKind kind : kKinds) cupti().disable(kind);
-}
-
 }  // namespace
 
 std::string start_cuda_activity() {
@@ -194,10 +165,9 @@ std::string start_cuda_activity() {
   Collected& c = collected();
   static const bool registered = cupti().register_callbacks(give_buffer, take_buffer) == CUPTI_SUCCESS;
   if (!registered) return "CUPTI refused: another profiler is active in this process";
-  watch_calls(true);
   for (CUpti_ActivityKind kind : kKinds) {
     if (cupti().enable(kind) == CUPTI_SUCCESS) continue;
-    watch_nothing();
+    for (CUpti_ActivityKind other : kKinds) cupti().disable(other);
     return "CUPTI refused: another profiler is active, or the driver lets only root look at counters";
   }
   std::lock_guard lock(c.mutex);
@@ -219,7 +189,7 @@ std::vector<DeviceActivity> stop_cuda_activity(int64_t& dropped) {
   for (int i = 0; i < device_count(DeviceType::cuda); ++i)
     backend(DeviceType::cuda)->synchronize({DeviceType::cuda, static_cast<int8_t>(i)});
   cupti().flush(1);  // also of buffers that are not full
-  watch_nothing();
+  for (CUpti_ActivityKind kind : kKinds) cupti().disable(kind);
   std::lock_guard lock(c.mutex);
   c.on = false;
   dropped = c.dropped;
