@@ -12,23 +12,17 @@
 #include "graph/compile.h"
 #include "ops/all_ops.h"
 #include "runtime/parallel.h"
+#include "runtime/threads_util.h"
 
 namespace deft {
 namespace {
+
+using test::Threads;
 
 struct StreamLimit {
   int64_t before = cpu::stream_bytes_per_thread();
   explicit StreamLimit(int64_t bytes) { cpu::set_stream_bytes_per_thread(bytes); }
   ~StreamLimit() { cpu::set_stream_bytes_per_thread(before); }
-};
-
-class Threads {
- public:
-  explicit Threads(int n) : before_(num_threads()) { set_num_threads(n); }
-  ~Threads() { set_num_threads(before_); }
-
- private:
-  int before_;
 };
 
 void expect_same(const Tensor& a, const Tensor& b, const std::string& what) {

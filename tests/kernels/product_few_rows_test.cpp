@@ -5,20 +5,12 @@
 #include "kernels/cpu/dots.h"
 #include "kernels/engine_util.h"
 #include "runtime/parallel.h"
+#include "runtime/threads_util.h"
 
 namespace deft::test {
 namespace {
 
 using cpu::Product;
-
-class Threads {
- public:
-  explicit Threads(int n) : before_(num_threads()) { set_num_threads(n); }
-  ~Threads() { set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 struct Shape {
   int64_t m, n, k;

@@ -9,6 +9,7 @@
 #include "kernels/engine_util.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
+#include "runtime/threads_util.h"
 
 namespace deft::test {
 namespace {
@@ -21,15 +22,6 @@ constexpr bool kChainsRestart = true;  // sums of a later block of k begin at ze
 #else
 constexpr bool kChainsRestart = false;
 #endif
-
-class Threads {
- public:
-  explicit Threads(int n) : before_(num_threads()) { set_num_threads(n); }
-  ~Threads() { set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 struct Shape {
   int64_t m, n, k;

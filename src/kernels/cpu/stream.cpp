@@ -1,5 +1,6 @@
 #include "kernels/cpu/stream.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,19 +20,27 @@ namespace deft::cpu {
 
 namespace {
 
-int64_t default_bytes() {
-  if (const char* text = std::getenv("DEFT_STREAM_BYTES")) {
-    int64_t bytes = 0;
-    const char* end = text + std::strlen(text);
-    if (auto [at, error] = std::from_chars(text, end, bytes); error == std::errc() && at == end && bytes >= 0)
-      return bytes;
-  }
+int64_t four_second_caches() {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
   const int64_t second = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #else
   const int64_t second = 0;
 #endif
   return 4 * std::max<int64_t>(second, 1 << 20);
+}
+
+int64_t default_bytes() {
+  const char* text = std::getenv("DEFT_STREAM_BYTES");
+  if (!text) return four_second_caches();
+  const char* end = text + std::strlen(text);
+  int64_t bytes = 0;
+  if (auto [at, error] = std::from_chars(text, end, bytes); error == std::errc() && at == end && bytes >= 0)
+    return bytes;
+  const int64_t used = four_second_caches();
+  fmt::print(stderr,
+             "deft: DEFT_STREAM_BYTES={} is not a number of bytes, such as 8388608, or 0 for never; {} is used\n", text,
+             used);
+  return used;
 }
 
 std::atomic<int64_t>& limit() {
