@@ -169,7 +169,11 @@ TEST(Stream, CompiledChains) {
           const Tensor z = relu(in[0] * in[1] + in[0]) - in[1];
           return std::vector<Tensor>{(rows ? z * row : z) + in[0]};
         });
-        return f.run({x, y})[0];
+        f.run({x, y});  // captures
+        const Tensor result = f.run({x, y})[0];
+        EXPECT_EQ(f.stats().replays, 1);
+        EXPECT_NE(f.explain().find("elementwise_chain("), std::string::npos) << f.explain();
+        return result;
       });
   }
 }
