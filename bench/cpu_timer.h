@@ -33,10 +33,13 @@ class CpuTimer {
   explicit CpuTimer(Loop loop) : loop_(std::move(loop)) {}
   void batches(int count) {
     if (per_batch_ == 0) warm_up();
-    for (int i = 0; i < count; ++i)
-      best_ns_ = std::min(best_ns_, time_of(per_batch_) / static_cast<double>(per_batch_));
+    for (int i = 0; i < count; ++i) {
+      last_ns_ = time_of(per_batch_) / static_cast<double>(per_batch_);
+      best_ns_ = std::min(best_ns_, last_ns_);
+    }
   }
   double best_ns() const { return best_ns_; }
+  double last_ns() const { return last_ns_; }  // of the latest batch
   int64_t calls_per_batch() const { return per_batch_; }
   const Loop& loop() const { return loop_; }
 
@@ -60,7 +63,7 @@ class CpuTimer {
 
   Loop loop_;
   int64_t per_batch_ = 0;
-  double best_ns_ = std::numeric_limits<double>::infinity();
+  double best_ns_ = std::numeric_limits<double>::infinity(), last_ns_ = 0;
 };
 
 }  // namespace deft::bench

@@ -19,6 +19,9 @@ namespace {
 
 constexpr int kTurns = 5;
 constexpr int kFewestBatches = 3;
+// Of batches of a row and of its peak, by time: few of either are disturbed as little, and few peaks are a burst of
+// clock.
+constexpr double kUndisturbed = 20;
 constexpr double kSideNs = 6e8;  // of one side of a row, if that is more than kFewestBatches
 
 Json number(double value, int decimals) { return value > 0 ? Json(rounded(value, decimals)) : Json(); }
@@ -76,11 +79,14 @@ EngineRun::Limit EngineRun::limit_of(const EngineRow& row) {
   Limit limit;
   if (row.flops > 0) {
     const ComputePeak& peak = peaks_.compute(row.arithmetic);
-    limit = {row.flops / peak.gflops, fmt::format("{} {}", bench::name_of(row.arithmetic), peak.instruction)};
+    limit = {row.flops / peak.gflops, fmt::format("{} {}", bench::name_of(row.arithmetic), peak.instruction),
+             [&, this](double ns) { return row.flops / peaks_.compute_now(row.arithmetic, ns); }};
   }
   if (row.bytes > 0) {
     double ns = row.bytes / peaks_.bandwidth(row.reads, row.writes);
-    if (ns > limit.ns) limit = {ns, mix_name(row.reads, row.writes)};
+    if (ns > limit.ns)
+      limit = {ns, mix_name(row.reads, row.writes),
+               [&, this](double about) { return row.bytes / peaks_.bandwidth_now(row.reads, row.writes, about); }};
   }
   return limit;
 }
@@ -95,12 +101,20 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
   if (!options_.quick)
     batches = std::clamp(static_cast<int>(kSideNs / watches[0].batch_ns()), std::min(kFewestBatches, batches), batches);
 
+  // The limit is measured between the batches of ours: clocks and neighbours change a machine's speed by half.
+  std::vector<double> limits, times;
   std::vector<std::optional<double>> peer_ns(peers_.size());
   std::string mode = fmt::format("threads={}", options_.threads);
   for (int turn = 0; turn < kTurns; ++turn) {
     int now = batches * (turn + 1) / kTurns - batches * turn / kTurns;
     if (now == 0) continue;
-    for (Stopwatch& watch : watches) watch.batches(now);
+    for (int i = 0; i < now; ++i) {
+      watches[0].batches(1);
+      if (!limit.now) continue;
+      limits.push_back(limit.now(watches[0].batch_ns()));
+      times.push_back(watches[0].last_ns());
+    }
+    for (size_t i = 1; i < watches.size(); ++i) watches[i].batches(now);
     for (size_t i = 0; i < peer_ns.size(); ++i) peer_ns[i] = peers_[i]->ns_per_op(row.name, mode, now);
   }
 
@@ -117,7 +131,8 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
   out["gflops"] = number(row.flops / ns, 2);
   out["gb_per_s"] = number(row.bytes / ns, 2);
   out["peak"] = limit.name;
-  out["percent_of_peak"] = rounded(100 * limit.ns / ns, 2);
+  if (!limits.empty())
+    out["percent_of_peak"] = rounded(100 * percentile(limits, kUndisturbed) / percentile(times, kUndisturbed), 2);
   set_peer(out, peer, best);
   out["error"] = digits(row.accuracy.error);
   out["error_bound"] = digits(row.accuracy.bound);

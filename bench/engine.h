@@ -94,10 +94,11 @@ class EngineRun {
   Report finish();
 
  private:
-  // The time a row cannot be faster than, and what sets it.
+  // The time a row cannot be faster than, and what sets it: `now`, measured again in about that many ns.
   struct Limit {
     double ns = 0;
     std::string name;
+    std::function<double(double ns)> now;
   };
   Limit limit_of(const EngineRow& row);
 

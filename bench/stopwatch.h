@@ -34,6 +34,7 @@ class Stopwatch {
     if (!wall_) return timer_.best_ns();
     return percentile(undisturbed_.size() >= kFewSamples ? undisturbed_ : samples_, 50);
   }
+  double last_ns() const { return wall_ ? samples_.back() : timer_.last_ns(); }  // of the latest batch
   double best_ns() const { return wall_ ? percentile(samples_, 0) : timer_.best_ns(); }
 
  private:

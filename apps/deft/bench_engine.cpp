@@ -54,8 +54,9 @@ Presentation presentation_of(const bench::Report& report, const std::string& nam
                      {"worst", "worst", 2},
                      {"worst_case", "worst case"}}}};
   p.notes = {
-      fmt::format("Time: {}. Random data. Peak: what the table of peaks says of the instruction or the mix of reads "
-                  "and writes that limits the case. Error: against f64, on the scale of the bound.",
+      fmt::format("Time: {}. Random data. Peak: of the instruction or the mix of reads and writes that "
+                  "limits the case, measured between its runs; the table has what was measured first. Error: against "
+                  "f64, on the scale of the bound.",
                   threads == 1 ? "minimum of thread CPU time" : "median of wall time")};
   return p;
 }

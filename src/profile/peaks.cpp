@@ -239,6 +239,11 @@ Batch run_batch(RangeFn work, int64_t items, int64_t repeats) {
   return batch;
 }
 
+// One batch that takes about `ns`, by the rate that is known.
+Batch run_batch_of(RangeFn work, int64_t items, double rate, double ns) {
+  return run_batch(work, items, std::max<int64_t>(1, std::llround(ns * rate / static_cast<double>(items))));
+}
+
 // Items per nanosecond of the fastest of batches of half a millisecond and more, after warming up.
 double best_rate(RangeFn work, int64_t items, double warm_up_ns, int batches) {
   constexpr double kBatchNs = 5e5;
@@ -253,14 +258,23 @@ double best_rate(RangeFn work, int64_t items, double warm_up_ns, int batches) {
   return best;
 }
 
-ComputePeak measure_compute(Arithmetic arithmetic, int threads, const Effort& effort) {
-  constexpr int64_t kRounds = 2000;
+constexpr int64_t kRounds = 2000;
+
+// Calls `measure(work, operations of an item)`.
+template <class Measure>
+auto with_arithmetic(Arithmetic arithmetic, const Measure& measure) {
   ArithmeticLoop loop = loop_for(arithmetic);
   alignas(64) std::array<uint32_t, 256> data = operands();
   auto work = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) loop.run(kRounds, data.data());
   };
-  return {loop.instruction, loop.operations * kRounds * best_rate(work, threads, effort.warm_up_ns, effort.batches)};
+  return measure(RangeFn(work), loop.operations * kRounds);
+}
+
+ComputePeak measure_compute(Arithmetic arithmetic, int threads, const Effort& effort) {
+  return with_arithmetic(arithmetic, [&](RangeFn work, double operations) -> ComputePeak {
+    return {loop_for(arithmetic).instruction, operations * best_rate(work, threads, effort.warm_up_ns, effort.batches)};
+  });
 }
 
 // A buffer on large pages where the system has them, all of it written. `skew` keeps the streams of a loop out of each
@@ -361,24 +375,40 @@ std::vector<StreamLoop> stream_loops(int reads, int writes) {
 
 constexpr int64_t kPiece = 4096;  // ranges of threads divide evenly into regions
 
-double measure_bandwidth(int reads, int writes, const Effort& effort) {
-  const int64_t pieces = writes == 0 ? effort.read_pieces : effort.write_pieces;
-  int64_t bytes = pieces * kPiece;
-  std::vector<Stream> streams;
-  for (int i = 0; i < reads + writes; ++i) streams.emplace_back(bytes, i * 4352);
-  std::vector<const char*> in;
-  for (int i = 0; i < reads; ++i) in.push_back(streams[static_cast<size_t>(i)].data());
-  char* out = writes ? streams.back().data() : nullptr;
-  double best = 0;
-  for (StreamLoop loop : stream_loops(reads, writes)) {
-    auto work = [&](int64_t begin, int64_t end) { loop(in.data(), out, begin * kPiece, end * kPiece); };
-    const double rate = best_rate(work, pieces, effort.stream_warm_up_ns, effort.stream_batches);
-    best = std::max(best, rate * kPiece * (reads + writes));
-  }
-  return best;
-}
-
 }  // namespace
+
+// Buffers and the fastest loop of one mix.
+struct Peaks::Streams {
+  Streams(int reads, int writes, const Effort& effort)
+      : pieces(writes == 0 ? effort.read_pieces : effort.write_pieces), bytes(kPiece * (reads + writes)) {
+    for (int i = 0; i < reads + writes; ++i) buffers.emplace_back(pieces * kPiece, i * 4352);
+    for (int i = 0; i < reads; ++i) in.push_back(buffers[static_cast<size_t>(i)].data());
+    if (writes) out = buffers.back().data();
+    for (StreamLoop loop : stream_loops(reads, writes)) {
+      auto work = [&](int64_t begin, int64_t end) { run(loop, begin, end); };
+      const double rate = best_rate(work, pieces, effort.stream_warm_up_ns, effort.stream_batches);
+      if (rate > best) best = rate, fastest = loop;
+    }
+  }
+  double gb_per_s() const { return best * static_cast<double>(bytes); }
+  double gb_per_s_now(double ns) const {
+    auto work = [&](int64_t begin, int64_t end) { run(fastest, begin, end); };
+    return run_batch_of(work, pieces, best, ns).rate * static_cast<double>(bytes);
+  }
+
+ private:
+  void run(StreamLoop loop, int64_t begin, int64_t end) const { loop(in.data(), out, begin * kPiece, end * kPiece); }
+
+  int64_t pieces, bytes;  // of a piece in all streams
+  std::vector<Stream> buffers;
+  std::vector<const char*> in;
+  char* out = nullptr;
+  StreamLoop fastest = nullptr;
+  double best = 0;  // pieces per nanosecond
+};
+
+Peaks::Peaks(int threads, Care care) : threads_(threads), care_(care) {}
+Peaks::~Peaks() = default;
 
 const ComputePeak& Peaks::compute(Arithmetic arithmetic) {
   auto [it, added] = compute_.try_emplace(arithmetic);
@@ -388,8 +418,24 @@ const ComputePeak& Peaks::compute(Arithmetic arithmetic) {
 
 double Peaks::bandwidth(int reads, int writes) {
   auto [it, added] = bandwidth_.try_emplace({reads, writes});
-  if (added) it->second = measure_bandwidth(reads, writes, effort_of(care_));
+  if (added) it->second = Streams(reads, writes, effort_of(care_)).gb_per_s();
   return it->second;
+}
+
+double Peaks::compute_now(Arithmetic arithmetic, double ns) {
+  const double known = compute(arithmetic).gflops;
+  return with_arithmetic(arithmetic, [&](RangeFn work, double operations) {
+    return operations * run_batch_of(work, threads_, known / operations, ns).rate;
+  });
+}
+
+double Peaks::bandwidth_now(int reads, int writes, double ns) {
+  if (!streams_ || streams_of_ != std::pair(reads, writes)) {
+    streams_.reset();  // memory of one mix at a time
+    streams_ = std::make_unique<Streams>(reads, writes, effort_of(care_));
+    streams_of_ = {reads, writes};
+  }
+  return streams_->gb_per_s_now(ns);
 }
 
 const char* name_of(Arithmetic arithmetic) {

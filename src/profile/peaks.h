@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -25,11 +26,15 @@ enum class Care : uint8_t { none, brief, full };
 // Of `threads` threads together, which the pool must have. Each peak is measured once, when it is first asked for.
 class Peaks {
  public:
-  Peaks(int threads, Care care) : threads_(threads), care_(care) {}
+  Peaks(int threads, Care care);
+  ~Peaks();
 
   const ComputePeak& compute(Arithmetic arithmetic);
   // GB/s of a loop that reads `reads` streams and writes `writes` (0 or 1) at the same pace, all bytes counted.
   double bandwidth(int reads, int writes);
+  // The same again, in one batch of about `ns`: next to work that is compared with it, on a machine whose speed moves.
+  double compute_now(Arithmetic arithmetic, double ns);  // GFLOP/s
+  double bandwidth_now(int reads, int writes, double ns);
   int threads() const { return threads_; }
 
   // What was measured so far.
@@ -41,6 +46,10 @@ class Peaks {
   Care care_;
   std::map<Arithmetic, ComputePeak> compute_;
   std::map<std::pair<int, int>, double> bandwidth_;
+
+  struct Streams;
+  std::unique_ptr<Streams> streams_;
+  std::pair<int, int> streams_of_;
 };
 std::string mix_name(int reads, int writes);  // "read", "copy", "2 reads, 1 write"
 

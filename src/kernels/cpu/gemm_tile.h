@@ -46,9 +46,10 @@ struct GemmTile {
   // Called on the running thread before the first and after the last of a series of runs; may be null (AMX).
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
-  // run() on whole tiles of rows that lie in memory with k contiguous, a_row bytes apart; may be null (AMX has it).
-  void (*run_rows)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
-                   int64_t a_row) = nullptr;
+  // run() on whole tiles of rows that lie in memory with k contiguous, a_row bytes apart; may be null. What comes next:
+  // rows that lie `ahead` bytes further on (0: they are near already), and what lies at b_ahead.
+  void (*run_rows)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add, int64_t a_row,
+                   int64_t ahead, const void* b_ahead) = nullptr;
   bool portable = false;  // C++, several times slower: for machines without another
   // run() of bytes to bytes: c = sums * scale + bias, rounded, for `count` panels of b one after the other, with a
   // ByteTerms each. c_row in bytes; nr is 8. May be null.

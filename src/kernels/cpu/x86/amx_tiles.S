@@ -88,7 +88,8 @@ amx_tile deft_amx_u8s8_32x32, tdpbusd, 2
 amx_tile deft_amx_u8s8_16x32, tdpbusd, 1
 
 // 32 x 32 with the rows of a as they lie in memory, the seventh argument (on the stack) bytes apart: a tile register
-// takes rows at any distance, so that a matrix of the panel's type needs no packing.
+// takes rows at any distance, so that a matrix of the panel's type needs no packing. Asking for the next panel of b, four
+// lines a step, gained 5 % where it comes from memory and lost 3 % where it does not: the other arguments are not used.
 // The lines of the next step of four rows, from rbx on, which then is at the next four.
 .macro prefetch_rows
   prefetcht0 [rbx]

@@ -73,6 +73,7 @@ broadcast_tile deft_avx2_f64_6x8, ymm, 32, 6, 8, vbroadcastsd, vfmadd231pd
 broadcast_tile deft_avxvnni_u8s8_6x16, ymm, 32, 6, 4, vbroadcastss, <{vex} vpdpbusd>
 
 broadcast_tile deft_avx512_f32_12x32, zmm, 64, 12, 4, vbroadcastss, vfmadd231ps
+broadcast_tile deft_avx512_f32_10x32, zmm, 64, 10, 4, vbroadcastss, vfmadd231ps
 broadcast_tile deft_avx512_f32_8x32, zmm, 64, 8, 4, vbroadcastss, vfmadd231ps
 broadcast_tile deft_avx512_f32_4x32, zmm, 64, 4, 4, vbroadcastss, vfmadd231ps
 broadcast_tile deft_avx512_f64_12x16, zmm, 64, 12, 8, vbroadcastsd, vfmadd231pd

@@ -14,6 +14,7 @@ DEFT_TILE(deft_avx2_s8_6x8);
 DEFT_TILE(deft_avx2_u8s8_6x8);
 DEFT_TILE(deft_avxvnni_u8s8_6x16);
 DEFT_TILE(deft_avx512_f32_12x32);
+DEFT_TILE(deft_avx512_f32_10x32);
 DEFT_TILE(deft_avx512_f32_8x32);
 DEFT_TILE(deft_avx512_f32_4x32);
 DEFT_TILE(deft_avx512_f64_12x16);
@@ -28,8 +29,13 @@ DEFT_TILE(deft_amx_s8_16x32);
 DEFT_TILE(deft_amx_u8s8_32x32);
 DEFT_TILE(deft_amx_u8s8_16x32);
 #undef DEFT_TILE
-#define DEFT_ROWS_TILE(name) \
-  void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add, int64_t a_row)
+#define DEFT_ROWS_TILE(name)                                                                              \
+  void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add, int64_t a_row, \
+            int64_t ahead, const void* b_ahead)
+DEFT_ROWS_TILE(deft_avx512_f32_rows_12x32);
+DEFT_ROWS_TILE(deft_avx512_f32_rows_10x32);
+DEFT_ROWS_TILE(deft_avx512_f32_rows_8x32);
+DEFT_ROWS_TILE(deft_avx512_f32_rows_4x32);
 DEFT_ROWS_TILE(deft_amx_bf16_rows_32x32);
 DEFT_ROWS_TILE(deft_amx_s8_rows_32x32);
 DEFT_ROWS_TILE(deft_amx_u8s8_rows_32x32);
