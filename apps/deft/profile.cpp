@@ -217,6 +217,9 @@ Presentation presentation_of(const Flags& f, const Json& report, const Measured&
   out.notes = {fmt::format("CPU in use: {:.0f} % of {} thread{}. The profiler's own cost: {:.2f} % of the time.",
                            cpu.is_number() ? cpu.get<double>() : 0, m.profile.threads,
                            m.profile.threads == 1 ? "" : "s", own.is_number() ? own.get<double>() : 0)};
+  if (m.profile.looked_share < 1)
+    out.notes.push_back(fmt::format("To take no more it looked at {:.0f} % of the time, which stands for all of it.",
+                                    100 * m.profile.looked_share));
   if (m.profile.device_busy_seconds >= 0)
     out.notes.push_back(
         fmt::format("Device in use: {:.0f} % of the time. Looking at it took {:.1f} % longer, in a run of its own.",

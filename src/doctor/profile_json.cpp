@@ -112,6 +112,7 @@ Json profile_json(const Profile& p, const profile::MachinePeaks& peaks, size_t m
   return {{"wall_s", rounded(p.wall_seconds, 1e7)},
           {"sum_s", rounded(p.sum(), 1e7)},
           {"overhead_percent", percent_of(p.overhead_seconds, p.wall_seconds)},
+          {"looked_percent", rounded(100 * p.looked_share, 100)},
           {"zones", p.zones},
           {"dropped", p.dropped},
           {"cpu_utilisation_percent", percent_of(p.cpu_seconds, p.wall_seconds * p.threads)},

@@ -240,6 +240,9 @@ std::string breakdown_note(const Json& profile, const std::string& unused) {
     note += fmt::format(", of which the buckets cover {}", percent(Json(100 * *sum / *wall)));
   if (number(field(profile, "overhead_percent")))
     note += fmt::format("; the profiler itself took {}", percent(field(profile, "overhead_percent")));
+  if (number(field(profile, "looked_percent")).value_or(100) < 100)
+    note += fmt::format(", and to take no more looked at {} of the time, which stands for all of it",
+                        percent(field(profile, "looked_percent")));
   if (number(field(profile, "watching_percent")))
     note += fmt::format("; looking at the device took {} longer, in a run of its own",
                         percent(field(profile, "watching_percent")));

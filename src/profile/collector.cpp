@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <mutex>
 
 #include "base/check.h"
@@ -96,7 +97,7 @@ class Collector final : public ProfileHook, public Observer {
     taken_ = false;
   }
 
-  void start(const ProfileOptions& options, Observer* next) {
+  void start(const ProfileOptions& options, Observer* next, const Allowance& allowance = {}) {
     std::lock_guard lock(mutex_);
     clock_ = options.clock;
     next_.store(next, std::memory_order_relaxed);
@@ -105,7 +106,7 @@ class Collector final : public ProfileHook, public Observer {
     add_thread(id, true, ring_bytes_ / 2);
     result_.began = SteadyClock::now();
     result_.start = now();
-    my_state->record.start(result_.start);
+    my_state->record.start(result_.start, allowance);
     session_.store(id);
     set_profile_hook(this);
     set_observer(this);
@@ -132,20 +133,30 @@ class Collector final : public ProfileHook, public Observer {
   // --- ProfileHook ---
 
   void begin(const char* zone, Bucket bucket, const Site& site) override {
-    if (ThreadRecord* record = profiled_record()) [[likely]]
+    if (ThreadRecord* record = profiled_record()) [[likely]] {
+      if (record->dozes()) [[unlikely]]
+        return begin_dozing(*record, zone, bucket, site);
       return record->begin(ticks(), zone, bucket, site);
+    }
     begin_slowly(zone, bucket, site);
   }
   void end() override {
-    if (ThreadRecord* record = profiled_record()) [[likely]]
+    if (ThreadRecord* record = profiled_record()) [[likely]] {
+      if (record->dozes()) [[unlikely]]
+        return record->end_dozing();
       return record->end(ticks());
+    }
     end_slowly();
   }
 
   // --- Observer ---
 
   void kernel_ran(const KernelCall& call, const Site& site) override {
-    if (Inside in(*this); in.state) in.state->record.kernel_ran(call);
+    if (Inside in(*this); in.state) {
+      in.state->record.kernel_ran(call);
+      // Small ops go by a shorter way where nobody looks on: Note [Dozing].
+      if (in.state->record.dozes() && !next_.load(std::memory_order_relaxed)) set_observer(nullptr);
+    }
     tell([&](Observer& o) { o.kernel_ran(call, site); });
   }
   void module_begins(const ModuleCall& call) override {
@@ -220,10 +231,22 @@ class Collector final : public ProfileHook, public Observer {
   };
 
   [[gnu::noinline]] void begin_slowly(const char* zone, Bucket bucket, const Site& site) {
-    if (Inside in(*this); in.state) in.state->record.begin(now(), zone, bucket, site);
+    Inside in(*this);
+    if (!in.state) return;
+    if (in.state->record.dozes()) return begin_dozing(in.state->record, zone, bucket, site);
+    in.state->record.begin(now(), zone, bucket, site);
   }
   [[gnu::noinline]] void end_slowly() {
-    if (Inside in(*this); in.state) in.state->record.end(now());
+    Inside in(*this);
+    if (!in.state) return;
+    in.state->record.dozes() ? in.state->record.end_dozing() : in.state->record.end(now());
+  }
+  void begin_dozing(ThreadRecord& record, const char* zone, Bucket bucket, const Site& site) {
+    if (!record.begin_dozing()) return;
+    const uint64_t tick = now();
+    if (!record.wake(tick)) return;
+    if (!deft::detail::active_observer()) set_observer(this);
+    record.begin(tick, zone, bucket, site);
   }
 
   // Of this thread, where it is the one that is profiled and the clock is the machine's: mostly.
@@ -277,7 +300,7 @@ class Collector final : public ProfileHook, public Observer {
     if (!next_.load(std::memory_order_relaxed)) return;
     Inside in(*this);
     if (!in.state) return;
-    in.state->record.charge(now());
+    if (!in.state->record.dozes()) in.state->record.charge(now());
     const bool was_on = context().bits & kProfile;
     context().bits &= ~kProfile;
     struct Back {
@@ -312,7 +335,8 @@ Collector& collector() {
 struct Cost {
   double zone = 0, short_cut = 0;  // seconds
   double of(const ThreadRecord& r) const {
-    return static_cast<double>(r.zones()) * zone + static_cast<double>(r.short_cuts()) * short_cut;
+    const double zones = static_cast<double>(r.zones()) + Allowance::kDozing * static_cast<double>(r.zones_dozed());
+    return zones * zone + static_cast<double>(r.short_cuts()) * short_cut;
   }
 };
 
@@ -363,11 +387,38 @@ Cost cost_of_zones(bool trace) {
   return cost;
 }
 
+// What a session may cost by its own estimate: half of what it may really, which has been up to 1.8 times the estimate
+// (training of a small network on a GPU, where a late launch leaves the device idle).
+constexpr double kOfMostCost = 0.5, kSliceSeconds = 5e-3;
+
+Allowance allowance_of(const ProfileOptions& options, const Cost& cost) {
+  if (options.most_cost >= 1) return {};
+  static const double of_machine = [] {  // about
+    const SteadyClock::time_point began = SteadyClock::now();
+    const uint64_t first = ticks();
+    while (SteadyClock::now() - began < std::chrono::microseconds(200)) continue;
+    return std::chrono::duration<double>(SteadyClock::now() - began).count() / static_cast<double>(ticks() - first);
+  }();
+  const double tick = options.clock ? options.clock->seconds_per_tick : of_machine;
+  return {cost.zone / tick, cost.short_cut / tick, static_cast<uint64_t>(kSliceSeconds / tick),
+          kOfMostCost * options.most_cost};
+}
+
+// `times` as many as were seen.
+void scale(Profile& p, double times) {
+  const auto calls = [&](int64_t& n) { n = std::llround(static_cast<double>(n) * times); };
+  for (OpRow& row : p.ops) calls(row.calls), row.flops *= times, row.bytes *= times;
+  for (ModuleRow& row : p.modules) calls(row.calls);
+  for (FlameRow& row : p.flame) calls(row.calls);
+}
+
 Profile profile_of(const Collector::Result& result) {
   const ThreadRecord& record = result.threads[0]->record;
-  const double tick = result.seconds_per_tick;
+  const double passed = static_cast<double>(result.stop - result.start);
   Profile p;
-  p.wall_seconds = static_cast<double>(result.stop - result.start) * tick;
+  p.wall_seconds = passed * result.seconds_per_tick;
+  p.looked_share = std::max(passed - static_cast<double>(record.ticks_dozed()), 1.0) / std::max(passed, 1.0);
+  const double tick = result.seconds_per_tick / p.looked_share;  // as long as what was seen stands for
   p.seconds = bucket_seconds(record.tree(), tick);
   p.overhead_seconds = static_cast<double>(record.ticks_looked_on()) * tick;
   p.threads = num_threads();
@@ -375,10 +426,12 @@ Profile profile_of(const Collector::Result& result) {
   p.ops = record.ops().rows(tick);
   p.modules = record.modules().rows(record.tree(), tick);
   p.flame = flame_rows(record.tree(), tick);
+  if (record.ticks_dozed() > 0) scale(p, 1 / p.looked_share);
   for (size_t i = 1; i < result.threads.size(); ++i) {
     const ThreadState& thread = *result.threads[i];
     if (thread.record.zones() == 0) continue;  // it came as the session ended
-    p.other_threads.push_back({thread.name, bucket_seconds(thread.record.tree(), tick), thread.record.zones()});
+    p.other_threads.push_back(
+        {thread.name, bucket_seconds(thread.record.tree(), result.seconds_per_tick), thread.record.zones()});
   }
   return p;
 }
@@ -400,8 +453,12 @@ ProfileSession::ProfileSession(const ProfileOptions& options)
     device_note_ = start_device_activity();
     device_on_ = device_note_.empty();
   }
+  const Cost cost = options.clock ? Cost{options.clock->zone_seconds, 0} : cost_of_zones(options.trace);
+  zone_cost_ = cost.zone, short_cut_cost_ = cost.short_cut;
   core_start_ = CoreTime::now();
-  collector().start(options, options.next ? options.next : before_);
+  // What a device does is put down to zones, all of them.
+  const Allowance allowance = device_on_ ? Allowance{} : allowance_of(options, cost);
+  collector().start(options, options.next ? options.next : before_, allowance);
   context().bits |= kProfile;
 }
 
@@ -429,7 +486,7 @@ Profile ProfileSession::stop() {
   began_ = result.began;
   const double core_share = CoreTime::now().share_since(core_start_);
   const double cpu_seconds = process_cpu_seconds() - cpu_start_;
-  const Cost cost = cost_of_zones(options_.trace);
+  const Cost cost{zone_cost_, short_cut_cost_};
   Profile p = profile_of(result);
   p.overhead_seconds += cost.of(result.threads[0]->record);
   p.cpu_seconds = cpu_seconds;

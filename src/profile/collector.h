@@ -24,13 +24,17 @@ namespace deft::profile {
 struct FakeClock {
   uint64_t (*ticks)() = nullptr;
   double seconds_per_tick = 1e-9;
+  double zone_seconds = 0;  // what looking at a zone is said to cost
 };
 
 struct ProfileOptions {
   // The trace keeps the latest events within this many bytes, half of them for the thread that is profiled. Sums do not
   // depend on it.
   size_t ring_bytes = 16 << 20;
-  bool trace = true;         // false: no events are kept
+  bool trace = true;  // false: no events are kept
+  // Share of the time that looking may cost. Where zones are so short that it would be more, part of the run is not
+  // looked at, and what is seen stands for all of it: times add up as before, calls are about right. 1: looks at all.
+  double most_cost = 0.02;
   bool device = true;        // what GPUs do, where the driver tells (CUPTI); needs `trace`
   Observer* next = nullptr;  // is told everything as well; null: who looked on before, if anybody
   const FakeClock* clock = nullptr;
@@ -58,6 +62,7 @@ class ProfileSession {
   Observer* before_ = nullptr;
   bool running_ = true;
   double cpu_start_;
+  double zone_cost_ = 0, short_cut_cost_ = 0;  // seconds
   CoreTime core_start_;
   bool device_on_ = false;  // its activity is collected
   std::string device_note_;

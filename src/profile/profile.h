@@ -73,6 +73,7 @@ struct Profile {
   double operator[](Bucket b) const { return seconds[static_cast<size_t>(b)]; }
   double sum() const;           // of the buckets
   double overhead_seconds = 0;  // of the profiler itself, within wall_seconds: zones and lost short cuts, by their cost
+  double looked_share = 1;      // of wall_seconds, the part that was looked at; the rest is taken to be like it
   double device_busy_seconds = -1;                    // -1: no device, or its activity cannot be read
   std::array<double, kBucketCount> device_seconds{};  // what of `seconds` a device worked
   double watching_seconds = 0;  // looking at a device took this much longer, in a run of its own: profile/watched.h

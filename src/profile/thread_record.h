@@ -10,12 +10,23 @@
 
 namespace deft::profile {
 
+// Note [Dozing]
+// Where zones are short, looking at all of them would cost more than a session may. It then looks away part of the
+// time, from one outermost zone on to a later one: steps of a loop are short there, and what is seen stands for all of
+// them. Zones that are not looked at are only counted.
+struct Allowance {                        // in ticks
+  double zone = 0, short_cut = 0;         // cost of one
+  uint64_t slice = 0;                     // looked at between two looks at the cost; half to one and a half of it
+  double most = 1;                        // share of the time that may be spent; 1: all is looked at
+  static constexpr double kDozing = 0.2;  // of the cost of a zone, where it is not looked at
+};
+
 class ThreadRecord {
  public:
   // `profiled`: the thread of the session. Only its ops and modules are told apart.
   ThreadRecord(uint64_t now, bool profiled, size_t ring_bytes);
 
-  void start(uint64_t now) { last_ = now; }
+  void start(uint64_t now, const Allowance& allowance = {});
   void begin(uint64_t now, const char* zone, Bucket bucket, const Site& site);
   void end(uint64_t now);  // of the innermost zone; nothing if none is open
   void kernel_ran(const KernelCall& call);
@@ -30,6 +41,14 @@ class ThreadRecord {
   }
   void finish(uint64_t now);  // ends all zones
 
+  bool dozes() const { return dozes_; }
+  // Zones while it dozes. True: an outermost one begins, at which it may wake().
+  bool begin_dozing() { return ++dozed_zones_, dozed_depth_++ == 0; }
+  void end_dozing() {
+    if (dozed_depth_ > 0) --dozed_depth_;  // else it began under an earlier session
+  }
+  bool wake(uint64_t now);  // if it is time
+
   const ZoneTree& tree() const { return tree_; }
   const OpTable& ops() const { return ops_; }
   const EventRing& events() const { return events_; }
@@ -38,6 +57,8 @@ class ThreadRecord {
   EventRing take_events() { return std::move(events_); }
   int64_t zones() const;  // that ended
   uint64_t ticks_looked_on() const { return looked_on_; }
+  uint64_t ticks_dozed() const { return dozed_; }
+  int64_t zones_dozed() const { return dozed_zones_; }
   int64_t short_cuts() const { return short_cuts_; }  // calls that would be quicker if nobody looked on
 
  private:
@@ -56,6 +77,8 @@ class ThreadRecord {
   void end_after_kernel(uint64_t now);
   void add_op(const Frame& f) { ops_.add(f.op, f.node->op); }
   void flush_kernel();
+  bool look_away(uint64_t now);
+  uint64_t next_slice();
 
   bool profiled_;
   // A kernel outside any op of its name, as plans run them: its type and work are told after it. Until then its frame
@@ -70,6 +93,15 @@ class ThreadRecord {
   EventRing events_;
   uint64_t looked_on_ = 0;
   int64_t short_cuts_ = 0;
+
+  Allowance allowance_;
+  uint64_t started_ = 0, look_until_ = UINT64_MAX;
+  uint32_t random_ = 1;  // slices of one length might keep step with the program
+  int64_t opened_ = 0;
+  bool dozes_ = false;
+  int dozed_depth_ = 0;
+  uint64_t doze_began_ = 0, wake_at_ = 0, dozed_ = 0;
+  int64_t dozed_zones_ = 0;
 };
 
 }  // namespace deft::profile
