@@ -118,6 +118,7 @@ class Collector final : public ProfileHook, public Observer {
     session_.store(0);
     set_profile_hook(nullptr);
     set_observer(before);
+    zones_on_again();
     std::lock_guard lock(mutex_);
     for (const auto& thread : result_.threads)
       while (thread->inside.load() != 0) std::this_thread::yield();
@@ -143,7 +144,7 @@ class Collector final : public ProfileHook, public Observer {
   void end() override {
     if (ThreadRecord* record = profiled_record()) [[likely]] {
       if (record->dozes()) [[unlikely]]
-        return record->end_dozing();
+        return end_dozing(*record);
       return record->end(ticks());
     }
     end_slowly();
@@ -239,14 +240,24 @@ class Collector final : public ProfileHook, public Observer {
   [[gnu::noinline]] void end_slowly() {
     Inside in(*this);
     if (!in.state) return;
-    in.state->record.dozes() ? in.state->record.end_dozing() : in.state->record.end(now());
+    in.state->record.dozes() ? end_dozing(in.state->record) : in.state->record.end(now());
   }
   void begin_dozing(ThreadRecord& record, const char* zone, Bucket bucket, const Site& site) {
     if (!record.begin_dozing()) return;
     const uint64_t tick = now();
-    if (!record.wake(tick)) return;
+    if (!record.wake(tick)) {
+      zones_off_ = !next_.load(std::memory_order_relaxed);
+      if (zones_off_) context().bits &= ~kProfile;
+      return;
+    }
     if (!deft::detail::active_observer()) set_observer(this);
     record.begin(tick, zone, bucket, site);
+  }
+  void end_dozing(ThreadRecord& record) {
+    if (record.end_dozing()) zones_on_again();
+  }
+  void zones_on_again() {
+    if (std::exchange(zones_off_, false)) context().bits |= kProfile;
   }
 
   // Of this thread, where it is the one that is profiled and the clock is the machine's: mostly.
@@ -317,6 +328,7 @@ class Collector final : public ProfileHook, public Observer {
 
   std::atomic<uint64_t> session_{0};  // 0: none runs
   const FakeClock* clock_ = nullptr;
+  bool zones_off_ = false;  // inside the outermost zone of the profiled thread: Note [Dozing]
   std::atomic<Observer*> next_{nullptr};
   std::mutex mutex_;  // of what is below
   bool taken_ = false;

@@ -71,17 +71,17 @@ uint64_t ThreadRecord::next_slice() {
   return allowance_.slice / 2 + (allowance_.slice * (random_ >> 16) >> 16);
 }
 
-// At an outermost zone, when a slice is over. For how long: so that what both parts cost is what may be spent.
+// At an outermost zone, when a slice is over. For so long that the cost of what was looked at is what may be spent.
 [[gnu::noinline]] bool ThreadRecord::look_away(uint64_t now) {
   constexpr double kLongest = 9;  // slices
   const double looked = static_cast<double>(now - started_ - dozed_);
   const double cost =
       static_cast<double>(opened_) * allowance_.zone + static_cast<double>(short_cuts_) * allowance_.short_cut;
-  const double share = cost / std::max(looked, 1.0), room = allowance_.most - Allowance::kDozing * share;
+  const double share = cost / std::max(looked, 1.0);
   const uint64_t slice = next_slice();
   look_until_ = now + slice;
   if (share <= allowance_.most) return false;
-  const double slices = room > 0 ? std::min((share - allowance_.most) / room, kLongest) : kLongest;
+  const double slices = std::min(share / allowance_.most - 1, kLongest);
   dozes_ = true;
   doze_began_ = now;
   wake_at_ = now + static_cast<uint64_t>(slices * static_cast<double>(slice));

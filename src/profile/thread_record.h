@@ -18,7 +18,7 @@ struct Allowance {                        // in ticks
   double zone = 0, short_cut = 0;         // cost of one
   uint64_t slice = 0;                     // looked at between two looks at the cost; half to one and a half of it
   double most = 1;                        // share of the time that may be spent; 1: all is looked at
-  static constexpr double kDozing = 0.2;  // of the cost of a zone, where it is not looked at
+  static constexpr double kDozing = 0.5;  // of the cost of a zone: one that looks at the clock only
 };
 
 class ThreadRecord {
@@ -42,12 +42,10 @@ class ThreadRecord {
   void finish(uint64_t now);  // ends all zones
 
   bool dozes() const { return dozes_; }
-  // Zones while it dozes. True: an outermost one begins, at which it may wake().
+  // Zones while it dozes. True: an outermost one, at which it may wake().
   bool begin_dozing() { return ++dozed_zones_, dozed_depth_++ == 0; }
-  void end_dozing() {
-    if (dozed_depth_ > 0) --dozed_depth_;  // else it began under an earlier session
-  }
-  bool wake(uint64_t now);  // if it is time
+  bool end_dozing() { return dozed_depth_ > 0 && --dozed_depth_ == 0; }  // 0 before: it began under an earlier session
+  bool wake(uint64_t now);                                               // if it is time
 
   const ZoneTree& tree() const { return tree_; }
   const OpTable& ops() const { return ops_; }
