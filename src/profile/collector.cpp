@@ -389,7 +389,10 @@ Cost find_cost(bool trace) {
   Cost cost;
   cost.zone = std::max(same - same_alone, 0.0) / same_zones;
   cost.short_cut = std::max(slow - short_alone - slow_zones * cost.zone, 0.0);
-  return cost;
+  // In a loop that does little else. Programs have other things in their caches: training of a small network on a GPU
+  // was 1.8 to 2.6 times as much slower as that says.
+  constexpr double kInPrograms = 2;
+  return {kInPrograms * cost.zone, kInPrograms * cost.short_cut};
 }
 // In handlers of exit() the main thread has no zones any more; another thread has.
 Cost cost_of_zones(bool trace) {
@@ -399,8 +402,7 @@ Cost cost_of_zones(bool trace) {
   return cost;
 }
 
-// What a session may cost by its own estimate: half of what it may really, which has been up to 1.8 times the estimate
-// (training of a small network on a GPU, where a late launch leaves the device idle).
+// What a session may cost by its own estimate: half of what it may really, to be on the safe side.
 constexpr double kOfMostCost = 0.5, kSliceSeconds = 5e-3;
 
 Allowance allowance_of(const ProfileOptions& options, const Cost& cost) {
