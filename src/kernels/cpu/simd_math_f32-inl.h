@@ -219,8 +219,8 @@ inline Float erf(Float x) {
   return copysign(fma(power, p, Float(1) - power), x);
 }
 
-// n / d for a d that is neither tiny nor huge. Sixteen divisions hold up a multiplier of AVX-512 for 16 cycles; half the
-// digits and a step of Newton take five instructions, and give the quotient within 1.5 ulp.
+// n / d for a d that is neither tiny nor huge. Sixteen divisions hold up a multiplier of AVX-512 for 16 cycles; half
+// the digits and a step of Newton take five instructions, and give the quotient within 1.5 ulp.
 inline Float quotient(Float n, Float d) {
 #if HWY_TARGET <= HWY_AVX3
   Float y(hn::ApproximateReciprocal(d.raw));
