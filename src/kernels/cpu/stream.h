@@ -19,8 +19,8 @@ inline constexpr bool kHasStreams = false;
 #endif
 
 // Bytes that are made in the first cache and then written. While larger blocks are written, nothing is computed: of
-// 64 MB, gelu takes 7.6 ms with 384, 8.1 with 768 and 8.6 with 1536, which are whole steps of three vectors, and 8.4 with
-// 512, which is not; an addition 8.4, 9.2, 9.7 and 8.7, a copy 5.4.
+// 64 MB, gelu takes 7.6 ms with 384, 8.1 with 768 and 8.6 with 1536, which are whole steps of three vectors, and 8.4
+// with 512, which is not; an addition 8.4, 9.2, 9.7 and 8.7, a copy 5.4.
 inline constexpr int64_t kStreamBlock = 384;
 inline constexpr int64_t kStreamAhead = 4096;  // bytes between what is read and what is prefetched
 
