@@ -461,6 +461,10 @@ Trace trace_of(const Collector::Result& result) {
 
 ProfileSession::ProfileSession(const ProfileOptions& options)
     : options_(options), was_on_(context().bits & kProfile), cpu_start_(process_cpu_seconds()) {
+  DEFT_CHECK(
+      options.most_cost > 0, ValueError,
+      "ProfileSession: found most_cost {}, expected a share of the time above 0, such as 0.02, or 1 to look at all",
+      options.most_cost);
   collector().take();
   before_ = deft::detail::active_observer();
   if (options.device && options.trace && !options.clock && device_count(DeviceType::cuda) > 0) {

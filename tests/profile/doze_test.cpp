@@ -1,6 +1,7 @@
 // Note [Dozing]: a session that would cost too much looks at a part of the run, which stands for all of it.
 #include <cmath>
 
+#include "base/error.h"
 #include "core/grad_mode.h"
 #include "core/observer.h"
 #include "ops/creation.h"
@@ -63,6 +64,12 @@ TEST(Doze, OnlyWhereLookingCostsTooMuch) {
     EXPECT_EQ(row_of(p, "step")->calls, kSteps / 10);
     EXPECT_EQ(p.zones, 3 * kSteps / 10);
   }
+}
+
+TEST(Doze, RefusesAShareThatIsNone) {
+  for (double share : {0.0, -1.0, std::nan("")})
+    EXPECT_THROW(ProfileSession({.most_cost = share}), ValueError) << share;
+  add_up(profile_of_steps(10, 1e-7, 0.02));  // the next one runs
 }
 
 TEST(Doze, LooksAtATenthAtLeast) {
