@@ -54,6 +54,7 @@ EngineRun::EngineRun(const EngineOptions& options)
   // Peers' libraries read it when they start; told later, some keep more threads.
   setenv("OMP_NUM_THREADS", std::to_string(options.threads).c_str(), 1);
   report_.machine["threads"] = options.threads;
+  if (!options.quick) neighbours_.emplace(options.threads);
   for (const std::string& program : options.peers) {
     peers_.push_back(Peer::start(program));
     DEFT_CHECK(peers_.back(), UnsupportedError,
@@ -109,12 +110,19 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
     int now = batches * (turn + 1) / kTurns - batches * turn / kTurns;
     if (now == 0) continue;
     for (int i = 0; i < now; ++i) {
+      if (neighbours_) neighbours_->wait_for_quiet();
       watches[0].batches(1);
       if (!limit.now) continue;
       limits.push_back(limit.now(watches[0].batch_ns()));
       times.push_back(watches[0].last_ns());
     }
-    for (size_t i = 1; i < watches.size(); ++i) watches[i].batches(now);
+    for (size_t i = 1; i < watches.size(); ++i) {
+      for (int k = 0; k < now; ++k) {
+        if (neighbours_) neighbours_->wait_for_quiet();
+        watches[i].batches(1);
+      }
+    }
+    if (neighbours_ && !peers_.empty()) neighbours_->wait_for_quiet();
     for (size_t i = 0; i < peer_ns.size(); ++i) peer_ns[i] = peers_[i]->ns_per_op(row.name, mode, now);
   }
 
@@ -144,6 +152,7 @@ void EngineRun::add_scaling(const EngineRow& row, const std::function<void()>& c
   Stopwatch one(call, 2), all(call, 2);  // wall time for both
   for (int i = 0; i < (options_.quick ? 1 : std::max(options_.repeats, 15)); ++i) {
     if (interrupted()) break;
+    if (neighbours_) neighbours_->wait_for_quiet();
     set_num_threads(1);
     one.batches(1);
     set_num_threads(options_.threads);
@@ -214,6 +223,7 @@ void EngineRun::add_bar(const Bar& bar, const std::function<bool(const Json&)>& 
 
 Report EngineRun::finish() {
   report_.peaks = peaks_.to_json();
+  if (neighbours_) report_.machine["waited_for_neighbours_s"] = rounded(neighbours_->waited_s(), 1);
   return std::move(report_);
 }
 

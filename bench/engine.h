@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/neighbours.h"
 #include "bench/peaks.h"
 #include "bench/peer.h"
 #include "bench/report.h"
@@ -105,6 +107,7 @@ class EngineRun {
   EngineOptions options_;
   Report report_;
   Peaks peaks_;
+  std::optional<Neighbours> neighbours_;  // none in a quick run
   std::vector<std::unique_ptr<Peer>> peers_;
   int threads_before_;
 };

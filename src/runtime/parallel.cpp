@@ -236,6 +236,57 @@ void parallel_for_slow(int64_t begin, int64_t end, int64_t grain, FunctionRef<vo
 
 }  // namespace detail
 
+namespace {
+
+// The pieces of one lane's part that nobody has taken: low half the first, high half the one after the last.
+struct alignas(64) Part {
+  std::atomic<uint64_t> left{0};
+  int64_t take_first() {
+    uint64_t now = left.load(std::memory_order_relaxed);
+    while (static_cast<uint32_t>(now) < now >> 32) {
+      if (left.compare_exchange_weak(now, now + 1, std::memory_order_relaxed)) return static_cast<uint32_t>(now);
+    }
+    return -1;
+  }
+  int64_t take_last() {
+    uint64_t now = left.load(std::memory_order_relaxed);
+    while (static_cast<uint32_t>(now) < now >> 32) {
+      const uint64_t less = now - (uint64_t{1} << 32);
+      if (left.compare_exchange_weak(now, less, std::memory_order_relaxed)) return static_cast<int64_t>(less >> 32);
+    }
+    return -1;
+  }
+};
+constexpr int kMostParts = 64;  // more lanes than that keep to their own
+constexpr int kPieces = 8;      // of a part
+
+}  // namespace
+
+void parallel_balanced(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  const int64_t items = end - begin, lanes = std::min<int64_t>(num_threads(), items / std::max<int64_t>(grain, 1));
+  if (lanes <= 1 || lanes > kMostParts) return parallel_for(begin, end, grain, body);
+  const int64_t piece = std::max<int64_t>(1, items / lanes / kPieces);
+  const Split split(begin, end, lanes);
+  Part parts[kMostParts];
+  for (int64_t i = 0; i < lanes; ++i) {
+    const auto [first, last] = split.range(i);
+    parts[i].left.store(static_cast<uint64_t>((last - first + piece - 1) / piece) << 32, std::memory_order_relaxed);
+  }
+  const auto run = [&](int64_t part, int64_t i) {
+    const auto [first, last] = split.range(part);
+    body(first + i * piece, std::min(last, first + (i + 1) * piece));
+  };
+  parallel_for(0, lanes, 1, [&](int64_t from, int64_t to) {
+    for (int64_t own = from; own < to; ++own) {
+      for (int64_t i = parts[own].take_first(); i >= 0; i = parts[own].take_first()) run(own, i);
+      for (int64_t k = 1; k < lanes; ++k) {
+        const int64_t other = (own + k) % lanes;
+        for (int64_t i = parts[other].take_last(); i >= 0; i = parts[other].take_last()) run(other, i);
+      }
+    }
+  });
+}
+
 int num_threads() {
   int n = detail::pool_threads.load(std::memory_order_relaxed);
   if (n > 0) [[likely]]

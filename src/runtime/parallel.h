@@ -32,6 +32,11 @@ inline void parallel_for(int64_t begin, int64_t end, int64_t grain, FunctionRef<
   detail::parallel_for_slow(begin, end, grain, body);
 }
 
+// As parallel_for, for items that any lane may run: each lane works through its own contiguous part, an eighth of it at
+// a time, and then takes eighths from the end of the others' parts. A core that neighbours slow down does less, instead
+// of all waiting for it. The pieces themselves depend on the arguments and num_threads() only.
+void parallel_balanced(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
+
 // True inside a lane of parallel_for (nested parallelism then runs inline).
 bool in_parallel_region();
 

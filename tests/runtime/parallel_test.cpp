@@ -156,6 +156,62 @@ TEST_F(Parallel, ALanesExceptionReachesTheCaller) {
   EXPECT_EQ(ranges_of(0, 4, 1).size(), 4u);  // the pool still works
 }
 
+TEST_F(Parallel, BalancedLanesCoverEachIndexOnceInTheSamePieces) {
+  for (int threads : {1, 2, 3, 7, 100}) {
+    set_num_threads(threads);
+    for (int64_t grain : {1, 16}) {
+      for (int64_t size : {0, 1, 2, 7, 31, 64, 65, 1000}) {
+        Ranges pieces[3];
+        for (Ranges& ranges : pieces) {
+          std::mutex mutex;
+          parallel_balanced(-3, -3 + size, grain, [&](int64_t a, int64_t b) {
+            std::lock_guard lock(mutex);
+            ranges.emplace_back(a, b);
+          });
+          std::sort(ranges.begin(), ranges.end());
+          int64_t next = -3;
+          for (auto [a, b] : ranges) {
+            ASSERT_EQ(a, next);
+            ASSERT_GT(b, a);
+            next = b;
+          }
+          ASSERT_EQ(next, size - 3);
+        }
+        EXPECT_EQ(pieces[0], pieces[1]);
+        EXPECT_EQ(pieces[0], pieces[2]);
+      }
+    }
+  }
+}
+
+TEST_F(Parallel, ALaneThatIsThroughTakesThePiecesOfAnother) {
+  set_num_threads(2);
+  std::atomic<int> done{0};
+  std::atomic<bool> waited_in_vain{false};
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  parallel_balanced(0, 16, 1, [&](int64_t a, int64_t) {
+    while (a == 0 && done < 15 && !waited_in_vain) {  // the first lane stays in its first piece
+      std::this_thread::yield();
+      if (std::chrono::steady_clock::now() > patience) waited_in_vain = true;
+    }
+    ++done;
+  });
+  EXPECT_EQ(done, 16);
+  EXPECT_FALSE(waited_in_vain);
+}
+
+TEST_F(Parallel, APiecesExceptionReachesTheCaller) {
+  set_num_threads(3);
+  for (int64_t bad : {0, 7, 23}) {
+    EXPECT_THROW(parallel_balanced(0, 24, 1,
+                                   [&](int64_t a, int64_t) {
+                                     if (a == bad) throw ShapeError("piece");
+                                   }),
+                 ShapeError);
+  }
+  EXPECT_FALSE(in_parallel_region());
+}
+
 TEST_F(Parallel, NestedCallsRunInlineWithTheSameSplit) {
   set_num_threads(3);
   Ranges flat = ranges_of(0, 100, 10);

@@ -279,6 +279,17 @@ void forward(const Problem<T>& p) {
   const Blocks queries(p.call.queries, kQueryBlock, p.nr);
   const Blocks keys(p.call.keys, std::min(kKeyBlock, p.tile.block_k), std::lcm(p.mr, p.tile.k_step));
   const int64_t grain = grain_of(queries.size * p.call.keys * (p.call.features + p.call.value_features));
+  if (p.heads >= 4 * num_threads()) {
+    parallel_balanced(0, p.heads, grain / queries.count, [&](int64_t begin, int64_t end) {
+      PackedHead<T> packed(p, keys);
+      ForwardLane<T> lane(p, queries, keys);
+      for (int64_t head = begin; head < end; ++head) {
+        packed.pack_all(head);
+        for (int64_t i = 0; i < queries.count; ++i) lane.run(packed, head, i);
+      }
+    });
+    return;
+  }
   if (p.heads >= num_threads()) {
     parallel_for(0, p.heads * queries.count, grain, [&](int64_t begin, int64_t end) {
       PackedHead<T> packed(p, keys);

@@ -252,7 +252,7 @@ class Backward {
   // Each thread has whole heads.
   void run_heads() {
     const int64_t work = p_.call.queries * p_.call.keys * (p_.call.features + p_.call.value_features) * 2;
-    parallel_for(0, p_.heads, grain_of(work), [&](int64_t begin, int64_t end) {
+    parallel_balanced(0, p_.heads, grain_of(work), [&](int64_t begin, int64_t end) {
       BackwardLane<T> lane(p_, grads_, queries_, keys_);
       Workspace<T> dq(dq_size());
       for (int64_t head = begin; head < end; ++head) {

@@ -14,7 +14,7 @@ void run_each(int64_t count, FunctionRef<void(int64_t)> run) {
     for (int64_t i = begin; i < end; ++i) run(i);
   };
   if (count < 2 * num_threads()) return some(0, count);
-  parallel_for(0, count, 1, some);
+  parallel_balanced(0, count, 1, some);
 }
 
 namespace {

@@ -186,7 +186,7 @@ struct Block {
     parallel_for(0, count, 4, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) input(t0 + t, in.data() + t * in_row);
     });
-    parallel_for(0, 36, 1, [&](int64_t begin, int64_t end) {
+    parallel_balanced(0, 36, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const StridedSource a({DType::f32, in.data() + i * size * in_row, in_row, 1});
         const PackedMatrix& b = *weight.parts[static_cast<size_t>(i)];
@@ -260,7 +260,7 @@ void winograd_forward(const ConvCall& c, const ConvWeight& w) {
     for (int64_t i = begin; i < end; ++i) block.run(i * block.size, std::min(total, (i + 1) * block.size));
   };
   if (blocks < num_threads()) return run(0, blocks);  // parallel inside
-  parallel_for(0, blocks, 1, run);
+  parallel_balanced(0, blocks, 1, run);
 }
 
 }  // namespace deft::cpu::detail

@@ -205,7 +205,7 @@ void gemm_batched(const GemmCall& call, int64_t batch, int64_t a_batch, int64_t 
   if (work >= 8e6 && batch < 4 * num_threads()) return run(0, batch);
   const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(64 * 1024 / std::max(1.0, work)));
   if (batch <= grain) return run(0, batch);
-  parallel_for(0, batch, grain, run);
+  parallel_balanced(0, batch, grain, run);
 }
 
 const GemmTile* right_tile(const GemmCall& call) {

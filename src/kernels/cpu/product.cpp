@@ -31,7 +31,9 @@ constexpr int64_t kSumRows = 1024, kSumBytes = 4 << 20;  // block of c that is s
 constexpr int64_t kShareBytes = 256 << 20;               // a side larger than this is not packed as a whole
 constexpr int64_t kMostRows = 1024;                      // of a block
 constexpr int64_t kStackBytes = 32 << 10;
-constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a lane
+constexpr int64_t kGrain = 64 * 1024;                // multiply-adds that pay for a lane
+constexpr double kPieceWork = 512 * 1024;            // multiply-adds that pay for a piece that lanes may trade,
+constexpr int64_t kPieceTiles = 2, kMostPieces = 4;  // tiles across it, pieces of a lane
 // Prefetching the next panel of b: x86 does it by itself, and bursts of ours hold up its loads (128 x 768 x 3072 with
 // AMX: 680 GFLOP/s with them, 800 without; f32: 98 and 106).
 #if defined(__x86_64__)
@@ -150,25 +152,33 @@ class Region {
         }
         for (int64_t i = m0; i < m1; i += rows_) {
           const int64_t rows = std::min(rows_, m1 - i);
+          b_next_ = i + rows < m1 || !p_.packed_b ? b : after(j, columns, n0, n1, k0, k);
           block(left(i, rows, k0, k), b, i, rows, j, columns, k0, k);
         }
       }
     }
   }
-  // Panels of a block of rows of a; of those that are not read in place.
+  // Where b is read once this block of it is done.
+  const void* after(int64_t j, int64_t columns, int64_t n0, int64_t n1, int64_t k0, int64_t k) const {
+    if (j + columns < n1) return p_.packed_b->panels(j + columns, k0);
+    if (k0 + k < p_.k) return p_.packed_b->panels(n0, k0 + k);
+    return n1 < p_.n ? p_.packed_b->panels(n1, 0) : p_.packed_b->panels(n0, 0);
+  }
+  // Panels of a block of rows of a, where it is not read in place.
   const void* left(int64_t i, int64_t rows, int64_t k0, int64_t k) {
     if (p_.packed_a) return p_.packed_a->panels(i, k0);
-    const int64_t read = rows_in_place_ ? rows / t_.mr * t_.mr : 0;
-    if (read < rows) p_.a->pack(t_, Side::a, i + read, rows - read, k0, k, a_, nullptr);
+    if (!reads_in_place(i + rows)) p_.a->pack(t_, Side::a, i, rows, k0, k, a_, nullptr);
     return a_;
   }
+  // A last tile of too few rows begins earlier, with rows that the tile before it has done, and drops what it finds of
+  // them. Only where the whole matrix is lower than a tile there is nothing to begin with.
+  bool reads_in_place(int64_t end) const { return rows_in_place_ && end >= t_.mr; }
 
   void block(const void* a, const void* b, int64_t i0, int64_t rows, int64_t j0, int64_t columns, int64_t k0,
              int64_t k) {
     const bool last = k0 + k == p_.k;
     const int64_t padded = t_.padded_k(k), size = size_of(t_.panel);
     const int64_t panel_bytes = t_.nr * padded * size, part = round_up(panel_bytes * t_.mr / rows, 64);
-    const char* b_last = static_cast<const char*>(b) + (columns - 1) / t_.nr * panel_bytes;
     int64_t offsets[kMostRows];
     if (last && !direct_) row_offsets(i0, rows, offsets);
     for (int64_t j = 0; j < columns; j += t_.nr) {
@@ -186,12 +196,15 @@ class Region {
         Tile tile{a,           b_panel, padded / t_.k_step,
                   i0 + i,      j0 + j,  static_cast<int>(std::min<int64_t>(t_.mr, rows - i)),
                   live_columns};
-        tile.in_place = rows_in_place_ && tile.rows == t_.mr;
+        tile.in_place = reads_in_place(i0 + rows);
         if (tile.in_place) {
-          tile.a = static_cast<const char*>(rows_in_place_->in) + ((i0 + i) * rows_in_place_->line + k0) * size;
+          tile.dropped = t_.mr - tile.rows;
+          const int64_t first = (i0 + i - tile.dropped) * rows_in_place_->line + k0;
+          tile.a = static_cast<const char*>(rows_in_place_->in) + first * size;
           tile.ahead = j == 0 ? t_.mr * rows_in_place_->line * size : 0;
-          tile.b_ahead = std::min(b_panel + panel_bytes + i / t_.mr * part, b_last);
-        } else if (!rows_in_place_) {
+          const char* next = j + t_.nr < columns ? b_panel + panel_bytes : static_cast<const char*>(b_next_);
+          tile.b_ahead = next + i / t_.mr * part;
+        } else {
           tile.a = static_cast<const char*>(a) + i * padded * size;
         }
         if (direct_ || !last) {
@@ -208,6 +221,7 @@ class Region {
     int64_t steps, i, j;
     int rows, columns;
     bool in_place = false;
+    int dropped = 0;    // rows above the tile that are multiplied with it
     int64_t ahead = 0;  // bytes to the rows of the next tile, where they are still in memory
     const void* b_ahead = nullptr;
   };
@@ -233,9 +247,9 @@ class Region {
       fetch(sums, t, step * size, t.columns * size);
       return multiply(t, sums, step, add);
     }
-    if (add) copy_part(t, sums, step * size, buffer_, t_.nr * size);
+    if (add) copy_part(t, sums, step * size, rows_in_buffer(t), t_.nr * size);
     multiply(t, buffer_, t_.nr, add);
-    copy_part(t, buffer_, t_.nr * size, sums, step * size);
+    copy_part(t, rows_in_buffer(t), t_.nr * size, sums, step * size);
   }
   // c comes near while its sums are made: 4096 x 768 x 768 of f32 gains 4 % with AVX-512.
   static void fetch(void* c, const Tile& t, int64_t row_bytes, int64_t bytes) {
@@ -244,6 +258,7 @@ class Region {
       for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 1);
     }
   }
+  char* rows_in_buffer(const Tile& t) { return buffer_ + t.dropped * t_.nr * sum_size(t_.panel); }
   void copy_part(const Tile& t, const void* from, int64_t from_step, void* to, int64_t to_step) const {
     const auto bytes = static_cast<size_t>(t.columns * sum_size(t_.panel));
     for (int i = 0; i < t.rows; ++i) {
@@ -255,10 +270,10 @@ class Region {
     if (earlier) {
       int64_t step = 0;
       const void* sums = sums_at(t, row, column, step);
-      copy_part(t, sums, step * sum_size(t_.panel), buffer_, t_.nr * sum_size(t_.panel));
+      copy_part(t, sums, step * sum_size(t_.panel), rows_in_buffer(t), t_.nr * sum_size(t_.panel));
     }
     multiply(t, buffer_, t_.nr, earlier);
-    detail::store_tile(p_, {t.i, t.j, t.rows, t.columns, t_.nr, buffer_, offsets}, terms_);
+    detail::store_tile(p_, {t.i, t.j, t.rows, t.columns, t_.nr, rows_in_buffer(t), offsets}, terms_);
   }
 
   void row_offsets(int64_t i0, int64_t count, int64_t* offsets) const {
@@ -277,6 +292,7 @@ class Region {
   int64_t rows_ = 0, columns_ = 0, b_columns_ = 0;  // of a block of a, of sums, of b
   int64_t m0_ = 0, n0_ = 0;                         // where the block of sums begins
   char *a_ = nullptr, *b_ = nullptr, *sums_ = nullptr;
+  const void* b_next_ = nullptr;  // what is read after the last panel of the present block of b
   int32_t* line_sums_ = nullptr;
   ColumnTerms terms_;
   alignas(64) char buffer_[32 * kMostColumns * 8 + 128];  // one tile, and room to read a little beyond
@@ -304,14 +320,52 @@ Grid choose_grid(const Product& p) {
   return best;
 }
 
+// How each lane's rectangle is cut for parallel_balanced: across the side of which less is read again for each piece,
+// where that side needs no packing.
+struct Pieces {
+  int64_t count = 1;
+  bool of_rows = true;
+};
+Pieces choose_pieces(const Product& p, Grid grid) {
+  const int64_t lanes = grid.rows * grid.cols, tall = p.m / grid.rows, wide = p.n / grid.cols;
+  if (lanes == 1) return {};
+  const bool rows = p.packed_b, columns = p.packed_a || rows_in_place(p);
+  const bool of_rows = rows && (!columns || tall >= wide);
+  if (!of_rows && !columns) return {};
+  const int64_t tiles = of_rows ? tall / p.tile->mr : wide / p.tile->nr;
+  const double work = static_cast<double>(tall) * static_cast<double>(wide) * static_cast<double>(p.k);
+  Pieces pieces{1, of_rows};
+  while (pieces.count < kMostPieces && tiles >> pieces.count >= kPieceTiles &&
+         work / static_cast<double>(1 << pieces.count) >= kPieceWork) {
+    ++pieces.count;
+  }
+  return pieces;
+}
+
+struct Span {
+  int64_t begin, end;
+  Span part(int64_t i, int64_t count) const {
+    return {begin + (end - begin) * i / count, begin + (end - begin) * (i + 1) / count};
+  }
+  // The i-th piece: half of it, a quarter, and so on; the last is as long as the one before. What is traded at the end
+  // is short, and what all lanes do for themselves in one go is long: eight pieces of one size cost up to 10 %.
+  Span piece(int64_t i, int64_t count) const {
+    const int64_t from = end - ((end - begin) >> i);
+    return {from, i + 1 == count ? end : end - ((end - begin) >> (i + 1))};
+  }
+};
+
 void run_grid(const Product& p, Grid grid, bool bytes) {
   const GemmTile& t = *p.tile;
-  const int64_t row_tiles = (p.m + t.mr - 1) / t.mr, col_tiles = (p.n + t.nr - 1) / t.nr;
-  parallel_for(0, grid.rows * grid.cols, 1, [&](int64_t begin, int64_t end) {
+  const Span row_tiles{0, (p.m + t.mr - 1) / t.mr}, col_tiles{0, (p.n + t.nr - 1) / t.nr};
+  const Pieces pieces = choose_pieces(p, grid);
+  parallel_balanced(0, grid.rows * grid.cols * pieces.count, pieces.count, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t r = i / grid.cols, c = i % grid.cols;
-      const int64_t m0 = row_tiles * r / grid.rows * t.mr, m1 = std::min(p.m, row_tiles * (r + 1) / grid.rows * t.mr);
-      const int64_t n0 = col_tiles * c / grid.cols * t.nr, n1 = std::min(p.n, col_tiles * (c + 1) / grid.cols * t.nr);
+      const int64_t lane = i / pieces.count, piece = i % pieces.count;
+      Span rows = row_tiles.part(lane / grid.cols, grid.rows), cols = col_tiles.part(lane % grid.cols, grid.cols);
+      (pieces.of_rows ? rows : cols) = (pieces.of_rows ? rows : cols).piece(piece, pieces.count);
+      const int64_t m0 = rows.begin * t.mr, m1 = std::min(p.m, rows.end * t.mr);
+      const int64_t n0 = cols.begin * t.nr, n1 = std::min(p.n, cols.end * t.nr);
       bytes ? detail::run_bytes(p, m0, m1, n0, n1) : Region(p).run(m0, m1, n0, n1);
     }
   });
