@@ -11,6 +11,7 @@
 #endif
 
 #include "kernels/cpu/simd_vec-inl.h"
+#include "kernels/cpu/x86/gelu_share.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
@@ -219,9 +220,25 @@ inline Float erf(Float x) {
   return copysign(fma(power, p, Float(1) - power), x);
 }
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+// Two registers hold a coefficient for 32 intervals, and an instruction picks from them: x or zero, less |x| times the
+// share of the other side (x86/gelu_share.h). From -5.65 on the share is zero.
+inline Float gelu_erf(Float x) {
+  const __m512 round = _mm512_set1_ps(12582912.0f), steps = _mm512_set1_ps(kGeluSteps);
+  const __m512 a = _mm512_range_ps(x.raw.raw, _mm512_set1_ps(kGeluLimit), 0b1010);  // the smaller of both, without sign
+  const __m512 t = _mm512_fmadd_ps(a, steps, round), r = _mm512_fmsub_ps(a, steps, _mm512_sub_ps(t, round));
+  const __m512i interval = _mm512_castps_si512(t);
+  const auto pick = [&](int k) {
+    return _mm512_permutex2var_ps(_mm512_load_ps(kGeluShare[k]), interval, _mm512_load_ps(kGeluShare[k] + 16));
+  };
+  __m512 p = pick(4);
+  for (int k = 3; k >= 0; --k) p = _mm512_fmadd_ps(p, r, pick(k));
+  return Float(Float::Raw{_mm512_fnmadd_ps(a, p, at_least(x, Float(-0.0f)).raw.raw)});
+}
+#else
 // x / 2 + x times an odd function, a quotient of polynomials in x^2 with positive coefficients. From -5.65 on the share
 // is zero. A power of two whose exponent is a polynomial has no cancellation below zero, and takes 14 cycles per vector
-// on a Neoverse V1 instead of 9. A reciprocal and a step of Newton instead of the division gain 1 % with AVX-512.
+// on a Neoverse V1 instead of 9.
 inline constexpr Coefficient kGeluOver[] = {0.370064229f,    0.0312669016f,   0.00432981271f,
                                             0.000155125628f, 5.87279783e-06f, 2.11545945e-08f};
 inline constexpr Coefficient kGeluUnder[] = {0.927613497f,   0.232976317f,    0.0264932476f,
@@ -232,6 +249,7 @@ inline Float gelu_erf(Float x) {
   Float share = (b * polynomial(b2, b4, kGeluOver)) / polynomial(b2, b4, kGeluUnder) + Float(0.5f);
   return a * at_least(share, Float(0));
 }
+#endif
 // The same for results that are rounded to bf16: x or zero, less |x| times the share of the other side, which is the
 // 16th power of a polynomial. Within 1e-4 of the result, a twentieth of half a step of bf16, or 5e-9 where that is
 // more; from -8.5122 on the power underflows to zero. Step by step for k vectors: one alone would wait for its own
