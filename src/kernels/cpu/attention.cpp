@@ -69,7 +69,7 @@ class ForwardLane {
     T *top = top_.data(), *sum = top + rows;
     std::fill_n(top, rows, -std::numeric_limits<T>::infinity());
     std::fill_n(sum, rows, T(0));
-    p_.pack_queries(Side::b, head, begin, n, q_.data());
+    pack(p_.tile, Side::b, p_.lines(p_.call.q, head), begin, n, 0, p_.call.features, q_.data());
     for (int64_t kb = 0; kb < packed.keys.count; ++kb) {
       for (int64_t i = 0; i < panels; ++i) {
         const int64_t q0 = begin + i * p_.nr, k0 = packed.keys.begin(kb);
@@ -174,9 +174,9 @@ class ForwardLane {
     const int64_t plain = std::clamp<int64_t>(q0 + 1 - k0, 0, keys) / 4 * 4;
     for (int64_t j = plain; j < keys; ++j) {
       T* row = scores_.data() + j * p_.nr;
-      for (int i = 0; i < p_.nr; ++i) {
-        row[i] = k0 + j <= q0 + i ? row[i] * p_.scale : -std::numeric_limits<T>::infinity();
-      }
+      const int64_t hidden = std::clamp<int64_t>(k0 + j - q0, 0, p_.nr);
+      std::fill_n(row, hidden, -std::numeric_limits<T>::infinity());
+      for (int64_t i = hidden; i < p_.nr; ++i) row[i] *= p_.scale;
     }
     return plain;
   }
@@ -256,7 +256,7 @@ class SingleQuery {
   void load_query(const void* q) {
     dispatch_floating(p_.call.dtype, [&]<class S>() {
       for (int64_t i = 0; i < p_.call.features; ++i) {
-        query_[i] = static_cast<T>(static_cast<const S*>(q)[i]) * p_.query_scale;
+        query_[i] = static_cast<T>(static_cast<const S*>(q)[i]) * p_.scale;
       }
     });
   }

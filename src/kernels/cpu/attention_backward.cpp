@@ -70,11 +70,11 @@ class BackwardLane {
 
   void pack_queries(int64_t head) {
     const DType dtype = p_.call.dtype;
-    const StridedMatrix qt = p_.columns(p_.call.q, head);
+    const StridedMatrix q = p_.lines(p_.call.q, head), qt = p_.columns(p_.call.q, head);
     const StridedMatrix g = p_.lines(grads_.g, head), gt = p_.columns(grads_.g, head);
     for (int64_t i = 0; i < queries_.count; ++i) {
       const int64_t begin = queries_.begin(i), n = queries_.length(i);
-      p_.pack_queries(Side::a, head, begin, n, q_.data() + i * q_bytes_);
+      pack(p_.tile, Side::a, q, begin, n, 0, e_, q_.data() + i * q_bytes_);
       pack(p_.tile, Side::a, g, begin, n, 0, ev_, g_.data() + i * g_bytes_);
       pack(p_.tile, Side::a, qt, 0, e_, begin, n, qt_.data() + i * qt_bytes_);
       pack(p_.tile, Side::a, gt, 0, ev_, begin, n, gt_.data() + i * gt_bytes_);
@@ -186,9 +186,9 @@ class BackwardLane {
     const int64_t all = std::clamp(round_up(key + p_.nr - 1 - q0, 4), begin, n);
     for (int64_t i = begin; i < all; ++i) {
       T* row = scores_.data() + i * p_.nr;
-      for (int j = 0; j < p_.nr; ++j) {
-        row[j] = key + j <= q0 + i ? row[j] * p_.scale : -std::numeric_limits<T>::infinity();
-      }
+      const int64_t seen = std::clamp<int64_t>(q0 + i - key + 1, 0, p_.nr);
+      for (int64_t j = 0; j < seen; ++j) row[j] *= p_.scale;
+      std::fill(row + seen, row + p_.nr, -std::numeric_limits<T>::infinity());
     }
     return all;
   }

@@ -64,9 +64,9 @@ struct Problem {
   RowPasses<T> rows;
   int64_t heads = 1;
   int mr, nr;
-  int64_t value_bytes;   // of a panel
-  bool in_place;         // panels hold T: scores turn into weights where they are
-  T query_scale, scale;  // of packed queries, and of the scores: 16-bit queries would be rounded once more
+  int64_t value_bytes;  // of a panel
+  bool in_place;        // panels hold T: scores turn into weights where they are
+  T scale;              // of the scores, in powers of 2
 
   Problem(const AttentionCall& c, const GemmTile& t, const RowPasses<T>& r)
       : call(c),
@@ -76,8 +76,7 @@ struct Problem {
         nr(t.nr),
         value_bytes(size_of(t.panel)),
         in_place(t.panel == (sizeof(T) == 8 ? Panel::f64 : Panel::f32)),
-        query_scale(in_place ? static_cast<T>(c.scale * kLog2E) : T(1)),
-        scale(in_place ? T(1) : static_cast<T>(c.scale * kLog2E)) {
+        scale(static_cast<T>(c.scale * kLog2E)) {
     for (int i = 0; i < c.lead_dims; ++i) heads *= c.lead[i];
   }
 
@@ -95,15 +94,6 @@ struct Problem {
   }
   StridedMatrix columns(const HeadsView& view, int64_t index) const {
     return {call.dtype, head(view, index, call.dtype), 1, view.row};
-  }
-
-  // Queries over features, scaled where the panels can hold that.
-  void pack_queries(Side side, int64_t index, int64_t begin, int64_t n, char* out) const {
-    pack(tile, side, lines(call.q, index), begin, n, 0, call.features, out);
-    if (!in_place) return;
-    T* values = reinterpret_cast<T*>(out);
-    const int64_t count = packed_bytes(tile, side, n, call.features) / value_bytes;
-    for (int64_t i = 0; i < count; ++i) values[i] *= query_scale;
   }
 
   int64_t padded(int64_t lines, Side side) const { return round_up(lines, tile.width(side)); }
@@ -162,13 +152,26 @@ struct Problem {
   }
 };
 
+// The tile that pads the features least, of those as wide as the best one and at least half as tall: 64 features are 72
+// in tiles of 12 rows, and 64 in tiles of 8.
+template <class T>
+const GemmTile* tile_for(const AttentionCall& call, Panel panel) {
+  const auto padded = [&](const GemmTile& t) {
+    return round_up(call.value_features, t.mr) + round_up(call.features, t.mr);
+  };
+  const GemmTile *first = nullptr, *best = nullptr;
+  for (const GemmTile& tile : gemm_tiles(panel)) {
+    if (!row_passes<T>(tile).exp_columns) continue;
+    if (!first) first = best = &tile;
+    if (tile.nr == first->nr && 2 * tile.mr >= first->mr && padded(tile) < padded(*best)) best = &tile;
+  }
+  return best;
+}
+
 // Calls f with the problem set up for the best tile that the row passes know.
 template <class T, class F>
 void with_tile(const AttentionCall& call, Panel panel, const F& f) {
-  for (const GemmTile& tile : gemm_tiles(panel)) {
-    const RowPasses<T> rows = row_passes<T>(tile);
-    if (rows.exp_columns) return f(Problem<T>(call, tile, rows));
-  }
+  if (const GemmTile* tile = tile_for<T>(call, panel)) return f(Problem<T>(call, *tile, row_passes<T>(*tile)));
   DEFT_ASSERT(panel != Panel::f32 && panel != Panel::f64);
   with_tile<T>(call, Panel::f32, f);
 }

@@ -10,6 +10,7 @@
 //
 #include "hwy/highway.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/transpose.h"
 #include "runtime/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -291,9 +292,32 @@ void scale_columns(int width, hn::TFromD<D>* x, int64_t rows, const hn::TFromD<D
   }
 }
 
+// Rows and columns change places in registers, and the factors follow in the first cache.
+inline void store_floats(int width, const float* x, int64_t rows, const float* factor, int64_t lines, float* out,
+                         int64_t out_row) {
+  constexpr int64_t kSize = sizeof(float);
+  transpose_block({.size = kSize,
+                   .src = reinterpret_cast<const char*>(x),
+                   .src_step = kSize,
+                   .src_stride = width * kSize,
+                   .dst = reinterpret_cast<char*>(out),
+                   .dst_stride = out_row * kSize,
+                   .rows = lines,
+                   .cols = rows});
+  const Full<float> d;
+  for (int64_t j = 0; j < lines; ++j, out += out_row) {
+    int64_t i = 0;
+    for (const auto f = hn::Set(d, factor[j]); i + kStep<Full<float>> <= rows; i += kStep<Full<float>>) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, out + i), f), d, out + i);
+    }
+    for (; i < rows; ++i) out[i] *= factor[j];
+  }
+}
 template <class S, class T>
 void store_typed(int width, const T* x, int64_t rows, const T* factor, int64_t lines, S* out, int64_t out_row) {
-  // Blocks of 4 x 4 that change rows and columns in registers win nothing here: the stores are what takes time.
+  if constexpr (std::is_same_v<S, float>) {
+    if (rows >= 4) return store_floats(width, x, rows, factor, lines, out, out_row);
+  }
   for (int64_t j = 0; j < lines; ++j, out += out_row) {
     for (int64_t i = 0; i < rows; ++i) out[i] = static_cast<S>(x[i * width + j] * factor[j]);
   }
