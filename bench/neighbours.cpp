@@ -18,7 +18,7 @@ constexpr int kFirstLooks = 100;
 constexpr double kFree = 90;  // percentile of looks: above it are those during which the chain was interrupted
 constexpr auto kPause = std::chrono::milliseconds(1);
 constexpr auto kMostAtOnce = std::chrono::milliseconds(500);
-constexpr auto kMostInAll = std::chrono::seconds(60);
+constexpr auto kMostInAll = std::chrono::minutes(4);
 
 #if defined(__x86_64__)
 // A chain of multiplications tells the clock, whoever else is there: three cycles each.

@@ -12,7 +12,7 @@ class Neighbours {
  public:
   explicit Neighbours(int threads);
 
-  // Returns when the cores of all threads are their own, or after a while; it waits a minute at most in its life.
+  // Returns when the cores of all threads are their own, or after a while; it waits four minutes at most in its life.
   void wait_for_quiet();
   double waited_s() const { return std::chrono::duration<double>(waited_).count(); }
 

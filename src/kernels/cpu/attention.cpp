@@ -69,7 +69,7 @@ class ForwardLane {
     T *top = top_.data(), *sum = top + rows;
     std::fill_n(top, rows, -std::numeric_limits<T>::infinity());
     std::fill_n(sum, rows, T(0));
-    pack(p_.tile, Side::b, p_.lines(p_.call.q, head), begin, n, 0, p_.call.features, q_.data());
+    p_.pack_queries(Side::b, head, begin, n, q_.data());
     for (int64_t kb = 0; kb < packed.keys.count; ++kb) {
       for (int64_t i = 0; i < panels; ++i) {
         const int64_t q0 = begin + i * p_.nr, k0 = packed.keys.begin(kb);
@@ -256,7 +256,7 @@ class SingleQuery {
   void load_query(const void* q) {
     dispatch_floating(p_.call.dtype, [&]<class S>() {
       for (int64_t i = 0; i < p_.call.features; ++i) {
-        query_[i] = static_cast<T>(static_cast<const S*>(q)[i]) * p_.scale;
+        query_[i] = static_cast<T>(static_cast<const S*>(q)[i]) * p_.query_scale;
       }
     });
   }

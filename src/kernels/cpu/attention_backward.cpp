@@ -70,11 +70,11 @@ class BackwardLane {
 
   void pack_queries(int64_t head) {
     const DType dtype = p_.call.dtype;
-    const StridedMatrix q = p_.lines(p_.call.q, head), qt = p_.columns(p_.call.q, head);
+    const StridedMatrix qt = p_.columns(p_.call.q, head);
     const StridedMatrix g = p_.lines(grads_.g, head), gt = p_.columns(grads_.g, head);
     for (int64_t i = 0; i < queries_.count; ++i) {
       const int64_t begin = queries_.begin(i), n = queries_.length(i);
-      pack(p_.tile, Side::a, q, begin, n, 0, e_, q_.data() + i * q_bytes_);
+      p_.pack_queries(Side::a, head, begin, n, q_.data() + i * q_bytes_);
       pack(p_.tile, Side::a, g, begin, n, 0, ev_, g_.data() + i * g_bytes_);
       pack(p_.tile, Side::a, qt, 0, e_, begin, n, qt_.data() + i * qt_bytes_);
       pack(p_.tile, Side::a, gt, 0, ev_, begin, n, gt_.data() + i * gt_bytes_);

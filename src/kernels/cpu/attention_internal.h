@@ -64,9 +64,9 @@ struct Problem {
   RowPasses<T> rows;
   int64_t heads = 1;
   int mr, nr;
-  int64_t value_bytes;  // of a panel
-  bool in_place;        // panels hold T: scores turn into weights where they are
-  T scale;              // of the scores, in powers of 2
+  int64_t value_bytes;   // of a panel
+  bool in_place;         // panels hold T: scores turn into weights where they are
+  T query_scale, scale;  // of packed queries, and of the scores: 16-bit queries would be rounded once more
 
   Problem(const AttentionCall& c, const GemmTile& t, const RowPasses<T>& r)
       : call(c),
@@ -76,7 +76,8 @@ struct Problem {
         nr(t.nr),
         value_bytes(size_of(t.panel)),
         in_place(t.panel == (sizeof(T) == 8 ? Panel::f64 : Panel::f32)),
-        scale(static_cast<T>(c.scale * kLog2E)) {
+        query_scale(in_place ? static_cast<T>(c.scale * kLog2E) : T(1)),
+        scale(in_place ? T(1) : static_cast<T>(c.scale * kLog2E)) {
     for (int i = 0; i < c.lead_dims; ++i) heads *= c.lead[i];
   }
 
@@ -94,6 +95,18 @@ struct Problem {
   }
   StridedMatrix columns(const HeadsView& view, int64_t index) const {
     return {call.dtype, head(view, index, call.dtype), 1, view.row};
+  }
+
+  // Queries over features, scaled where the panels can hold that. (To scale the scores instead costs nothing, but the
+  // rounding of the factor, which all scores share, is then all in the result.)
+  void pack_queries(Side side, int64_t index, int64_t begin, int64_t n, char* out) const {
+    pack(tile, side, lines(call.q, index), begin, n, 0, call.features, out);
+    if (!in_place) return;
+    T factor[kMostLines], *values = reinterpret_cast<T*>(out);
+    std::fill_n(factor, nr, query_scale);
+    const int64_t count = packed_bytes(tile, side, n, call.features) / value_bytes, whole = count / nr * nr;
+    rows.scale_columns(nr, values, whole / nr, factor);
+    for (int64_t i = whole; i < count; ++i) values[i] *= query_scale;
   }
 
   int64_t padded(int64_t lines, Side side) const { return round_up(lines, tile.width(side)); }

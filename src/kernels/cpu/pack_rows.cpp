@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/x86/pack_words.h"
 #include "runtime/cpu_isa.h"
 #include "runtime/half.h"
 #if defined(__aarch64__)
@@ -248,6 +249,13 @@ PackLines pack_to_bf16(int group) {
   }
 }
 
+#if defined(__x86_64__)
+template <unsigned char flip>
+int64_t words_512(const void* const* lines, int width, int64_t bytes, int64_t ahead, void* out) {
+  return pack_words_512(lines, width, bytes, ahead, flip, out);
+}
+#endif
+
 // Bytes of the other sign than the panel's.
 bool flips(const GemmTile& tile, Side side, DType from) {
   return (from == DType::u8) != (tile.panel == Panel::u8s8 && side == Side::a);
@@ -288,6 +296,12 @@ PanelRows::PanelRows(const GemmTile& tile, Side side, DType from)
   if (width_ == 12 && group_bytes_ == 8 && size_of(tile.panel) == 1 && pack_) {
     twelve_ = flips(tile, side, from) ? pack_twelve<0x80> : pack_twelve<0>;
   }
+#if defined(__x86_64__)
+  if (group_bytes_ == 4 && value_bytes_ * group_ == 4 && pack_ && cpu_has("avx512f") && cpu_has("avx512dq")) {
+    const bool bytes = size_of(tile.panel) == 1;
+    words_ = bytes && flips(tile, side, from) ? words_512<0x80> : words_512<0>;
+  }
+#endif
 }
 
 void PanelRows::set(const void* first, int64_t line, int64_t live, bool more) {
@@ -299,6 +313,11 @@ void PanelRows::set(const void* first, int64_t line, int64_t live, bool more) {
 }
 
 void PanelRows::pack(int64_t k, void* out) const {
+  if (words_) {
+    const int64_t done = words_(lines_, width_, k * value_bytes_, ahead_, out) / value_bytes_;
+    if (done < k) pack_part(done, k - done, at(out, done / group_ * width_ * group_bytes_));
+    return;
+  }
   if (twelve_ && k % 16 == 0) return twelve_(lines_, k, out);
   // Long lines come from far away: products of 3136 x 64 x 576 gain 2 to 3 %. With k = 256 bf16 loses 3 %.
   constexpr int64_t kLong = 512;

@@ -36,6 +36,8 @@ class PanelRows {
   PackLines pack_;
   void (*twelve_)(const void* const* lines, int64_t k,
                   void* out) = nullptr;  // twelve lines of bytes in groups of eight
+  // All lines of groups of four bytes, as far as whole blocks go; returns how many bytes that is.
+  int64_t (*words_)(const void* const* lines, int width, int64_t bytes, int64_t ahead, void* out) = nullptr;
   int width_, group_;
   int64_t group_bytes_, value_bytes_;  // packed group; source value
   int64_t ahead_ = 0;                  // bytes from a line to the same line of the next panel; 0: unknown
