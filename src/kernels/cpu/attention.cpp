@@ -117,7 +117,8 @@ class ForwardLane {
     for (int i = 0; i < p_.nr; ++i) {
       const bool none = top[i] == -std::numeric_limits<T>::infinity();
       reference[i] = none ? T(0) : top[i];
-      factor[i] = old[i] == top[i] ? T(1) : std::exp2(old[i] - reference[i]);
+      const bool first = old[i] == -std::numeric_limits<T>::infinity();
+      factor[i] = old[i] == top[i] ? T(1) : first ? T(0) : std::exp2(old[i] - reference[i]);
       moved |= factor[i] != T(1);
       sum[i] *= factor[i];
     }
@@ -182,12 +183,9 @@ class ForwardLane {
   }
 
   void store(int64_t head, int64_t q0, int64_t lines, int64_t panel, const T* top, const T* sum) {
-    T factor[kMostLines];
-    T* log_sum = static_cast<T*>(p_.call.log_sum) + head * p_.call.queries + q0;
-    for (int64_t i = 0; i < lines; ++i) {
-      factor[i] = sum[i] == 0 ? T(0) : 1 / sum[i];
-      log_sum[i] = top[i] + std::log2(sum[i]);
-    }
+    T factor[kMostLines], log_sum[kMostLines];
+    p_.rows.end_columns(p_.nr, top, sum, factor, log_sum);
+    std::copy_n(log_sum, lines, static_cast<T*>(p_.call.log_sum) + head * p_.call.queries + q0);
     char* o =
         p_.head(p_.call.o, head, p_.call.dtype) + q0 * p_.call.o.row * static_cast<int64_t>(size_of(p_.call.dtype));
     T* acc = acc_.data() + panel * acc_size_;

@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention_rows.h"
 
+#include <cmath>
 #include <iterator>
 
 #include "kernels/cpu/targets.h"
@@ -292,6 +293,23 @@ void scale_columns(int width, hn::TFromD<D>* x, int64_t rows, const hn::TFromD<D
   }
 }
 
+// With the library's log2, one by one, the forward pass of 128 keys takes 2 % longer.
+template <class T>
+void end_columns(int width, const T* top, const T* sum, T* factor, T* log_sum) {
+  constexpr int kLanes = static_cast<int>(Vec<T>::kLanes);
+  const Vec<T> zero(0), one(1);
+  int j = 0;
+  for (; j + kLanes <= width; j += kLanes) {
+    const Vec<T> s = load_vec(sum + j);
+    store_vec(select(s == zero, zero, one / s), factor + j);
+    store_vec(load_vec(top + j) + log2(s), log_sum + j);
+  }
+  for (; j < width; ++j) {
+    factor[j] = sum[j] == 0 ? T(0) : 1 / sum[j];
+    log_sum[j] = top[j] + std::log2(sum[j]);
+  }
+}
+
 // Rows and columns change places in registers, and the factors follow in the first cache.
 inline void store_floats(int width, const float* x, int64_t rows, const float* factor, int64_t lines, float* out,
                          int64_t out_row) {
@@ -413,8 +431,8 @@ void add_rows(DType dtype, const T* w, const void* y, int64_t y_row, int64_t row
 template <class D, class Out>
 RowPasses<hn::TFromD<D>> make_passes() {
   using T = hn::TFromD<D>;
-  return {max_columns<D>, add_mask<D>, exp_columns<D, Out>, grad_rows<D, Out>, scale_columns<D>,
-          store_lines<T>, dot<T>,      row_dots<T>,         add_rows<T>};
+  return {max_columns<D>, add_mask<D>, exp_columns<D, Out>, grad_rows<D, Out>, scale_columns<D>, store_lines<T>,
+          end_columns<T>, dot<T>,      row_dots<T>,         add_rows<T>};
 }
 template <class T, class Out>
 RowPasses<T> passes_for_width(int width) {

@@ -40,6 +40,8 @@ struct RowPasses {
   // Column j times factor[j], converted, to row j of `out`: `lines` rows of `rows` values.
   void (*store_lines)(int width, const T* x, int64_t rows, const T* factor, int64_t lines, DType dtype, void* out,
                       int64_t out_row);
+  // The ends of columns: factor[j] = 1 / sum[j], 0 for no sum; log_sum[j] = top[j] + log2(sum[j]).
+  void (*end_columns)(int width, const T* top, const T* sum, T* factor, T* log_sum);
   // Sum of x * y over n values of this type.
   T (*dot)(DType dtype, const void* x, const void* y, int64_t n);
   // out[j] = sum of x * row j of y; out += the sum of w[j] * row j of y. Rows of n values of this type.
