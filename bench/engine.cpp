@@ -19,9 +19,6 @@ namespace {
 
 constexpr int kTurns = 5;
 constexpr int kFewestBatches = 3;
-// Of batches of a row and of its peak, by time: few of either are disturbed as little, and few peaks are a burst of
-// clock.
-constexpr double kUndisturbed = 20;
 constexpr double kSideNs = 6e8;  // of one side of a row, if that is more than kFewestBatches
 
 Json number(double value, int decimals) { return value > 0 ? Json(rounded(value, decimals)) : Json(); }
@@ -103,7 +100,7 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
     batches = std::clamp(static_cast<int>(kSideNs / watches[0].batch_ns()), std::min(kFewestBatches, batches), batches);
 
   // The limit is measured between the batches of ours: clocks and neighbours change a machine's speed by half.
-  std::vector<double> limits, times;
+  std::vector<double> shares;  // of the limit that was measured next
   std::vector<std::optional<double>> peer_ns(peers_.size());
   std::string mode = fmt::format("threads={}", options_.threads);
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -113,8 +110,8 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
       if (neighbours_) neighbours_->wait_for_quiet();
       watches[0].batches(1);
       if (!limit.now) continue;
-      limits.push_back(limit.now(watches[0].batch_ns()));
-      times.push_back(watches[0].last_ns());
+      const double ns = limit.now(watches[0].batch_ns());
+      shares.push_back(ns / watches[0].last_ns());
     }
     for (size_t i = 1; i < watches.size(); ++i) {
       for (int k = 0; k < now; ++k) {
@@ -139,8 +136,7 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
   out["gflops"] = number(row.flops / ns, 2);
   out["gb_per_s"] = number(row.bytes / ns, 2);
   out["peak"] = limit.name;
-  if (!limits.empty())
-    out["percent_of_peak"] = rounded(100 * percentile(limits, kUndisturbed) / percentile(times, kUndisturbed), 2);
+  if (!shares.empty()) out["percent_of_peak"] = rounded(100 * percentile(shares, 50), 2);
   set_peer(out, peer, best);
   out["error"] = digits(row.accuracy.error);
   out["error_bound"] = digits(row.accuracy.bound);

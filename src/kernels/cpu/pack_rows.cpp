@@ -297,7 +297,8 @@ PanelRows::PanelRows(const GemmTile& tile, Side side, DType from)
     twelve_ = flips(tile, side, from) ? pack_twelve<0x80> : pack_twelve<0>;
   }
 #if defined(__x86_64__)
-  if (group_bytes_ == 4 && value_bytes_ * group_ == 4 && pack_ && cpu_has("avx512f") && cpu_has("avx512dq")) {
+  if (group_bytes_ == 4 && value_bytes_ * group_ == 4 && pack_ && cpu_has("avx512f") && cpu_has("avx512dq") &&
+      cpu_has("avx512vl")) {
     const bool bytes = size_of(tile.panel) == 1;
     words_ = bytes && flips(tile, side, from) ? words_512<0x80> : words_512<0>;
   }

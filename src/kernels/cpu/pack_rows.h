@@ -36,7 +36,7 @@ class PanelRows {
   PackLines pack_;
   void (*twelve_)(const void* const* lines, int64_t k,
                   void* out) = nullptr;  // twelve lines of bytes in groups of eight
-  // All lines of groups of four bytes, as far as whole blocks go; returns how many bytes that is.
+  // All lines of groups of four bytes, but a last part of a group; returns how many bytes that is.
   int64_t (*words_)(const void* const* lines, int width, int64_t bytes, int64_t ahead, void* out) = nullptr;
   int width_, group_;
   int64_t group_bytes_, value_bytes_;  // packed group; source value

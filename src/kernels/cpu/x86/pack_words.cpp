@@ -14,47 +14,58 @@ namespace {
 
 constexpr int64_t kAhead = 512;  // bytes from what is read to what is prefetched
 
-#define DEFT_AVX512 [[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline
+#define DEFT_AVX512 [[gnu::target("avx512f,avx512dq,avx512vl"), gnu::always_inline]] inline
 
-DEFT_AVX512 __m128i load(const void* line, int64_t at) {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(line) + at));
+// Four groups of a line, or the first few of them.
+DEFT_AVX512 __m128i load(const void* line, int64_t at, __mmask8 groups) {
+  const void* from = static_cast<const char*>(line) + at;
+  return groups == 0xf ? _mm_loadu_si128(static_cast<const __m128i*>(from)) : _mm_maskz_loadu_epi32(groups, from);
 }
-// Four groups of lines i, i + 4, i + 8 and i + 12.
-DEFT_AVX512 __m512i four_lines(const void* const* lines, int i, int64_t at) {
-  __m512i v = _mm512_castsi128_si512(load(lines[i], at));
-  v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load(lines[i + 4], at));
-  v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load(lines[i + 8], at));
-  return _mm512_mask_broadcast_i32x4(v, 0xf000, load(lines[i + 12], at));
+// Of lines i, i + 4, i + 8 and i + 12.
+DEFT_AVX512 __m512i four_lines(const void* const* lines, int i, int64_t at, __mmask8 groups) {
+  __m512i v = _mm512_castsi128_si512(load(lines[i], at, groups));
+  v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load(lines[i + 4], at, groups));
+  v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load(lines[i + 8], at, groups));
+  return _mm512_mask_broadcast_i32x4(v, 0xf000, load(lines[i + 12], at, groups));
 }
-// Sixteen lines of four groups to four rows of sixteen.
-DEFT_AVX512 void turn(const void* const* lines, int64_t at, __m512i flip, __mmask16 live, char* out, int64_t row) {
-  const __m512i a = four_lines(lines, 0, at), b = four_lines(lines, 1, at);
-  const __m512i c = four_lines(lines, 2, at), d = four_lines(lines, 3, at);
+// Sixteen lines of `count` groups, at most four, to as many rows of sixteen, of which `live` are stored. (To put four
+// rows of twelve together to three whole vectors gains nothing.)
+DEFT_AVX512 void turn(const void* const* lines, int64_t at, int count, __m512i flip, __mmask16 live, char* out,
+                      int64_t row) {
+  const auto groups = static_cast<__mmask8>((1 << count) - 1);
+  const __m512i a = four_lines(lines, 0, at, groups), b = four_lines(lines, 1, at, groups);
+  const __m512i c = four_lines(lines, 2, at, groups), d = four_lines(lines, 3, at, groups);
   const __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
   const __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
   _mm512_mask_storeu_epi32(out, live, _mm512_xor_si512(_mm512_unpacklo_epi64(ab0, cd0), flip));
+  if (count == 1) return;
   _mm512_mask_storeu_epi32(out + row, live, _mm512_xor_si512(_mm512_unpackhi_epi64(ab0, cd0), flip));
+  if (count == 2) return;
   _mm512_mask_storeu_epi32(out + 2 * row, live, _mm512_xor_si512(_mm512_unpacklo_epi64(ab1, cd1), flip));
+  if (count == 3) return;
   _mm512_mask_storeu_epi32(out + 3 * row, live, _mm512_xor_si512(_mm512_unpackhi_epi64(ab1, cd1), flip));
 }
 
 }  // namespace
 
-[[gnu::target("avx512f,avx512dq")]] int64_t pack_words_512(const void* const* lines, int width, int64_t bytes,
-                                                           int64_t ahead, unsigned char flip, void* out) {
+[[gnu::target("avx512f,avx512dq,avx512vl")]] int64_t pack_words_512(const void* const* lines, int width, int64_t bytes,
+                                                                    int64_t ahead, unsigned char flip, void* out) {
   const __m512i flips = _mm512_set1_epi8(static_cast<char>(flip));
-  const int64_t row = 4 * width, whole = bytes / 64 * 64;
+  const int64_t row = 4 * width, whole = bytes / 4 * 4;
   for (int first = 0; first < width; first += 16) {
     const int count = std::min(16, width - first);
     const auto live = static_cast<__mmask16>((1u << count) - 1);
     const void* some[16];
     for (int i = 0; i < 16; ++i) some[i] = lines[first + std::min(i, count - 1)];
     char* to = static_cast<char*>(out) + 4 * first;
-    for (int64_t p = 0; p < whole; p += 64, to += 16 * row) {
+    int64_t p = 0;
+    for (; p + 64 <= whole; p += 64, to += 16 * row) {
       const int64_t next = p + kAhead < bytes ? p + kAhead : ahead ? ahead + p + kAhead - bytes : p;
       for (int i = 0; i < count; ++i) __builtin_prefetch(static_cast<const char*>(some[i]) + next);
-      for (int q = 0; q < 4; ++q) turn(some, p + 16 * q, flips, live, to + 4 * q * row, row);
+      for (int q = 0; q < 4; ++q) turn(some, p + 16 * q, 4, flips, live, to + 4 * q * row, row);
     }
+    for (; p + 16 <= whole; p += 16, to += 4 * row) turn(some, p, 4, flips, live, to, row);
+    if (p < whole) turn(some, p, static_cast<int>((whole - p) / 4), flips, live, to, row);
   }
   return whole;
 }

@@ -5,7 +5,7 @@
 
 namespace deft::cpu {
 
-// The first bytes / 64 * 64 bytes of `width` lines to the panel at out, every byte xor `flip`; returns how many bytes
+// The whole groups of `width` lines of so many bytes to the panel at out, every byte xor `flip`; returns how many bytes
 // those are. `ahead`: bytes from a line to the line that is packed after it; 0: unknown.
 int64_t pack_words_512(const void* const* lines, int width, int64_t bytes, int64_t ahead, unsigned char flip,
                        void* out);
