@@ -18,7 +18,7 @@ namespace deft::bench {
 namespace {
 
 constexpr int kTurns = 5;
-constexpr int kFewestBatches = 3;
+constexpr size_t kFewestBatches = 3;
 constexpr double kSideNs = 6e8;  // of one side of a row, if that is more than kFewestBatches
 
 Json number(double value, int decimals) { return value > 0 ? Json(rounded(value, decimals)) : Json(); }
@@ -97,10 +97,11 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
   int batches = options_.quick ? 1 : options_.repeats;
   watches[0].batches(1);  // tells how long one takes
   if (!options_.quick)
-    batches = std::clamp(static_cast<int>(kSideNs / watches[0].batch_ns()), std::min(kFewestBatches, batches), batches);
+    batches = std::clamp(static_cast<int>(kSideNs / watches[0].batch_ns()),
+                         std::min(static_cast<int>(kFewestBatches), batches), batches);
 
   // The limit is measured between the batches of ours: clocks and neighbours change a machine's speed by half.
-  std::vector<double> shares;  // of the limit that was measured next
+  std::vector<double> shares, quiet_shares;  // of the limit that was measured next
   std::vector<std::optional<double>> peer_ns(peers_.size());
   std::string mode = fmt::format("threads={}", options_.threads);
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -112,6 +113,7 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
       if (!limit.now) continue;
       const double ns = limit.now(watches[0].batch_ns());
       shares.push_back(ns / watches[0].last_ns());
+      if (neighbours_ && neighbours_->quiet()) quiet_shares.push_back(shares.back());
     }
     for (size_t i = 1; i < watches.size(); ++i) {
       for (int k = 0; k < now; ++k) {
@@ -136,6 +138,7 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
   out["gflops"] = number(row.flops / ns, 2);
   out["gb_per_s"] = number(row.bytes / ns, 2);
   out["peak"] = limit.name;
+  if (quiet_shares.size() >= kFewestBatches) shares = quiet_shares;
   if (!shares.empty()) out["percent_of_peak"] = rounded(100 * percentile(shares, 50), 2);
   set_peer(out, peer, best);
   out["error"] = digits(row.accuracy.error);

@@ -14,11 +14,10 @@ class Neighbours {
 
   // Returns when the cores of all threads are their own, or after a while; it waits four minutes at most in its life.
   void wait_for_quiet();
+  bool quiet();
   double waited_s() const { return std::chrono::duration<double>(waited_).count(); }
 
  private:
-  bool quiet();
-
   int threads_;
   std::vector<double> looks_;  // the latest: instructions a cycle
   size_t next_ = 0;
