@@ -297,6 +297,11 @@ TYPED_TEST(Conv, Channels) {
   }
 }
 
+// A gradient of the weight beyond 2 MB, whose channels do not divide into blocks.
+TYPED_TEST(Conv, LargeWeights) {
+  check<TypeParam>(make(dtype_of<TypeParam>, 2, 1, 460, 130, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne, true));
+}
+
 TYPED_TEST(Conv, Depthwise) {
   const DType t = dtype_of<TypeParam>;
   for (bool last : {false, true}) {
