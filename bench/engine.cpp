@@ -51,7 +51,7 @@ EngineRun::EngineRun(const EngineOptions& options)
   // Peers' libraries read it when they start; told later, some keep more threads.
   setenv("OMP_NUM_THREADS", std::to_string(options.threads).c_str(), 1);
   report_.machine["threads"] = options.threads;
-  if (!options.quick) neighbours_.emplace(options.threads);
+  if (kKnowsNeighbours && !options.quick) neighbours_.emplace(options.threads);
   for (const std::string& program : options.peers) {
     peers_.push_back(Peer::start(program));
     DEFT_CHECK(peers_.back(), UnsupportedError,

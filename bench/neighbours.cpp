@@ -55,7 +55,7 @@ double seconds(F f) {
 }
 double instructions_a_cycle() { return 64.0 / 24 * seconds(chain) / seconds(nothings); }
 #else
-double instructions_a_cycle() { return 1; }  // cores of which no half can be lent
+double instructions_a_cycle() { return 1; }
 #endif
 
 double fewest_a_cycle(int threads) {

@@ -8,6 +8,13 @@
 
 namespace deft::bench {
 
+// Whether this processor lends halves of its cores, and we can tell.
+#if defined(__x86_64__)
+inline constexpr bool kKnowsNeighbours = true;
+#else
+inline constexpr bool kKnowsNeighbours = false;
+#endif
+
 class Neighbours {
  public:
   explicit Neighbours(int threads);

@@ -53,14 +53,17 @@ Presentation presentation_of(const bench::Report& report, const std::string& nam
                      {"value", "mean", 2},
                      {"worst", "worst", 2},
                      {"worst_case", "worst case"}}}};
-  const double waited_s = report.machine.value("waited_for_neighbours_s", 0.0);
-  const std::string waited = waited_s > 0 ? fmt::format(" (waited for {:.1f} s)", waited_s) : "";
+  std::string quiet;
+  if (report.machine.contains("waited_for_neighbours_s")) {
+    quiet = fmt::format(
+        " Each run began when no other program was on the other half of a core, if that came within half a second "
+        "(waited for {:.1f} s).",
+        report.machine["waited_for_neighbours_s"].get<double>());
+  }
   p.notes = {fmt::format(
-      "Time: {}. Random data. Peak: of the instruction or the mix of reads and writes that "
-      "limits the case, measured between its runs; the table has what was measured first. Each run began when "
-      "no other program was on the other half of a core, if that came within half a second{}. Error: "
-      "against f64, on the scale of the bound.",
-      threads == 1 ? "minimum of thread CPU time" : "median of wall time", waited)};
+      "Time: {}. Random data. Peak: of the instruction or the mix of reads and writes that limits the case, measured "
+      "between its runs; the table has what was measured first.{} Error: against f64, on the scale of the bound.",
+      threads == 1 ? "minimum of thread CPU time" : "median of wall time", quiet)};
   return p;
 }
 

@@ -277,7 +277,7 @@ void forward(const Problem<T>& p) {
   const Blocks queries(p.call.queries, kQueryBlock, p.nr);
   const Blocks keys(p.call.keys, std::min(kKeyBlock, p.tile.block_k), std::lcm(p.mr, p.tile.k_step));
   const int64_t grain = grain_of(queries.size * p.call.keys * (p.call.features + p.call.value_features));
-  if (p.heads >= 4 * num_threads()) {
+  if (p.heads >= 4 * num_threads()) {  // lanes trade whole heads; of few, they share each
     parallel_balanced(0, p.heads, grain / queries.count, [&](int64_t begin, int64_t end) {
       PackedHead<T> packed(p, keys);
       ForwardLane<T> lane(p, queries, keys);

@@ -11,18 +11,18 @@ constexpr int64_t kGrain = 16 * 1024;
 constexpr int64_t kLargeBytes = 2 << 20;      // of a gradient that does not stay in the caches while it is made,
 constexpr int64_t kChannelBytes = 512 << 10;  // and of the part of it that does
 
-// An operand from some place of k on.
-class KRange final : public PanelSource {
+// An operand from some line and some place of k on.
+class Part final : public PanelSource {
  public:
-  KRange(const PanelSource& whole, int64_t begin) : whole_(whole), begin_(begin) {}
+  Part(const PanelSource& whole, int64_t line, int64_t k) : whole_(whole), line_(line), k_(k) {}
   void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
             int32_t* sums) const override {
-    whole_.pack(tile, side, l0, lines, begin_ + k0, k, out, sums);
+    whole_.pack(tile, side, line_ + l0, lines, k_ + k0, k, out, sums);
   }
 
  private:
   const PanelSource& whole_;
-  int64_t begin_;
+  int64_t line_, k_;
 };
 
 // Few outputs and many positions: partial sums over fixed ranges of positions, added in order. Depends on sizes only.
@@ -54,20 +54,6 @@ void finish_channel(const Acc* part, int64_t part_step, int64_t parts, int64_t c
   for (int64_t i = 0; i < depth; ++i) dw[i] = static_cast<T>(part[i]);
 }
 
-// An operand from some line on.
-class LineRange final : public PanelSource {
- public:
-  LineRange(const PanelSource& whole, int64_t begin) : whole_(whole), begin_(begin) {}
-  void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
-            int32_t* sums) const override {
-    whole_.pack(tile, side, begin_ + l0, lines, k0, k, out, sums);
-  }
-
- private:
-  const PanelSource& whole_;
-  int64_t begin_;
-};
-
 // Large gradients, some channels at a time: their sums are still in the cache when they are put in memory order. For
 // 512 x 512 x 3 x 3 and 49 positions that takes 0.9 of the time.
 template <class T>
@@ -80,7 +66,7 @@ void sum_some_channels(const Product& whole, const PanelSource& a, const PanelSo
   parallel_balanced(0, (og + rows - 1) / rows, 1, [&](int64_t begin, int64_t end) {
     Workspace<Acc> sums(rows * depth), line(2 * depth);
     for (int64_t o = begin * rows; o < std::min(og, end * rows); o += rows) {
-      const LineRange some(a, o);
+      const Part some(a, o, 0);
       Product p = whole;
       p.m = std::min(rows, og - o);
       p.a = &some, p.b = nullptr, p.packed_b = &packed;
@@ -115,7 +101,7 @@ void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b
   const int64_t step = p.tile->padded_k((total + parts - 1) / parts);
   parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
-      const KRange part_a(a, s * step), part_b(b, s * step);
+      const Part part_a(a, 0, s * step), part_b(b, 0, s * step);
       Product part = p;
       part.a = &part_a, part.b = &part_b;
       part.k = std::clamp<int64_t>(total - s * step, 0, step);
