@@ -10,6 +10,7 @@
 #include "bench/heap_counter.h"
 #include "bench/instruction_counter.h"
 #include "bench/interrupt.h"
+#include "bench/neighbours.h"
 #include "bench/statistics.h"
 #include "deft/deft.h"
 #include "runtime/parallel.h"
@@ -143,11 +144,14 @@ class Side {
 
 Json json_of(std::optional<double> x) { return x ? Json(*x) : Json(); }
 
-Json measure(const SmallCase& c, int repeats) {
+Json measure(const SmallCase& c, int repeats, std::optional<Neighbours>& neighbours) {
   Pair pair = c.make();
   InferenceModeGuard inference;
   Side eager(std::move(pair.eager)), compiled(std::move(pair.compiled));
-  for (int i = 0; i < repeats; ++i) eager.batch(), compiled.batch();
+  for (int i = 0; i < repeats; ++i) {
+    if (neighbours) neighbours->wait_for_quiet();
+    eager.batch(), compiled.batch();
+  }
   return {{"case", c.name},
           {"eager_ns", rounded(eager.ns(), 1)},
           {"compiled_ns", rounded(compiled.ns(), 1)},
@@ -165,6 +169,8 @@ Report measure_small(const SmallOptions& options) {
   set_num_threads(1);
   Report report;
   report.machine["instruction_counter"] = name_of(instruction_counter());
+  std::optional<Neighbours> neighbours;
+  if (kKnowsNeighbours) neighbours.emplace(1);
   for (const SmallCase& c : small_cases()) {
     if (!options.only.empty() && c.name != options.only) continue;
     if (interrupted()) {
@@ -172,8 +178,9 @@ Report measure_small(const SmallOptions& options) {
       return report;
     }
     options.progress(c.name);
-    report.results.push_back(measure(c, options.repeats));
+    report.results.push_back(measure(c, options.repeats, neighbours));
   }
+  if (neighbours) report.machine["waited_for_neighbours_s"] = rounded(neighbours->waited_s(), 1);
   return report;
 }
 

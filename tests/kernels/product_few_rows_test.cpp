@@ -60,9 +60,10 @@ class Problem {
     return {memory.take(bytes), memory.take(bytes) + bytes};
   }
   // By tiles: a left side that is packed goes no other way.
-  std::vector<unsigned char> by_tiles(const Product& product) {
+  std::vector<unsigned char> by_tiles(Product product, const GemmTile& tile) {
+    product.tile = &tile;
     const cpu::StridedSource a(a_.strided()), b(b_.strided());
-    const cpu::PackedMatrix packed_a(tile_, Side::a, a, s_.m, s_.k), packed_b(tile_, Side::b, b, s_.n, s_.k);
+    const cpu::PackedMatrix packed_a(tile, Side::a, a, s_.m, s_.k), packed_b(tile, Side::b, b, s_.n, s_.k);
     return run(product, 1, [&](Product& p) {
       p.packed_a = &packed_a, p.packed_b = &packed_b;
       cpu::run_product(p);
@@ -88,13 +89,22 @@ class Problem {
   std::vector<unsigned char> residual_;
 };
 
+// AMX sums bf16 in another order than the instruction for few rows, which another tile has too.
+const GemmTile& tile_of_few_rows(const GemmTile& tile) {
+  if (tile.panel != Panel::bf16 || !tile.begin) return tile;
+  for (const GemmTile& t : cpu::gemm_tiles(tile.panel)) {
+    if (!t.begin && !t.portable) return t;
+  }
+  return tile;
+}
+
 void expect_panels_as_tiles(const GemmTile& tile, const Shape& s, bool plain) {
   TRACE_SHAPE(s);
   const DType type = sources(tile.panel)[0];
   const DType c = tile.panel == Panel::f64 ? DType::f64 : is_bytes(tile.panel) ? DType::i8 : DType::f32;
   Problem x(tile, s, type, type, c);
   const Product product = x.product(plain);
-  const auto expected = x.by_tiles(product);
+  const auto expected = x.by_tiles(product, tile), or_else = x.by_tiles(product, tile_of_few_rows(tile));
   const cpu::StridedSource a(x.a().strided()), b(x.b().strided());
   const cpu::PackedMatrix packed(tile, Side::b, b, s.n, s.k);
   for (int threads : {1, 2, 5}) {
@@ -102,7 +112,7 @@ void expect_panels_as_tiles(const GemmTile& tile, const Shape& s, bool plain) {
       p.a = &a, p.packed_b = &packed;
       cpu::run_product(p);
     });
-    ASSERT_EQ(found, expected) << threads << " threads";
+    ASSERT_TRUE(found == expected || found == or_else) << threads << " threads";
   }
 }
 
@@ -118,6 +128,7 @@ TEST(ProductFewRows, PanelsGiveTheBitsOfTiles) {
       expect_panels_as_tiles(tile, {3, 7 * w + 1, 2 * block + 5}, false);
       expect_panels_as_tiles(tile, {4, 100 * w + 5, 40}, false);
       expect_panels_as_tiles(tile, {2, 49 * w, block + 1}, true);
+      if (!tile.portable) expect_panels_as_tiles(tile, {3, 1280, 4400 / cpu::size_of(tile.panel)}, false);  // over 2 MB
     });
   });
 }
@@ -135,7 +146,7 @@ TEST(ProductFewRows, PanelsWithoutSpecialEnding) {
                       p.a = &a, p.packed_b = &packed;
                       cpu::run_product(p);
                     }),
-              x.by_tiles(x.product(true)));
+              x.by_tiles(x.product(true), tile_of_few_rows(tile)));
   });
 }
 
@@ -161,7 +172,7 @@ TEST(ProductFewRows, BytesInPlaceAreExact) {
           Problem x(tile, s, type, DType::i8, plain ? DType::i32 : DType::i8, m % 2 ? 0 : 2, k % 2 ? 0 : 5);
           const Product product = x.product(plain);
           const cpu::StridedSource a(x.a().strided()), b(x.b().strided());
-          const auto expected = x.by_tiles(product);
+          const auto expected = x.by_tiles(product, tile);
           for (int threads : {1, 3}) {
             ASSERT_EQ(x.run(product, threads,
                             [&](Product& p) {

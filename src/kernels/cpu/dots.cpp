@@ -35,13 +35,29 @@ DEFT_DOTS(deft_mma_dots4_u8s8);
 DEFT_DOTS(deft_mma_dots8_u8s8);
 #undef DEFT_DOTS
 }
+#elif defined(__x86_64__)
+extern "C" {
+#define DEFT_DOTS(name) void name(int64_t steps, const void* rows, const void* const* lines, void* out)
+DEFT_DOTS(deft_dots1_s8);
+DEFT_DOTS(deft_dots2_s8);
+DEFT_DOTS(deft_dots4_s8);
+DEFT_DOTS(deft_dots1_u8s8);
+DEFT_DOTS(deft_dots2_u8s8);
+DEFT_DOTS(deft_dots4_u8s8);
+#undef DEFT_DOTS
+}
 #endif
 
 namespace deft::cpu {
 
 namespace {
 
-constexpr int64_t kPiece = 16, kLongestStep = 64;
+#if defined(__x86_64__)
+constexpr int64_t kPiece = 64;
+#else
+constexpr int64_t kPiece = 16;
+#endif
+constexpr int64_t kLongestStep = 64;
 
 // Fewest rows first.
 #if defined(__aarch64__)
@@ -82,6 +98,18 @@ std::span<const DotsKernel> kernels_for(DType a, DType b) {
     if (cpu_has("i8mm")) return kS8;
     return kS8Dot;
   }
+  return {};
+}
+#elif defined(__x86_64__)
+// Of bytes only: floats reach the speed of memory in gemm_direct.cpp.
+constexpr DotsKernel kS8[] = {
+    {deft_dots1_s8, 1, 64, false}, {deft_dots2_s8, 2, 64, false}, {deft_dots4_s8, 4, 64, false}};
+constexpr DotsKernel kU8S8[] = {
+    {deft_dots1_u8s8, 1, 64, false}, {deft_dots2_u8s8, 2, 64, false}, {deft_dots4_u8s8, 4, 64, false}};
+std::span<const DotsKernel> kernels_for(DType a, DType b) {
+  if (b != DType::i8 || !cpu_has("avx512_vnni")) return {};
+  if (a == DType::i8) return kS8;
+  if (a == DType::u8) return kU8S8;
   return {};
 }
 #else

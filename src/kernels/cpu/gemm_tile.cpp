@@ -115,7 +115,7 @@ const GemmTile& best_tile(Panel panel, int64_t m, int64_t n) {
   const GemmTile* best = &tiles[0];
   double least = 1e300, slower = 1;
   for (const GemmTile& t : tiles) {
-    if (t.portable && &t != &tiles[0]) break;
+    if ((t.portable && &t != &tiles[0]) || (tiles[0].begin && !t.begin)) break;  // AMX is ten times as fast as others
     const int64_t rows = m > 0 ? rows_of(t, m) : 1, columns = (n + t.nr - 1) / t.nr * t.nr;
     const bool small = 2 * t.mr * t.nr <= tiles[0].mr * tiles[0].nr;  // more loads for each product
     const bool stores_slowly = tiles[0].requantize && !t.requantize;

@@ -35,26 +35,34 @@ void multiply_panels(const float* x, const float* const* panels, int64_t k, floa
   deft_row_panels4_f32(k, x, panels, sums);
 }
 #else
-// The same sums for any length of vectors.
-void multiply_panel(const float* x, const float* panel, int64_t k, float* sums) {
+// Of kTogether panels at once, as many as there are registers for the sums of: a value of x is spread once for all. The
+// same sums for any length of vectors.
+constexpr int kTogether = kLanes == kColumns ? kStreams : 2;
+template <int kPanels>
+void multiply(const float* x, const float* const* panels, int64_t k, float* sums) {
   for (int j = 0; j < kColumns; j += kLanes) {
-    V s0(0), s1(0), s2(0), s3(0);
-    const float* b = panel + j;
+    V s[kPanels][4];
+    for (auto& of_panel : s) std::fill_n(of_panel, 4, V(0));
+    auto add = [&](int64_t p, int q) HWY_ATTR {
+      const V value(x[p + q]);
+      for (int i = 0; i < kPanels; ++i) s[i][q] = fma(V::load(panels[i] + (p + q) * kColumns + j), value, s[i][q]);
+    };
     int64_t p = 0;
-    for (; p + 4 <= k; p += 4, b += 4 * kColumns) {
-      s0 = fma(V::load(b), V(x[p]), s0);
-      s1 = fma(V::load(b + kColumns), V(x[p + 1]), s1);
-      s2 = fma(V::load(b + 2 * kColumns), V(x[p + 2]), s2);
-      s3 = fma(V::load(b + 3 * kColumns), V(x[p + 3]), s3);
+    for (; p + 4 <= k; p += 4) {
+      add(p, 0);
+      add(p, 1);
+      add(p, 2);
+      add(p, 3);
     }
-    if (p < k) s0 = fma(V::load(b), V(x[p]), s0);
-    if (p + 1 < k) s1 = fma(V::load(b + kColumns), V(x[p + 1]), s1);
-    if (p + 2 < k) s2 = fma(V::load(b + 2 * kColumns), V(x[p + 2]), s2);
-    ((s0 + s1) + (s2 + s3)).store(sums + j);
+    if (p < k) add(p, 0);
+    if (p + 1 < k) add(p, 1);
+    if (p + 2 < k) add(p, 2);
+    for (int i = 0; i < kPanels; ++i) ((s[i][0] + s[i][1]) + (s[i][2] + s[i][3])).store(sums + i * kColumns + j);
   }
 }
+void multiply_panel(const float* x, const float* panel, int64_t k, float* sums) { multiply<1>(x, &panel, k, sums); }
 void multiply_panels(const float* x, const float* const* panels, int64_t k, float* sums) {
-  for (int s = 0; s < kStreams; ++s) multiply_panel(x, panels[s], k, sums + s * kColumns);
+  for (int s = 0; s < kStreams; s += kTogether) multiply<kTogether>(x, panels + s, k, sums + s * kColumns);
 }
 #endif
 
