@@ -183,6 +183,10 @@ void run_pass(const ConvPass& pass);
 // Calls run(i) for i < count (groups, samples), in parallel where they are many.
 void run_each(int64_t count, FunctionRef<void(int64_t)> run);
 
+// The gradient of an input of few channels, see conv_scatter.cpp.
+bool scatter_pays(const ConvCall& c);
+void scatter_input(const ConvCall& c, const void* dy, void* dx);
+
 // One filter per channel, no sum over channels. y[start + j * step] = sum_t x * w[t], then bias, residual, activation.
 void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
                const int64_t y_size[3]);
