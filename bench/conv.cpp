@@ -1,4 +1,4 @@
-// deft bench conv: the convolutions of ResNet-50, batch 1, channels_last: forward in f32, bf16 and int8, and both
+// deft bench conv: the convolutions of ResNet-50, channels_last: forward in f32, bf16 and int8, and both
 // gradients in f32.
 #include <fmt/format.h>
 
@@ -38,20 +38,22 @@ Tensor random_values(IntList sizes, DType dtype) {
   return randn(sizes).to(dtype);
 }
 
-// One convolution with all its arrays. x and y are height, width, channels; w is out, channels, height, width.
+// One convolution with all its arrays. x and y are batch, height, width, channels; w is out, channels, height, width.
 // Scales of bytes are powers of two, so that stores are exact.
 struct Conv {
-  Conv(const ResNetConv& shape, DType type)
+  Conv(const ResNetConv& shape, int64_t images, DType type)
       : s(shape),
+        batch(images),
         dtype(type),
         side((s.size + 2 * (s.kernel / 2) - s.kernel) / s.stride + 1),
-        x(random_values({s.size, s.size, s.channels}, type == i8 ? u8 : type)),
+        x(random_values({batch, s.size, s.size, s.channels}, type == i8 ? u8 : type)),
         w(random_values({s.out, s.channels, s.kernel, s.kernel}, type)),
-        y(random_values({side, side, s.out}, type)) {
+        y(random_values({batch, side, side, s.out}, type)) {
     call = {};
     call.dtype = x.dtype();
     call.spatial = 2;
-    call.n = call.groups = 1;
+    call.n = batch;
+    call.groups = 1;
     call.c_in = s.channels;
     call.c_out = s.out;
     for (int d = 0; d < 3; ++d) {
@@ -71,9 +73,10 @@ struct Conv {
     quant.y_scale = std::exp2(std::round(std::log2(160 * std::sqrt(static_cast<float>(depth())))));
   }
   int64_t depth() const { return s.channels * s.kernel * s.kernel; }
-  double flops() const { return 2.0 * static_cast<double>(side * side * s.out) * static_cast<double>(depth()); }
+  double flops() const { return 2.0 * static_cast<double>(batch * side * side * s.out) * static_cast<double>(depth()); }
 
   ResNetConv s;
+  int64_t batch;
   DType dtype;
   int64_t side;  // height and width of y
   Tensor x, w, y;
@@ -105,9 +108,22 @@ class Reference {
 
   // Element `index` of the result of the pass, counted as it lies in memory.
   Sum at(Pass pass, int64_t index) const {
-    const int64_t in = c_.s.channels, out = c_.s.out, taps = c_.s.kernel * c_.s.kernel, positions = c_.side * c_.side;
-    const double *x = x_.data<double>(), *w = w_.data<double>(), *y = y_.data<double>();
+    const int64_t of_image = (pass == Pass::forward ? c_.y : c_.x).numel() / c_.batch;
     Sum sum;
+    if (pass == Pass::weights) {
+      for (int64_t n = 0; n < c_.batch; ++n) add(pass, n, index, sum);
+    } else {
+      add(pass, index / of_image, index % of_image, sum);
+    }
+    return sum;
+  }
+
+ private:
+  void add(Pass pass, int64_t image, int64_t index, Sum& sum) const {
+    const int64_t in = c_.s.channels, out = c_.s.out, taps = c_.s.kernel * c_.s.kernel, positions = c_.side * c_.side;
+    const double* w = w_.data<double>();
+    const double* x = x_.data<double>() + image * c_.s.size * c_.s.size * in;
+    const double* y = y_.data<double>() + image * positions * out;
     for (int64_t i = 0; i < positions; ++i) {
       if (pass == Pass::forward && i != index / out) continue;
       for (int64_t t = 0; t < taps; ++t) {
@@ -121,10 +137,8 @@ class Reference {
           sum.add(y[i * out + index / taps / in] * x[j * in + index / taps % in]);
       }
     }
-    return sum;
   }
 
- private:
   const Conv& c_;
   Tensor x_, w_, y_;
 };
@@ -151,15 +165,15 @@ Accuracy accuracy_of(const Conv& c, Pass pass, const Tensor& result, bool winogr
   if (winograd) return {worst / largest, 260 * static_cast<double>(c.s.channels + 16) * 0x1p-24};
   const int64_t terms = pass == Pass::forward ? c.depth()
                         : pass == Pass::data  ? c.s.out * c.s.kernel * c.s.kernel
-                                              : c.side * c.side;
+                                              : c.batch * c.side * c.side;
   return {worst_of_size,
           static_cast<double>(terms) * (c.dtype == bf16 ? 0x1p-23 : 0x1p-24) + (c.dtype == bf16 ? 0x1p-8 : 0)};
 }
 
 EngineRow row_of(const Conv& c, const char* op, const char* family, const char* variant) {
   const char* type = c.dtype == i8 ? "int8" : c.dtype == bf16 ? "bf16" : "f32";
-  return {.name = fmt::format("{} {} 1x{}x{}x{} w {}x{}x{} s {} p {}", op, type, c.s.channels, c.s.size, c.s.size,
-                              c.s.out, c.s.kernel, c.s.kernel, c.s.stride, c.s.kernel / 2),
+  return {.name = fmt::format("{} {} {}x{}x{}x{} w {}x{}x{} s {} p {}", op, type, c.batch, c.s.channels, c.s.size,
+                              c.s.size, c.s.out, c.s.kernel, c.s.kernel, c.s.stride, c.s.kernel / 2),
           .family = family,
           .dtype = type,
           .variant = variant,
@@ -222,7 +236,7 @@ Report measure_conv(const EngineOptions& options) {
       bool any = false;
       for (const char* family : {kForward, kBackwardData, kBackwardWeights}) any = any || run.wanted(family, name);
       if (!any) break;
-      Conv conv(s, dtype);
+      Conv conv(s, options.batch, dtype);
       if (run.wanted(kForward, name)) {
         measure_forward(run, conv, kPrepacked);
         if (dtype != i8) measure_forward(run, conv, kInTheCall);
@@ -244,10 +258,12 @@ Report measure_conv(const EngineOptions& options) {
 
 EngineBench conv_bench() {
   return {"conv",
-          "Convolutions of ResNet-50, batch 1",
+          "Convolutions of ResNet-50",
           {kForward, kBackwardData, kBackwardWeights},
           {"f32", "bf16", "int8"},
-          measure_conv};
+          measure_conv,
+          false,
+          true};
 }
 
 }  // namespace deft::bench

@@ -18,6 +18,7 @@ namespace deft::bench {
 struct EngineOptions {
   int threads = 1;
   int repeats = 30;                // batches of each side
+  int64_t batch = 1;               // images at a time, where the bench has `batches`
   bool quick = false;              // tiny shapes, one batch: to see that it runs, not how fast
   std::string family, dtype;       // "" for all
   std::vector<std::string> peers;  // programs to compare with (bench/peer.h)
@@ -32,6 +33,7 @@ struct EngineBench {
   std::vector<std::string> families, dtypes;
   Report (*measure)(const EngineOptions&);
   bool library_peers = false;  // there is one for these cases
+  bool batches = false;        // --batch says how many images
 };
 EngineBench gemm_bench();
 EngineBench conv_bench();

@@ -15,6 +15,7 @@ using bench::kDigits;
 struct Flags : CommonFlags {
   std::string family, dtype;
   std::vector<std::string> peers;
+  int64_t batch = 1;
   bool quick = false, no_library_peers = false;
 };
 
@@ -89,6 +90,11 @@ std::function<int()> add_bench(CLI::App& app, bench::EngineBench (*make)()) {
       ->type_name("COMMAND");
   if (bench.library_peers)
     app.add_flag("--no-library-peers", flags->no_library_peers, "Do not measure OpenBLAS, where it is installed");
+  if (bench.batches) {
+    app.add_option("-b,--batch", flags->batch, "Images at a time; default: 1")
+        ->check(whole_number(1, 4096))
+        ->type_name("N");
+  }
   app.add_flag("--quick", flags->quick, "Tiny shapes, one batch: shows that it works, not how fast");
   app.footer(
       "Bars that are missed do not change the exit code: this is a measurement. Scripts read \"bars\" of -o json.");
@@ -98,6 +104,7 @@ std::function<int()> add_bench(CLI::App& app, bench::EngineBench (*make)()) {
     options.threads = flags->threads;
     options.repeats = flags->repeats;
     options.quick = flags->quick;
+    options.batch = flags->batch;
     options.family = flags->family;
     options.dtype = flags->dtype;
     options.peers = flags->peers;

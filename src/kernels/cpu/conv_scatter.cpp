@@ -1,6 +1,6 @@
 // Gradient of an input of few channels, such as a picture: a product gives what each output position adds to everything
 // under its window, and lines of that, which lie together in dx, are added to it. Tiles are as wide as all taps and
-// channels; a convolution over dy would fill them with the channels alone (7 x 7 x 3 of ResNet-50: 3.2 instead of 10
+// channels; a convolution over dy would fill them with the channels alone (7 x 7 x 3 of ResNet-50: 3.5 instead of 12
 // ms).
 #include "kernels/cpu/conv_internal.h"
 #include "runtime/parallel.h"
@@ -103,13 +103,18 @@ class Scatter {
     }
   }
 
-  // A line of dy, through one row of the kernel. Positions whose windows lie inside, and those at the two ends.
+  // A line of dy, through one row of the kernel. Windows that overlap are added in turns: what was just stored in other
+  // vectors takes long to load (the 7 x 7 x 3: 4.0 ms without turns, 3.5 with them).
   void add_line(const S* from, S* to) const {
-    for (int64_t x = 0; x < c_.out[2]; ++x, from += columns_) {
-      const int64_t begin = (x * c_.stride[2] - c_.pad[2]) * c_.c_in;
-      const int64_t i0 = std::max<int64_t>(0, -begin), i1 = std::min(run_, line_ - begin);
-      S* sums = to + begin;
-      for (int64_t i = i0; i < i1; ++i) sums[i] += from[i];
+    const int64_t apart = (c_.kernel[2] + c_.stride[2] - 1) / c_.stride[2];
+    for (int64_t first = 0; first < apart; ++first) {
+      for (int64_t x = first; x < c_.out[2]; x += apart) {
+        const int64_t begin = (x * c_.stride[2] - c_.pad[2]) * c_.c_in;
+        const int64_t i0 = std::max<int64_t>(0, -begin), i1 = std::min(run_, line_ - begin);
+        const S* products = from + x * columns_;
+        S* sums = to + begin;
+        for (int64_t i = i0; i < i1; ++i) sums[i] += products[i];
+      }
     }
   }
 
