@@ -1,6 +1,7 @@
 // Gradient of the convolution weight: dy transposed times what each position read, a sum over samples and positions.
 #include "base/check.h"
 #include "kernels/cpu/conv_internal.h"
+#include "kernels/cpu/product_columns.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
@@ -126,6 +127,10 @@ void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x
     x += g * cg, dy += g * og;
     const StridedSource a({c.dtype, dy, 1, c.c_out});
     const StridedSource points({c.dtype, x, 1, c.c_in});
+    if constexpr (std::is_same_v<T, float> && std::is_same_v<D, float>) {
+      const int64_t positions = c.n * window.positions();
+      if (window.pointwise() && run_columns({og, cg, positions, dy, c.c_out, x, c.c_in, dw})) return;
+    }
     if (window.pointwise()) return sum_positions(c, a, points, dw);
     return sum_positions(c, a, PixelOperand(window, source, c.dtype, x, Lines::values), dw);
   }

@@ -1,0 +1,21 @@
+// c = a turned times b, where k is the outermost dim of both, as in gradients of weights: neither is packed. For a
+// narrow a and b, of which packing would be a good part of the work.
+#pragma once
+
+#include <cstdint>
+
+namespace deft::cpu {
+
+struct ColumnsProduct {
+  int64_t m, n, k;
+  const float* a;  // k rows of m values, a_row apart
+  int64_t a_row;
+  const float* b;  // k rows of n values, b_row apart
+  int64_t b_row;
+  float* c;  // m rows of n values, without a gap
+};
+// False, and nothing done: not for these sizes, or not on this machine. Each value of c is one chain of multiply-adds
+// in order of k.
+bool run_columns(const ColumnsProduct& p);
+
+}  // namespace deft::cpu
