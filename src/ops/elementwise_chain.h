@@ -15,7 +15,7 @@ struct ElementwiseChain {
     DType stored;
     uint8_t inputs;
     uint8_t in[kOperands];  // below kInputs: an input; else kInputs + the number of an earlier step
-    uint8_t params[kParamBytes];
+    alignas(8) uint8_t params[kParamBytes];
     bool operator==(const Step&) const = default;
   };
   struct Params {

@@ -132,7 +132,7 @@ TEST_F(DerivedCache, PointersThatMayBeWrittenThrough) {
 TEST_F(DerivedCache, EndsWithItsStorage) {
   int64_t live = memory_live()[MemoryCategory::workspace];
   const void* address = nullptr;
-  int reused = 0;
+  [[maybe_unused]] int reused = 0;
   for (int i = 0; i < 20; ++i) {
     Tensor w = weight(i);
     reused += w.impl()->storage == address;
@@ -146,7 +146,9 @@ TEST_F(DerivedCache, EndsWithItsStorage) {
     EXPECT_EQ(since().objects, 0);
     EXPECT_EQ(*mine, 1024 * i) << "whoever uses the object keeps it";
   }
+#ifndef DEFT_ASAN  // which uses no memory again
   EXPECT_GT(reused, 0) << "the test means nothing";
+#endif
   EXPECT_EQ(since().dropped, 20);
   EXPECT_EQ(memory_live()[MemoryCategory::workspace], live);
 }

@@ -207,10 +207,13 @@ TEST(Optimizer, ASteadyStepAllocatesNothing) {
     auto optimizer = make(params);
     for (size_t i = 0; i < params.size(); ++i) give_grad(params[i], i);
     for (int i = 0; i < 2; ++i) optimizer->step();
-    const int64_t storages = storage_allocations(), blocks = system_allocations();
+    const int64_t storages = storage_allocations();
+    [[maybe_unused]] const int64_t blocks = system_allocations();
     for (int i = 0; i < 3; ++i) optimizer->step();
     EXPECT_EQ(storage_allocations(), storages);
+#ifndef DEFT_ASAN  // which uses no memory again
     EXPECT_EQ(system_allocations(), blocks);
+#endif
   }
 }
 
