@@ -67,7 +67,9 @@ TEST(ProductColumns, GivesTheProduct) {
                         {64, 12, 128, 0},
                         {96, 16, 300, 7},
                         {256, 64, 257, 0},
-                        {160, 28, 150, 0}}) {
+                        {160, 28, 150, 0},
+                        {8, 32, 16 * 1024 + 1, 0},
+                        {32, 12, 40000, 0}}) {
     SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k);
     Columns x(s);
     ASSERT_TRUE(x.run());

@@ -135,9 +135,10 @@ bool scatter_pays(const ConvCall& c) {
   const auto channels = static_cast<double>(c.c_out), planes = static_cast<double>(c.kernel[0]);
   const int64_t columns = c.kernel[1] * c.kernel[2] * c.c_in;
   const double gathered = channels * planes * static_cast<double>(c.kernel[1] * c.kernel[2]) * padded(c.c_in);
-  // To add a value takes as long as 24 multiply-adds; some products are made for two bands.
+  // To add a value takes as long as 24 multiply-adds; but to gather, dy is packed for each tap. (16 channels, 4 x 4
+  // taps of stride 2, 32 channels of dy: 0.52 instead of 1.13 ms; 32 channels would take 0.52 instead of 0.45.)
   const double scattered = planes * (channels * padded(columns) + 24 * static_cast<double>(columns));
-  return 1.25 * scattered < gathered;
+  return scattered < 1.1 * gathered;
 }
 
 void scatter_input(const ConvCall& c, const void* dy, void* dx) {

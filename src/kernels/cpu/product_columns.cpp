@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/transpose.h"
 #include "kernels/cpu/workspace.h"
 #include "runtime/cpu_isa.h"
 #include "runtime/parallel.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr int64_t kTall = 12, kLow = 8, kWide = 32;  // rows of the two tiles, columns of both
 constexpr int64_t kBlock = 128;                      // of k: rows of a and b that stay in the second cache level
+constexpr int64_t kChain = 16 * 1024;                // of k that are summed in one go
 constexpr int64_t kGrain = 64 * 1024;                // multiply-adds that pay for a lane
 
 // Wider ones gain less than they lose by lines that lie far apart: 256 x 1024 of 1568 positions 92 instead of 102
@@ -30,9 +32,10 @@ bool narrow(int64_t m, int64_t n) { return m <= 128 || (m <= 256 && n <= 512); }
 
 // m as tiles of twelve rows and at most two of eight.
 int64_t tall_tiles(int64_t m) { return m % kTall == 4 ? m / kTall - 1 : m / kTall; }
+int64_t row_tiles(int64_t m) { return tall_tiles(m) + (m - tall_tiles(m) * kTall) / kLow; }
 
 void run_tiles(const ColumnsProduct& p, int64_t begin, int64_t end) {
-  const int64_t tall = tall_tiles(p.m), rows = tall + (p.m - tall * kTall) / kLow;
+  const int64_t tall = tall_tiles(p.m), rows = row_tiles(p.m);
   for (int64_t k0 = 0; k0 < p.k; k0 += kBlock) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t r = t % rows, j = t / rows * kWide, i = r < tall ? r * kTall : tall * kTall + (r - tall) * kLow;
@@ -43,24 +46,32 @@ void run_tiles(const ColumnsProduct& p, int64_t begin, int64_t end) {
   }
 }
 
-void multiply(const ColumnsProduct& p) {
-  const int64_t tall = tall_tiles(p.m), rows = tall + (p.m - tall * kTall) / kLow;
+void multiply_chain(const ColumnsProduct& p) {
   const int64_t grain = std::max<int64_t>(1, kGrain / (kTall * kWide * p.k));
-  parallel_balanced(0, p.n / kWide * rows, grain, [&](int64_t begin, int64_t end) { run_tiles(p, begin, end); });
+  parallel_balanced(0, p.n / kWide * row_tiles(p.m), grain,
+                    [&](int64_t begin, int64_t end) { run_tiles(p, begin, end); });
+}
+
+// Sums of kChain at a time, so that their errors stay small.
+void multiply(const ColumnsProduct& p) {
+  ColumnsProduct part = p;
+  part.k = std::min(p.k, kChain);
+  multiply_chain(part);
+  const Workspace<float> sums(p.k > kChain ? p.m * p.n : 0);
+  part.c = sums.data();
+  for (int64_t k0 = kChain; k0 < p.k; k0 += kChain) {
+    part.a = p.a + k0 * p.a_row, part.b = p.b + k0 * p.b_row, part.k = std::min(kChain, p.k - k0);
+    multiply_chain(part);
+    for (int64_t i = 0; i < p.m * p.n; ++i) p.c[i] += sums[i];
+  }
 }
 
 // The other way round, for a wide a: rows of tiles are the narrow side.
 void multiply_turned(const ColumnsProduct& p) {
   const Workspace<float> turned(p.m * p.n);
   multiply({p.n, p.m, p.k, p.b, p.b_row, p.a, p.a_row, turned.data()});
-  constexpr int64_t kSquare = 16;
-  parallel_for(0, p.m / kSquare, std::max<int64_t>(1, kGrain / (kSquare * p.n)), [&](int64_t begin, int64_t end) {
-    for (int64_t i0 = begin * kSquare; i0 < end * kSquare; i0 += kSquare) {
-      for (int64_t j = 0; j < p.n; ++j) {
-        for (int64_t i = i0; i < i0 + kSquare; ++i) p.c[i * p.n + j] = turned[j * p.m + i];
-      }
-    }
-  });
+  transpose_block(
+      {4, reinterpret_cast<const char*>(turned.data()), 4, 4 * p.m, reinterpret_cast<char*>(p.c), 4 * p.n, p.m, p.n});
 }
 
 bool fits(int64_t m, int64_t n) { return m % 4 == 0 && m >= kLow && n % kWide == 0; }

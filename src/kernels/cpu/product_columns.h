@@ -14,8 +14,8 @@ struct ColumnsProduct {
   int64_t b_row;
   float* c;  // m rows of n values, without a gap
 };
-// False, and nothing done: not for these sizes, or not on this machine. Each value of c is one chain of multiply-adds
-// in order of k.
+// False, and nothing done: not for these sizes, or not on this machine. Values of c are chains of multiply-adds in
+// order of k, added up in order after some thousands.
 bool run_columns(const ColumnsProduct& p);
 
 }  // namespace deft::cpu

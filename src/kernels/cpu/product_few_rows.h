@@ -9,7 +9,8 @@ namespace deft::cpu {
 inline constexpr int64_t kFewRows = 16;
 
 // What run_product() does with few rows: panels of a packed b in several places at once, one of bytes as it lies.
-// False, and nothing done: not for this product. The same bits as tiles give.
+// False, and nothing done: not for this product. The same bits as tiles give, but for bf16 next to AMX, which sums in
+// an order of its own.
 bool run_few_rows(const Product& p);
 
 // The product with b as it lies, a line for each column of c, in place of p.b and p.packed_b. False, and nothing done:

@@ -47,13 +47,7 @@
 .macro broadcast_tile name, v, bytes, rows, size, broadcast, op
 function \name
   imul r8, r8, \size
-  test r9b, r9b
-  jnz 1f
-  clear_rows \v, \rows
-  jmp 2f
-1:
-  load_rows \v, \bytes, \rows
-2:
+  begin_rows \v, \bytes, \rows
   mov rax, rdi
   shr rax, 2
   jz 4f

@@ -14,13 +14,7 @@ function \name
   mov r10, [rsp + 8]
   mov r11, [rsp + 16]
   shl r8, 2
-  test r9b, r9b
-  jnz 1f
-  clear_rows zmm, \rows
-  jmp 2f
-1:
-  load_rows zmm, 64, \rows
-2:
+  begin_rows zmm, 64, \rows
   .balign 32
 3:
   vmovups zmm0, [rdx]

@@ -63,13 +63,7 @@ function \name
   mov rbp, [rsp + 40]
   mov r12, [rsp + 48]
   shl r8, 2
-  test r9b, r9b
-  jnz 1f
-  clear_rows zmm, \rows
-  jmp 2f
-1:
-  load_rows zmm, 64, \rows
-2:
+  begin_rows zmm, 64, \rows
   lea rax, [r10 + 2 * r10]
   lea r11, [rsi + rax]
   lea r9, [r11 + rax]

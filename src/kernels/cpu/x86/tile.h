@@ -58,6 +58,16 @@
     .endif
   .endr
 .endm
+// Zeros, or the sums to add to.
+.macro begin_rows v, bytes, rows
+  test r9b, r9b
+  jnz 1f
+  clear_rows \v, \rows
+  jmp 2f
+1:
+  load_rows \v, \bytes, \rows
+2:
+.endm
 .macro store_rows v, bytes, rows
   .irp i, 0,1,2,3,4,5,6,7,8,9,10,11
     .if \i < \rows
