@@ -157,15 +157,18 @@ class RowRunner {
     wait();
     return seconds_since(start) * 1e3;
   }
-  void measure_memory(Samples& to) {
+  // Without what belongs to `others`.
+  void measure_memory(Samples& to, const MemoryUse& others) {
     int64_t before = graph_stats().saved_bytes;
     wait();
     MemoryScope scope;
     run([&] { to.saved = graph_stats().saved_bytes - before; });
-    to.peak = scope.peak_bytes();
+    to.peak = scope.peak_bytes() - others.total;
     to.activations = scope.peak_growth() + (compiled_ ? compiled_->stats().arena_bytes : 0);
-    for (int i = 0; i < kMemoryCategoryCount; ++i)
-      to.peaks[static_cast<size_t>(i)] = scope.peak_bytes(static_cast<MemoryCategory>(i));
+    for (int i = 0; i < kMemoryCategoryCount; ++i) {
+      const auto category = static_cast<MemoryCategory>(i);
+      to.peaks[static_cast<size_t>(i)] = scope.peak_bytes(category) - others[category];
+    }
   }
 
  private:
@@ -220,18 +223,24 @@ std::vector<Row> rows_of(const ModelsOptions& o) {
 
 constexpr int kWarmUp = 2;  // packed weights are kept from the second call on
 
-// Eager, the plan and the peer take turns.
-bool sample(Workload& workload, Row& row, const std::string& peer_case, Peer* peer, const ModelsOptions& o) {
+// Eager, the plan and the peer take turns. Of what trains each has a model of its own: steps keep forms of the weights
+// for the next step.
+bool sample(Workload& workload, const std::function<Workload()>& make, Row& row, const std::string& peer_case,
+            Peer* peer, const ModelsOptions& o) {
   RowRunner eager(workload, row, o.device);
   for (int i = 0; i < kWarmUp; ++i) eager.run();
-  eager.measure_memory(row.eager);
+  eager.measure_memory(row.eager, {});
+  std::optional<Workload> own;
   std::optional<RowRunner> plan;
   if (o.compile) {
     double call = eager.run_once();
-    row.cold_ms = std::max(0.0, plan.emplace(workload, row, o.device).compile() - call);
-    row.warm_ms = std::max(0.0, plan.emplace(workload, row, o.device).compile() - call);
+    const MemoryUse others = row.pass == "train" ? memory_live() : MemoryUse();
+    if (row.pass == "train") own = make();
+    Workload& trained = own ? *own : workload;
+    row.cold_ms = std::max(0.0, plan.emplace(trained, row, o.device).compile() - call);
+    row.warm_ms = std::max(0.0, plan.emplace(trained, row, o.device).compile() - call);
     for (int i = 0; i < kWarmUp; ++i) plan->run();
-    plan->measure_memory(row.compiled);
+    plan->measure_memory(row.compiled, others);
   }
   Clock::time_point start = Clock::now();
   int wanted = o.repeats > 0 ? o.repeats : kLeastSamples;
@@ -285,7 +294,8 @@ Json to_json(const std::string& name, int64_t batch, const Row& row, const Peer*
 
 bool measure_model(const BenchModelInfo& info, const ModelsOptions& o, Peer* peer, Report& report) {
   int64_t batch = o.batch > 0 ? o.batch : info.default_batch;
-  Workload workload = make_workload(info.name, batch, o.device);
+  const auto make = [&] { return make_workload(info.name, batch, o.device); };
+  Workload workload = make();
   bool low = false;
   for (Row& row : rows_of(o)) {
     o.progress(fmt::format("{}, {} {} {}", info.name, row.pass, name_of(row.mode), row.type));
@@ -295,7 +305,7 @@ bool measure_model(const BenchModelInfo& info, const ModelsOptions& o, Peer* pee
     }
     std::string peer_case = fmt::format("model {} {} {} {}", info.name, batch, row.pass, row.type);
     bool complete =
-        sample(workload, row, peer_case, row.mode == Mode::grad && row.pass == "validate" ? nullptr : peer, o);
+        sample(workload, make, row, peer_case, row.mode == Mode::grad && row.pass == "validate" ? nullptr : peer, o);
     if (!row.eager.ms.empty()) report.results.push_back(to_json(info.name, batch, row, peer));
     if (!complete) return false;
   }

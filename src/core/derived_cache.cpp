@@ -67,14 +67,18 @@ class Cache {
  public:
   // The entry of this tensor, form and version. One of an older version goes.
   std::optional<Entries::iterator> find(const Tensor& t, const DerivedForm& form, uint32_t version, Entries& gone) {
+    const auto e = find_any(t, form);
+    if (!e || (*e)->version == version) return e;
+    drop(*e, gone);
+    return {};
+  }
+
+  // The entry of this tensor and form, of whatever version.
+  std::optional<Entries::iterator> find_any(const Tensor& t, const DerivedForm& form) {
     const auto of_storage = by_storage_.find(t.impl()->storage);
     if (of_storage == by_storage_.end()) return {};
-    for (const Entries::iterator e : of_storage->second) {
-      if (!e->is_of(t, form)) continue;
-      if (e->version == version) return e;
-      remove(e, stats.dropped, gone);
-      break;
-    }
+    for (const Entries::iterator e : of_storage->second)
+      if (e->is_of(t, form)) return e;
     return {};
   }
 
@@ -87,6 +91,8 @@ class Cache {
     seen_.emplace_front(t, form, version).used = ++calls_;
     of_storage.push_back(seen_.begin());
   }
+
+  void drop(Entries::iterator e, Entries& gone) { remove(e, stats.dropped, gone); }
 
   // Makes it the one used last; returns when it was used before.
   uint64_t touch(Entries::iterator e) {
@@ -231,6 +237,31 @@ std::shared_ptr<const void> find_derived(const Tensor& from, const DerivedForm& 
   (*e)->made.bytes = made.bytes;
   if (c.make_room(made.bytes, since, gone)) c.keep(*e, made);
   return made.object;
+}
+
+std::shared_ptr<const void> kept_derived(const Tensor& from, const DerivedForm& form) {
+  const Storage& s = *from.impl()->storage;
+  if (s.place.load(std::memory_order_relaxed) != StoragePlace::known_buffer) return nullptr;
+  std::lock_guard lock(mutex);
+  const auto e = cache().find_any(from, form);
+  return e && (*e)->version == s.current_version() ? (*e)->made.object : nullptr;
+}
+
+void keep_derived(const Tensor& from, const DerivedForm& form, const Derived& made) {
+  const uint32_t version = from.impl()->storage->current_version();
+  Entries gone;
+  std::lock_guard lock(mutex);
+  Cache& c = cache();
+  if (c.limit() == 0 || !is_own_buffer(*from.impl()->storage) || from.is_inference()) return;
+  auto e = c.find_any(from, form);
+  if (e && (*e)->made.object == made.object) {
+    (*e)->version = version;
+    return;
+  }
+  if (e) c.drop(*e, gone);
+  if (!c.make_room(made.bytes, UINT64_MAX, gone)) return;
+  c.add(from, form, version, gone);
+  c.keep(*c.find_any(from, form), made);
 }
 
 bool may_keep_derived(const Tensor& from) {

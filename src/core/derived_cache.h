@@ -19,7 +19,7 @@ namespace deft {
 class Tensor;
 struct Storage;
 
-enum class DerivedKind : uint8_t { gemm_right, conv_weight, cast, row_panels };
+enum class DerivedKind : uint8_t { gemm_right, conv_weight, cast, row_panels, rounded_copy };
 
 // What is made of the bytes, and how. One tensor and one form: one object.
 struct DerivedForm {
@@ -36,6 +36,12 @@ struct Derived {
 // which is all that activations ever have, and for weights in training, which change with every step; also where
 // nothing may be kept. `make` may be called by several threads at once.
 std::shared_ptr<const void> find_derived(const Tensor& from, const DerivedForm& form, FunctionRef<Derived()> make);
+
+// For those who keep what they made in step with the bytes, also of weights in training (core/rounded_copy.h). What was
+// kept of this tensor and version, or null.
+std::shared_ptr<const void> kept_derived(const Tensor& from, const DerivedForm& form);
+// What holds for the present version, in place of what was kept before. Nothing where nothing may be kept.
+void keep_derived(const Tensor& from, const DerivedForm& form, const Derived& made);
 
 // Whether anything made of `from` may be kept at all.
 bool may_keep_derived(const Tensor& from);

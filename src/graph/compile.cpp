@@ -325,7 +325,7 @@ struct Compiled::Impl {
 
   size_t arena_bytes() const {
     size_t sum = 0;
-    for (const Plan& p : plans) sum += static_cast<size_t>(p.executable->memory().bytes);
+    for (const Plan& p : plans) sum += static_cast<size_t>(p.executable->memory().bytes + p.executable->memory().kept);
     return sum;
   }
   void evict() {
@@ -467,6 +467,7 @@ std::string Compiled::explain() const {
         "  memory: arena of {} bytes for {} bytes of results in between, {} of which are written over an "
         "input; no plan needs less than {}\n",
         memory.bytes, memory.sum, memory.in_place, memory.floor);
+    if (memory.kept) text += fmt::format("  memory: {} bytes of weights stay cast from call to call\n", memory.kept);
     for (const std::string& line : p.notes.done) text += "  done: " + line + "\n";
     for (const std::string& line : p.notes.left) text += "  left: " + line + "\n";
     text += graph::to_text(p.executable->graph());

@@ -37,7 +37,7 @@ struct CompileOptions {
 
 struct CompileStats {
   int64_t calls = 0, replays = 0, captures = 0, evictions = 0, shadows = 0, instantiated = 0;
-  int64_t arena_bytes = 0;  // of all plans there are: what lies between their inputs and results
+  int64_t arena_bytes = 0;  // of all plans there are: what lies between their inputs and results, or stays cast
 };
 
 class Compiled {

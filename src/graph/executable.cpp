@@ -1,6 +1,8 @@
 #include "graph/executable.h"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <span>
 
 #include "base/check.h"
@@ -8,9 +10,11 @@
 #include "core/describe.h"
 #include "core/grad_mode.h"
 #include "core/observer.h"
+#include "core/rounded_copy.h"
 #include "core/tensor_impl.h"
 #include "graph/device_replay.h"
 #include "graph/edit.h"
+#include "ops/operand.h"
 #include "ops/param_fields.h"
 #include "ops/prepared_kernel.h"
 #include "runtime/stream.h"
@@ -32,7 +36,8 @@ struct Step {
   std::shared_ptr<const OutsideCall> outside = nullptr;
   std::vector<Tensor> given = {};  // to code outside
   PreparedKernel prepared = nullptr;
-  int64_t draw = -1;         // where the draw lies in the parameters; -1: it draws nothing
+  std::shared_ptr<const Tensor> kept = nullptr;  // a cast of its input, which may still hold: core/rounded_copy.h
+  int64_t draw = -1;                             // where the draw lies in the parameters; -1: it draws nothing
   int32_t drawn_by = kNone;  // an earlier step whose draw it takes: gradients and checkpoints draw the same numbers
 
   KernelCall call() { return {*def, inputs.data(), static_cast<int>(inputs.size()), outputs.data(), params.data()}; }
@@ -155,12 +160,33 @@ struct Executable::Impl {
       Value in_arena = v;
       in_arena.offset += place;
       values[at(id)] = on_memory_of(arena, in_arena);
+    } else if (b.kept) {
+      values[at(id)] = on_memory_of(*kept_copy(v.buffer), v);
     } else if (b.kind == BufferKind::input) {
       size_t i = input_of(v.buffer);
       input_values.push_back(follow(id, i, v.offset - graph.value(graph.inputs[i]).offset));
     } else if (result_of[at(v.buffer)] != kNone) {
       result_values.push_back(follow(id, at(result_of[at(v.buffer)]), v.offset));
     }
+  }
+  // The memory of a weight's cast, shared with the plans before that have one.
+  const std::shared_ptr<const Tensor>& kept_copy(BufferId id) {
+    std::shared_ptr<const Tensor>& copy = kept[id];
+    if (copy) return copy;
+    const auto is_maker = [&](const Instruction& x) {
+      return x.action == Action::make && graph.value(x.outputs[0]).buffer == id;
+    };
+    const Instruction& cast = *std::find_if(graph.instructions.begin(), graph.instructions.end(), is_maker);
+    const Tensor weight = on_memory_of(graph.buffer_of(cast.inputs[0]).constant, graph.value(cast.inputs[0]));
+    copy = find_rounded_copy(weight);
+    if (copy) return copy;
+    Tensor made(make_tensor(graph.value(cast.outputs[0]).meta));
+    made.set_memory_category(MemoryCategory::workspace);
+    copy_values(weight, made);
+    keep_nothing_derived(*made.impl()->storage);  // optimizers do not count versions here
+    copy = std::make_shared<const Tensor>(made);
+    keep_rounded_copy(weight, copy);
+    return copy;
   }
   Moving follow(ValueId id, size_t source, int64_t offset) {
     if (!nowhere.defined()) nowhere = Tensor(make_tensor(Meta::dense({0}, DType::u8, kCPU)));
@@ -181,6 +207,8 @@ struct Executable::Impl {
       for (ValueId id : x.inputs) s.given.push_back(id == kNone || moves(id) ? Tensor() : values[at(id)]);
     else
       add_kernel(s, x);
+    if (x.action == Action::make && graph.buffer_of(x.outputs[0]).kept)
+      s.kept = kept_copy(graph.value(x.outputs[0]).buffer);
     if (draws(x)) share_draw(s);
     if (s.kernel && s.draw < 0) s.prepared = prepare_kernel(s.call());
     steps.push_back(std::move(s));
@@ -244,6 +272,7 @@ struct Executable::Impl {
     if (on_device && on_device->fixed) own_results({found, outputs.size()});
   }
   void run(Step& s) {
+    if (s.kept && find_rounded_copy(*s.inputs[0]) == s.kept) return;
     if (context().bits & kProfile) [[unlikely]]
       return run_watched(s);
     run_step(s);
@@ -270,6 +299,7 @@ struct Executable::Impl {
     }
     if (s.counts_version) [[unlikely]]
       s.outputs[0].impl()->storage->bump_version(s.def->info.name, s.site);
+    if (s.kept) keep_rounded_copy(*s.inputs[0], s.kept);
   }
   // Headers that move are lent for the call.
   void run_outside(Step& s) {
@@ -372,9 +402,10 @@ struct Executable::Impl {
   std::vector<Tensor> values;
   std::vector<Moving> input_values, result_values;
   std::vector<Result> results;
-  bool results_moved = false;      // and result_values have not followed
-  std::vector<ValueId> primary;    // of each result: the output that is all of it
-  std::vector<int32_t> result_of;  // by buffer
+  bool results_moved = false;                              // and result_values have not followed
+  std::vector<ValueId> primary;                            // of each result: the output that is all of it
+  std::vector<int32_t> result_of;                          // by buffer
+  std::map<BufferId, std::shared_ptr<const Tensor>> kept;  // casts of weights
   std::vector<Output> outputs;
   std::vector<Step> steps;
   std::unique_ptr<OnDevice> on_device;  // null on the CPU

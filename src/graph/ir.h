@@ -29,6 +29,7 @@ struct Buffer {
   size_t bytes = 0;
   Tensor constant;       // constants: any tensor on that memory
   bool written = false;  // constants: the program changes it (running statistics)
+  bool kept = false;     // temporaries: a weight that was cast, which the next run finds again (keep_casts)
 };
 
 struct Value {

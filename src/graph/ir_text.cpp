@@ -194,8 +194,10 @@ std::string to_text(const Graph& graph) {
   std::string text;
   for (size_t i = 0; i < graph.buffers.size(); ++i) {
     const Buffer& b = graph.buffers[i];
-    text +=
-        fmt::format("buffer {} {} {}{}\n", i, kKinds[static_cast<int>(b.kind)], b.bytes, b.written ? " written" : "");
+    text += fmt::format("buffer {} {} {}{}\n", i, kKinds[static_cast<int>(b.kind)], b.bytes,
+                        b.written ? " written"
+                        : b.kept  ? " kept"
+                                  : "");
   }
   for (size_t i = 0; i < graph.values.size(); ++i) {
     const Value& v = graph.values[i];

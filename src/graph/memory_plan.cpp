@@ -62,7 +62,8 @@ class Planner {
     std::vector<bool> result(g_.buffers.size(), false);
     for (ValueId id : g_.outputs) result[index(g_.value(id).buffer)] = true;
     for (size_t i = 0; i < g_.buffers.size(); ++i) {
-      if (g_.buffers[i].kind != BufferKind::temporary || result[i] || lives_[i].first < 0) continue;
+      if (g_.buffers[i].kind != BufferKind::temporary || g_.buffers[i].kept || result[i] || lives_[i].first < 0)
+        continue;
       block_of_[i] = static_cast<int32_t>(blocks_.size());
       blocks_.push_back({{i}, lives_[i], aligned(g_.buffers[i].bytes)});
     }
@@ -76,6 +77,7 @@ class Planner {
   MemoryPlan run() {
     MemoryPlan plan;
     for (const Block& b : blocks_) plan.sum += b.bytes;
+    for (const Buffer& b : g_.buffers) plan.kept += b.kept ? aligned(b.bytes) : 0;
     plan.in_place = write_over_inputs();
     const std::vector<int64_t> all = alive();
     plan.floor = *std::max_element(all.begin(), all.end());

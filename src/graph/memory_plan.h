@@ -7,13 +7,14 @@
 
 namespace deft::graph {
 
-inline constexpr int64_t kOutside = -1;  // inputs, constants and results have memory of their own
+inline constexpr int64_t kOutside = -1;  // inputs, constants, results and what is kept have memory of their own
 
 struct MemoryPlan {
   std::vector<int64_t> offsets;  // of each buffer; kOutside for those that are not in the arena
   int64_t bytes = 0;             // of the arena
   int64_t sum = 0;               // of all buffers in it, as if none shared a place
   int64_t floor = 0;             // the most that is alive at once: no plan can do with less
+  int64_t kept = 0;              // beside the arena, from run to run: weights that were cast
   int64_t in_place = 0;          // buffers that are written over what their instruction reads
 };
 

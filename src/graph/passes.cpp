@@ -25,6 +25,7 @@ PassOptions without(PassOptions options, const std::string& names) {
                                                                 {"narrow_early", &PassOptions::narrow_early},
                                                                 {"merge_siblings", &PassOptions::merge_siblings},
                                                                 {"fuse_rows", &PassOptions::fuse_rows},
+                                                                {"keep_casts", &PassOptions::keep_casts},
                                                                 {"recompute", &PassOptions::recompute},
                                                                 {"pack_rows", &PassOptions::pack_rows},
                                                                 {"prepack_weights", &PassOptions::prepack_weights},
@@ -66,6 +67,7 @@ void run_passes(Graph& graph, const PassOptions& options, std::vector<Dependency
   pass(options.fuse_casts, "fuse_casts", [&] { fuse_casts(graph, notes, options.cost_model); });
   pass(options.fuse_elementwise, "fuse_elementwise", [&] { fuse_elementwise(graph, notes); });
   pass(options.fuse_rows, "fuse_rows", [&] { fuse_rows(graph, notes, options.cost_model); });
+  pass(options.keep_casts, "keep_casts", [&] { keep_casts(graph, notes, options.cost_model); });
   pass(options.recompute, "recompute", [&] { recompute(graph, notes, options.cost_model); });
   drop_unused_constants(graph);
   pass(options.pack_rows, "pack_rows", [&] { pack_rows(graph, notes); });

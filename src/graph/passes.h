@@ -34,6 +34,7 @@ struct PassOptions {
   bool narrow_early = true;
   bool merge_siblings = true;
   bool fuse_rows = true;
+  bool keep_casts = true;
   bool recompute = true;
   bool pack_rows = true;
   bool prepack_weights = true;
@@ -76,6 +77,8 @@ void merge_siblings(Graph& graph, std::vector<Dependency>& dependencies, Notes& 
 void pack_rows(Graph& graph, Notes& notes);
 // Softmax and norms take the elementwise ops before and after them, a few rows at a time. Same bits.
 void fuse_rows(Graph& graph, Notes& notes, bool weigh = true);
+// Weights that autocast rounds in every training step are rounded by its optimizer instead. Same bits.
+void keep_casts(Graph& graph, Notes& notes, bool weigh = true);
 // Results of cheap ops that are read again much later are made again right before, where memory gets less. Same bits.
 void recompute(Graph& graph, Notes& notes, bool weigh = true);
 // Constant weights of products and convolutions are packed now instead of in the second run.

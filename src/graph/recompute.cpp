@@ -102,7 +102,8 @@ class Recomputer {
   bool stands(ValueId id, size_t from, size_t to) const {
     const BufferId buffer = g_.value(id).buffer;
     if (written_within(buffer, from, to)) return false;
-    if (g_.buffers[index(buffer)].kind != BufferKind::temporary || places_[index(buffer)].result) return true;
+    const Buffer& b = g_.buffers[index(buffer)];
+    if (b.kind != BufferKind::temporary || b.kept || places_[index(buffer)].result) return true;
     return places_[index(buffer)].uses.back() >= to;
   }
 
@@ -134,7 +135,8 @@ class Recomputer {
   // The gap of a buffer around `at`; nothing where it is in use there or nearby.
   std::optional<Gap> gap_of(BufferId buffer, size_t at) const {
     const Places& p = places_[index(buffer)];
-    if (g_.buffers[index(buffer)].kind != BufferKind::temporary || p.result || p.uses.empty()) return {};
+    const Buffer& b = g_.buffers[index(buffer)];
+    if (b.kind != BufferKind::temporary || b.kept || p.result || p.uses.empty()) return {};
     auto next = std::upper_bound(p.uses.begin(), p.uses.end(), at);
     if (next == p.uses.end() || next == p.uses.begin() || *(next - 1) == at ||
         *next - *(next - 1) < (weigh_ ? kFar : 2))

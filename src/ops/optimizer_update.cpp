@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "core/node.h"
+#include "core/rounded_copy.h"
 #include "kernels/cpu/workspace.h"
 #include "ops/binary.h"
 #include "ops/copy.h"
@@ -112,6 +113,9 @@ Tensor in_layout_of(const Tensor& x, const Tensor& like) {
   copy_values(x, copy);
   return copy;
 }
+
+// Copies that plans keep of f32 parameters in bf16, by index of the parameter.
+using Copies = std::vector<std::pair<size_t, std::shared_ptr<const Tensor>>>;
 
 cpu::OptimizerTensor kernel_tensor(const UpdateTensor& t, const Tensor& grad, unsigned needed) {
   const Tensor& p = target(t);
@@ -260,7 +264,8 @@ bool states_begin(const SgdUpdate& o) { return o.first; }
 
 // What the passes did; ops that the rest was composed of speak for themselves.
 template <class Update>
-void tell_update(std::span<const UpdateTensor> tensors, unsigned needed, const Update& o, const Site& user) {
+void tell_update(std::span<const UpdateTensor> tensors, const Copies& copies, unsigned needed, const Update& o,
+                 const Site& user) {
   TensorPass::Params work;
   const Tensor* one = nullptr;
   for (const UpdateTensor& t : tensors) {
@@ -269,6 +274,7 @@ void tell_update(std::span<const UpdateTensor> tensors, unsigned needed, const U
     work.bytes += bytes_of_update(t, needed, states_begin(o));
     one = &target(t);
   }
+  for (const auto& [i, copy] : copies) work.bytes += static_cast<double>(copy->numel()) * sizeof(BFloat16);
   if (one) tell_pass(*one, work, user);
 }
 
@@ -284,6 +290,7 @@ void run(const char* name, std::span<const UpdateTensor> tensors, unsigned neede
   for (const UpdateTensor& t : tensors) check(name, t, needed, user);
   cpu::Workspace<cpu::OptimizerTensor> list(static_cast<int64_t>(tensors.size()));
   std::vector<Tensor> moved;  // gradients that lay in another order
+  Copies copies;
   int64_t count = 0;
   bool composed = false;
   for (const UpdateTensor& t : tensors) {
@@ -292,7 +299,13 @@ void run(const char* name, std::span<const UpdateTensor> tensors, unsigned neede
     if (!fusable || !t.param.device().is_cpu()) continue;
     const bool fits = same_layout(t.grad.meta(), t.param.meta());
     if (!fits) moved.push_back(in_layout_of(t.grad, target(t)));
-    list[count++] = kernel_tensor(t, fits ? t.grad : moved.back(), needed);
+    cpu::OptimizerTensor& k = list[count++] = kernel_tensor(t, fits ? t.grad : moved.back(), needed);
+    if (k.copy) continue;
+    if (auto copy = find_rounded_copy(t.param)) {
+      copies.reserve(tensors.size());
+      k.copy = static_cast<BFloat16*>(copy->data_ptr());
+      copies.emplace_back(static_cast<size_t>(&t - tensors.data()), std::move(copy));
+    }
   }
   if (count) kernel(list.data(), count, o);
   if constexpr (kHasCuda) run_on_gpus(name, tensors, needed, o);
@@ -301,8 +314,9 @@ void run(const char* name, std::span<const UpdateTensor> tensors, unsigned neede
       if (!is_fusable(t, needed)) run_composed(t, o, formula);
   }
   for (const UpdateTensor& t : tensors) written(name, t, needed, user);
+  for (const auto& [i, copy] : copies) keep_rounded_copy(tensors[i].param, copy);
   if (context().bits & kProfile) [[unlikely]]
-    tell_update(tensors, needed, o, user);
+    tell_update(tensors, copies, needed, o, user);
 }
 
 constexpr unsigned states(bool first, bool second = false, bool third = false) {

@@ -192,6 +192,35 @@ TEST_F(DerivedCache, NotInTraining) {
   EXPECT_TRUE(keep(w));
 }
 
+TEST_F(DerivedCache, KeptInStepByItsMaker) {
+  Tensor w = weight();
+  w.requires_grad_();  // weights in training have such forms too
+  const DerivedForm form{DerivedKind::rounded_copy, {}};
+  EXPECT_EQ(kept_derived(w, form), nullptr);
+  const Derived one{std::make_shared<const double>(1), kBytes}, two{std::make_shared<const double>(2), kBytes};
+  keep_derived(w, form, one);
+  EXPECT_EQ(kept_derived(w, form), one.object);
+  EXPECT_EQ(kept_derived(w, {DerivedKind::rounded_copy, {1}}), nullptr);
+  {
+    NoGradGuard off;
+    w.add_(1);
+  }
+  EXPECT_EQ(kept_derived(w, form), nullptr) << "somebody wrote the tensor";
+  keep_derived(w, form, one);
+  EXPECT_EQ(kept_derived(w, form), one.object);
+  keep_derived(w, form, two);
+  EXPECT_EQ(kept_derived(w, form), two.object);
+  EXPECT_EQ(since().objects, 1);
+  EXPECT_EQ(since().bytes, kBytes);
+  w.data<double>();
+  EXPECT_EQ(kept_derived(w, form), nullptr) << "may be written through the pointer";
+  keep_derived(w, form, one);
+  set_derived_cache_limit(0);
+  EXPECT_EQ(kept_derived(w, form), nullptr);
+  keep_derived(w, form, one);
+  EXPECT_EQ(kept_derived(w, form), nullptr);
+}
+
 TEST_F(DerivedCache, LimitEvictsWhatWasUsedLongestAgo) {
   set_derived_cache_limit(2 * kBytes);
   Tensor a = weight(1), b = weight(2), c = weight(3);

@@ -93,8 +93,10 @@ class Region {
     const int64_t depth = std::min(t_.padded_k(p_.k), t_.block_k), size = size_of(t_.panel);
     rows_ = block_rows(m1 - m0, depth * size);
     columns_ = own_sums_ ? std::min(n1 - n0, kSumBytes / sum_size(t_.panel) / kSumRows / t_.nr * t_.nr) : n1 - n0;
-    // With a packed as a whole, b passes by in blocks that the second cache level still holds when they are used.
-    const int64_t b_block = p_.packed_a ? kSmallBlockBytesB : kBlockBytesB;
+    // Where the second cache level keeps all of a, b passes by in blocks that it still holds when they are used: 256 x
+    // 768 x 768 with rows in place gains 5 %. Prefetching what is packed next, in the tile, gains nothing.
+    const bool keeps_a = p_.packed_a || (rows_in_place_ && (m1 - m0) * depth * size <= kKeepBytesA);
+    const int64_t b_block = keeps_a ? kSmallBlockBytesB : kBlockBytesB;
     b_columns_ = columns_;
     if (!p_.packed_b) b_columns_ = std::min(columns_, std::max<int64_t>(1, b_block / (depth * size) / t_.nr) * t_.nr);
     const int64_t chunk = own_sums_ ? std::min(m1 - m0, round_up(kSumRows, t_.mr)) : m1 - m0;
