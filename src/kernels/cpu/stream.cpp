@@ -1,14 +1,12 @@
 #include "kernels/cpu/stream.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 
+#include "base/env_number.h"
 #include "runtime/cpu_isa.h"
 #include "runtime/parallel.h"
 
@@ -29,22 +27,9 @@ int64_t four_second_caches() {
   return 4 * std::max<int64_t>(second, 1 << 20);
 }
 
-int64_t default_bytes() {
-  const char* text = std::getenv("DEFT_STREAM_BYTES");
-  if (!text) return four_second_caches();
-  const char* end = text + std::strlen(text);
-  int64_t bytes = 0;
-  if (auto [at, error] = std::from_chars(text, end, bytes); error == std::errc() && at == end && bytes >= 0)
-    return bytes;
-  const int64_t used = four_second_caches();
-  fmt::print(stderr,
-             "deft: DEFT_STREAM_BYTES={} is not a number of bytes, such as 8388608, or 0 for never; {} is used\n", text,
-             used);
-  return used;
-}
-
 std::atomic<int64_t>& limit() {
-  static std::atomic<int64_t> bytes = default_bytes();
+  static std::atomic<int64_t> bytes = static_cast<int64_t>(
+      number_from_env("DEFT_STREAM_BYTES", static_cast<uint64_t>(four_second_caches()), INT64_MAX));
   return bytes;
 }
 

@@ -1,12 +1,12 @@
 #include "kernels/cuda/allocator.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "base/env_number.h"
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/encoder.h"
 #include "runtime/memory.h"
@@ -29,11 +29,7 @@ constexpr unsigned char kGuardByte = 0xa5;
 constexpr int kLargerClasses = 2;  // a miss may take a block up to a quarter larger
 
 size_t megabytes_from_env(const char* name, size_t otherwise) {
-  const char* text = std::getenv(name);
-  if (!text) return otherwise;
-  size_t mb = 0;
-  auto [end, error] = std::from_chars(text, text + std::strlen(text), mb);
-  return error == std::errc() && *end == 0 && mb <= kMaxBlock >> 20 ? mb << 20 : otherwise;
+  return number_from_env(name, otherwise >> 20, kMaxBlock >> 20) << 20;
 }
 
 }  // namespace
