@@ -161,7 +161,8 @@ void check(const GemmTile& tile, const Case& x, std::mt19937& rng) {
   Fenced memory(static_cast<size_t>((tile.mr - 1) * x.c_row + tile.nr) * sizeof(C));
   C* c = reinterpret_cast<C*>(memory.data());
   for (int64_t i = 0; i < (tile.mr - 1) * x.c_row + tile.nr; ++i) c[i] = static_cast<C>(rng() % 2001) - 1000;
-  std::vector<unsigned char> expected = memory.snapshot();
+  const std::vector<unsigned char> original = memory.snapshot();
+  std::vector<unsigned char> expected = original;
   const C* before = reinterpret_cast<const C*>(expected.data() + memory.offset());
 
   if (tile.begin) tile.begin();
@@ -177,6 +178,11 @@ void check(const GemmTile& tile, const Case& x, std::mt19937& rng) {
     }
   }
   EXPECT_TRUE(memory.snapshot() == expected) << "written outside of the tile";
+  if (!tile.run_ahead) return;
+  std::memcpy(memory.data(), original.data() + memory.offset(), original.size() - memory.offset());
+  const unsigned char* forbidden = memory.data() + original.size() - memory.offset();  // asked for, never read
+  tile.run_ahead(tile.padded_k(x.k) / tile.k_step, a.panel(), b.panel(), c, x.c_row, x.add, forbidden);
+  EXPECT_TRUE(memory.snapshot() == expected) << "other bits while it looks ahead";
 }
 
 template <class C>

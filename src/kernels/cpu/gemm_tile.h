@@ -55,6 +55,9 @@ struct GemmTile {
   // ByteTerms each. c_row in bytes; nr is 8. May be null.
   void (*requantize)(int64_t steps, const void* a, const void* b, const ByteTerms* terms, const ByteRange* range,
                      void* c, int64_t c_row, int64_t count) = nullptr;
+  // run() that brings near what is read of b next, from b_ahead on; may be null.
+  void (*run_ahead)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
+                    const void* b_ahead) = nullptr;
 
   int width(Side side) const { return side == Side::a ? mr : nr; }
   int group(Side side) const { return side == Side::a ? a_group : b_group; }

@@ -44,8 +44,12 @@
   .endif
 .endm
 
-.macro broadcast_tile name, v, bytes, rows, size, broadcast, op
+// ahead: the seventh argument, on the stack, is what will be read of b next, of which each four steps prefetch two lines.
+.macro broadcast_tile name, v, bytes, rows, size, broadcast, op, ahead=0
 function \name
+  .if \ahead
+    mov r10, [rsp + 8]
+  .endif
   imul r8, r8, \size
   begin_rows \v, \bytes, \rows
   mov rax, rdi
@@ -58,6 +62,11 @@ function \name
     prefetch_a %(4 * \size * \rows), %(2 * \k + 1)
     step \v, \bytes, \rows, \size, \broadcast, <\op>, \k
   .endr
+  .if \ahead
+    prefetcht1 [r10]
+    prefetcht1 [r10 + 64]
+    add r10, 128
+  .endif
   add rsi, 4 * \size * \rows
   add rdx, 4 * 2 * \bytes
   dec rax
@@ -83,9 +92,13 @@ broadcast_tile deft_avx2_f64_6x8, ymm, 32, 6, 8, vbroadcastsd, vfmadd231pd
 broadcast_tile deft_avxvnni_u8s8_6x16, ymm, 32, 6, 4, vbroadcastss, <{vex} vpdpbusd>
 
 broadcast_tile deft_avx512_f32_12x32, zmm, 64, 12, 4, within, vfmadd231ps
+broadcast_tile deft_avx512_f32_ahead_12x32, zmm, 64, 12, 4, within, vfmadd231ps, 1
 broadcast_tile deft_avx512_f32_10x32, zmm, 64, 10, 4, within, vfmadd231ps
+broadcast_tile deft_avx512_f32_ahead_10x32, zmm, 64, 10, 4, within, vfmadd231ps, 1
 broadcast_tile deft_avx512_f32_8x32, zmm, 64, 8, 4, within, vfmadd231ps
+broadcast_tile deft_avx512_f32_ahead_8x32, zmm, 64, 8, 4, within, vfmadd231ps, 1
 broadcast_tile deft_avx512_f32_4x32, zmm, 64, 4, 4, within, vfmadd231ps
+broadcast_tile deft_avx512_f32_ahead_4x32, zmm, 64, 4, 4, within, vfmadd231ps, 1
 broadcast_tile deft_avx512_f64_12x16, zmm, 64, 12, 8, within, vfmadd231pd
 broadcast_tile deft_avx512_bf16_12x32, zmm, 64, 12, 4, within, vdpbf16ps
 broadcast_tile deft_avx512_bf16_4x32, zmm, 64, 4, 4, within, vdpbf16ps

@@ -1,7 +1,7 @@
 // Tiles of f32 that read the rows of a where they are, instead of from a panel: broadcasts take a value from anywhere,
 // and nothing is packed. Rows are reached from every third one: rsi, r11, r9, rax. Further arguments, on the stack: a_row
 // in bytes; `ahead`, how far the rows are that will be read next, which are prefetched (0: nothing is); b_ahead, what will
-// be read of b next, of which each four steps prefetch a line.
+// be read of b next, of which each four steps prefetch two lines.
 #include "kernels/cpu/x86/tile.h"
 #if defined(__x86_64__)
 
@@ -85,7 +85,8 @@ function \name
     step \rows, \k
   .endr
   prefetcht1 [r12]
-  add r12, 64
+  prefetcht1 [r12 + 64]
+  add r12, 128
   advance 4
   dec ebx
   jnz 3b

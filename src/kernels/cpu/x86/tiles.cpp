@@ -6,6 +6,13 @@ namespace deft::cpu {
 
 namespace {
 
+constexpr TileChoice avx512_f32(const char* name, int mr, decltype(GemmTile::run) run,
+                                decltype(GemmTile::run_rows) run_rows, decltype(GemmTile::run_ahead) run_ahead) {
+  GemmTile tile{name, Panel::f32, mr, 32, 1, 1, 1, 768, run, nullptr, nullptr, run_rows};
+  tile.run_ahead = run_ahead;
+  return {tile, needs("avx512f")};
+}
+
 // block_k: longer than what the first cache level holds of b. Sums that leave the registers twice as often cost more:
 // AMX bf16 with 16 threads, 4096 x 768 x 768: 3.0 TFLOP/s with blocks of 384, 4.2 with 1024; AVX-512 f32 does not care.
 constexpr int kAmxTiles = 6;
@@ -26,18 +33,10 @@ constexpr TileChoice kTiles[] = {
     {{"amx_u8s8_16x32", Panel::u8s8, 16, 32, 64, 4, 64, 2048, deft_amx_u8s8_16x32, deft_amx_begin, deft_amx_end},
      needs("amx_tile") | needs("amx_int8")},
 
-    {{"avx512_f32_12x32", Panel::f32, 12, 32, 1, 1, 1, 768, deft_avx512_f32_12x32, nullptr, nullptr,
-      deft_avx512_f32_rows_12x32},
-     needs("avx512f")},
-    {{"avx512_f32_10x32", Panel::f32, 10, 32, 1, 1, 1, 768, deft_avx512_f32_10x32, nullptr, nullptr,
-      deft_avx512_f32_rows_10x32},
-     needs("avx512f")},
-    {{"avx512_f32_8x32", Panel::f32, 8, 32, 1, 1, 1, 768, deft_avx512_f32_8x32, nullptr, nullptr,
-      deft_avx512_f32_rows_8x32},
-     needs("avx512f")},
-    {{"avx512_f32_4x32", Panel::f32, 4, 32, 1, 1, 1, 768, deft_avx512_f32_4x32, nullptr, nullptr,
-      deft_avx512_f32_rows_4x32},
-     needs("avx512f")},
+    avx512_f32("avx512_f32_12x32", 12, deft_avx512_f32_12x32, deft_avx512_f32_rows_12x32, deft_avx512_f32_ahead_12x32),
+    avx512_f32("avx512_f32_10x32", 10, deft_avx512_f32_10x32, deft_avx512_f32_rows_10x32, deft_avx512_f32_ahead_10x32),
+    avx512_f32("avx512_f32_8x32", 8, deft_avx512_f32_8x32, deft_avx512_f32_rows_8x32, deft_avx512_f32_ahead_8x32),
+    avx512_f32("avx512_f32_4x32", 4, deft_avx512_f32_4x32, deft_avx512_f32_rows_4x32, deft_avx512_f32_ahead_4x32),
     {{"avx512_f64_12x16", Panel::f64, 12, 16, 1, 1, 1, 256, deft_avx512_f64_12x16}, needs("avx512f")},
     {{"avx512_bf16_12x32", Panel::bf16, 12, 32, 2, 2, 2, 1024, deft_avx512_bf16_12x32}, needs("avx512_bf16")},
     {{"avx512_bf16_4x32", Panel::bf16, 4, 32, 2, 2, 2, 1024, deft_avx512_bf16_4x32}, needs("avx512_bf16")},

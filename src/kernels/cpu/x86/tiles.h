@@ -29,6 +29,13 @@ DEFT_TILE(deft_amx_s8_16x32);
 DEFT_TILE(deft_amx_u8s8_32x32);
 DEFT_TILE(deft_amx_u8s8_16x32);
 #undef DEFT_TILE
+#define DEFT_AHEAD_TILE(name) \
+  void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add, const void* b_ahead)
+DEFT_AHEAD_TILE(deft_avx512_f32_ahead_12x32);
+DEFT_AHEAD_TILE(deft_avx512_f32_ahead_10x32);
+DEFT_AHEAD_TILE(deft_avx512_f32_ahead_8x32);
+DEFT_AHEAD_TILE(deft_avx512_f32_ahead_4x32);
+#undef DEFT_AHEAD_TILE
 #define DEFT_ROWS_TILE(name)                                                                              \
   void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add, int64_t a_row, \
             int64_t ahead, const void* b_ahead)
