@@ -228,12 +228,12 @@ std::shared_ptr<const void> find_derived(const Tensor& from, const DerivedForm& 
   return made.object;
 }
 
-std::shared_ptr<const void> kept_derived(const Tensor& from, const DerivedForm& form) {
+std::shared_ptr<const void> kept_derived(const Tensor& from, const DerivedForm& form, bool outdated) {
   const Storage& s = *from.impl()->storage;
   if (s.place.load(std::memory_order_relaxed) != StoragePlace::known_buffer) return nullptr;
   std::lock_guard lock(mutex);
   const auto e = cache().find_any(from, form);
-  return e && (*e)->version == s.current_version() ? (*e)->made.object : nullptr;
+  return e && (outdated || (*e)->version == s.current_version()) ? (*e)->made.object : nullptr;
 }
 
 void keep_derived(const Tensor& from, const DerivedForm& form, const Derived& made) {

@@ -38,8 +38,8 @@ struct Derived {
 std::shared_ptr<const void> find_derived(const Tensor& from, const DerivedForm& form, FunctionRef<Derived()> make);
 
 // For those who keep what they made in step with the bytes, also of weights in training (core/rounded_copy.h). What was
-// kept of this tensor and version, or null.
-std::shared_ptr<const void> kept_derived(const Tensor& from, const DerivedForm& form);
+// kept of this tensor and version, or null; with `outdated` also where the tensor was written since.
+std::shared_ptr<const void> kept_derived(const Tensor& from, const DerivedForm& form, bool outdated = false);
 // What holds for the present version, in place of what was kept before. Nothing where nothing may be kept.
 void keep_derived(const Tensor& from, const DerivedForm& form, const Derived& made);
 

@@ -74,6 +74,22 @@ TEST(KeepCasts, TheStepReadsWhatTheOptimizerRounded) {
   EXPECT_TRUE(same_bits(*find_rounded_copy(weight(t)), weight(t).detach().to(DType::bf16)));
 }
 
+TEST(KeepCasts, NobodyRoundsForPlansThatAreGone) {
+  Training t = wide(sgd());
+  Data d = rows();
+  {
+    auto fast = compile([&](const Tensor& x, const Tensor& y) { return t.step(x, y); }, exact());
+    for (int i = 0; i < 2; ++i) fast(d.x, d.y);
+    ASSERT_TRUE(find_rounded_copy(weight(t)));
+  }
+  EXPECT_FALSE(find_rounded_copy(weight(t)));
+  t.step(d.x, d.y);
+  auto again = compile([&](const Tensor& x, const Tensor& y) { return t.step(x, y); }, exact());
+  for (int i = 0; i < 2; ++i) again(d.x, d.y);
+  ASSERT_TRUE(find_rounded_copy(weight(t)));
+  EXPECT_TRUE(same_bits(*find_rounded_copy(weight(t)), weight(t).detach().to(DType::bf16)));
+}
+
 TEST(KeepCasts, OtherWritersAreSeen) {
   auto make = [] { return wide(sgd(0.1, 0.9)); };
   expect_as_cast(make, [](Training& t, int) {

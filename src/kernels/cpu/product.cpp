@@ -255,7 +255,8 @@ class Region {
     multiply(t, buffer_, t_.nr, add);
     copy_part(t, rows_in_buffer(t), t_.nr * size, sums, step * size);
   }
-  // c comes near while its sums are made: 4096 x 768 x 768 of f32 gains 4 % with AVX-512.
+  // c comes near while its sums are made: 4096 x 768 x 768 of f32 gains 4 % with AVX-512. (Writing a large c past the
+  // caches instead, from the buffer: f32 gains 2 %, AMX nothing.)
   static void fetch(void* c, const Tile& t, int64_t row_bytes, int64_t bytes) {
     for (int i = 0; i < t.rows; ++i) {
       const char* row = static_cast<const char*>(c) + i * row_bytes;
