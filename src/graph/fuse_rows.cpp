@@ -180,7 +180,7 @@ class Fuser {
     part.op = op_index(*x.def);
     part.inputs = static_cast<int32_t>(x.inputs.size());
     part.made = meta(x.outputs[0]).dtype;
-    std::memcpy(part.params.data(), x.params.data(), x.params.size());
+    if (!x.params.empty()) std::memcpy(part.params.data(), x.params.data(), x.params.size());
     for (size_t i = 0; i < x.inputs.size(); ++i) {
       const bool last = x.inputs[i] != kNone && x.inputs[i] == made_before;
       if (last) part.from_last |= 1u << i;

@@ -17,7 +17,7 @@ struct FusedRows {
     int32_t inputs = 0;       // so many of the list, after those of the parts before
     uint32_t from_last = 0;   // bit i: input i is the result of the part before, and not given
     DType made = DType::f32;  // type of its result
-    std::array<uint8_t, kPartBytes> params{};
+    alignas(8) std::array<uint8_t, kPartBytes> params{};
     bool operator==(const Part&) const = default;
   };
   struct Params {

@@ -464,9 +464,11 @@ TEST(CompiledStep, NothingIsLeftBehind) {
     EXPECT_EQ(graph_stats().saved_bytes, before.saved_bytes) << i;
     for (const Tensor& p : s.model->parameters()) EXPECT_FALSE(p.grad().defined());
   }
+#ifndef DEFT_ASAN  // which uses no memory again
   int64_t allocations = system_allocations();
   for (int i = 0; i < 5; ++i) fast(d.x, d.y);
   EXPECT_EQ(system_allocations(), allocations);
+#endif
 }
 
 TEST(CompiledStep, HostReadsAreRefused) {
