@@ -146,9 +146,9 @@ class Fuser {
     if (can_wait(index(from), at, at) && pays(meta(masked), false)) take_masked(index(from), at);
   }
   // A core of Arm's has the arithmetic of the sums as its bound, not memory, where a cache holds what two passes read.
-  // Of [8, 64, 56, 56] on a Neoverse-V1, channels innermost: the norm's gradient and a pass like the relu's take 1.14 ms
-  // in f32 and 1.44 in bf16, together 1.20 and 1.32; with a stored mask 1.39 and 1.35. On a Sapphire Rapids core all of
-  // them gain: those of ResNet-50 at batch 2 take 50 instead of 58 ms in f32, 30 instead of 35 under autocast.
+  // Of [8, 64, 56, 56] on a Neoverse-V1, channels innermost: the norm's gradient and a pass like the relu's take 1.14
+  // ms in f32 and 1.44 in bf16, together 1.20 and 1.32; with a stored mask 1.39 and 1.35. On a Sapphire Rapids core all
+  // of them gain: those of ResNet-50 at batch 2 take 50 instead of 58 ms in f32, 30 instead of 35 under autocast.
   bool pays(const Meta& x, bool from_x) {
     const bool good = kMemoryBound || !weigh_ || !x.device.is_cpu() || (from_x && size_of(x.dtype) == 2);
     dear_ += !good;
