@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr double kRowSeconds = 4;  // with default repeats
-constexpr int kLeastSamples = 5;
+constexpr int kLeastTurns = 5;
 // Calls of each side in its turn: as where a model runs on its own, most of them find the weights where caches keep
 // them. One where calls are long, and weights matter little.
 constexpr int kTurnCalls = 3;
@@ -245,18 +245,19 @@ bool sample(Workload& workload, const std::function<Workload()>& make, Row& row,
     for (int i = 0; i < kWarmUp; ++i) plan->run();
     plan->measure_memory(row.compiled, others);
   }
-  const int calls = eager.run() < kLongMs ? kTurnCalls : 1;
+  const int turn = eager.run() < kLongMs ? kTurnCalls : 1, wanted = o.repeats > 0 ? o.repeats : kLeastTurns * turn;
   Clock::time_point start = Clock::now();
-  int wanted = o.repeats > 0 ? o.repeats : kLeastSamples;
-  for (int i = 0; i < wanted || (o.repeats == 0 && seconds_since(start) < kRowSeconds); ++i) {
+  for (int done = 0; done < wanted || (o.repeats == 0 && seconds_since(start) < kRowSeconds);) {
     if (interrupted()) return false;
+    const int calls = o.repeats > 0 ? std::min(turn, wanted - done) : turn;
     for (int k = 0; k < calls; ++k) row.eager.ms.push_back(eager.run());
     for (int k = 0; k < calls && plan; ++k) row.compiled.ms.push_back(plan->run());
-    if (peer && i < wanted) {
+    if (peer && done < wanted) {
       std::string where = o.device.is_cpu() ? fmt::format("threads={}", num_threads()) : to_string(o.device);
       auto ns = peer->ns_per_op(peer_case, where, calls);
       row.peer_ns = ns.value_or(0);
     }
+    done += calls;
   }
   return true;
 }
