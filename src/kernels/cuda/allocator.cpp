@@ -1,8 +1,6 @@
 #include "kernels/cuda/allocator.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"
