@@ -130,7 +130,9 @@ class Scatter {
 
 bool scatter_pays(const ConvCall& c) {
   if (!c.channels_last || c.groups > 1 || c.dilation[2] != 1) return false;
+  // Channels that fill a tile gain nothing (512 of 7 x 7 positions, 3 x 3 taps: 4.4 ms gathered, 8.1 scattered).
   const int64_t nr = gemm_tiles(panel_for(c.dtype))[0].nr;
+  if (c.c_in >= nr) return false;
   const auto padded = [&](int64_t columns) { return static_cast<double>((columns + nr - 1) / nr * nr); };
   const auto channels = static_cast<double>(c.c_out), planes = static_cast<double>(c.kernel[0]);
   const int64_t columns = c.kernel[1] * c.kernel[2] * c.c_in;
