@@ -302,6 +302,24 @@ TYPED_TEST(Conv, LargeWeights) {
   check<TypeParam>(make(dtype_of<TypeParam>, 2, 1, 460, 130, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne, true));
 }
 
+// Gradients of weights that read lines of x from copies with their padding (conv_columns.cpp): blocks of lines, lines
+// and columns outside, strides, gaps between taps, tiles of twelve and of eight rows, several images and parts.
+TEST(ConvColumns, GradientsOfNarrowWeights) {
+  const auto image = [](int64_t n, int64_t c_in, int64_t c_out, Dims in, Dims kernel, Dims stride, Dims pad,
+                        Dims gaps) {
+    check<float>(make(DType::f32, 2, n, c_in, c_out, 1, in, kernel, stride, pad, gaps, true));
+  };
+  image(1, 32, 12, {{12, 12, 1}}, kThree, kOne, kOne, kOne);
+  image(2, 32, 8, {{13, 15, 1}}, {{3, 5, 1}}, kOne, {{1, 2, 0}}, kOne);
+  image(2, 64, 20, {{23, 25, 1}}, kThree, kTwo, kOne, kOne);
+  image(2, 32, 16, {{20, 18, 1}}, kThree, kOne, kTwo, kTwo);
+  image(1, 32, 12, {{12, 12, 1}}, kThree, kOne, kThree, kOne);
+  image(2, 32, 24, {{26, 12, 1}}, {{1, 3, 1}}, {{2, 1, 1}}, kZero, kOne);
+  image(1, 32, 8, {{3, 300, 1}}, {{2, 2, 1}}, kOne, kOne, kOne);
+  image(3, 32, 8, {{40, 40, 1}}, kThree, kOne, kOne, kOne);
+  check<float>(make(DType::f32, 1, 2, 32, 12, 1, {{200, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne, true));
+}
+
 TYPED_TEST(Conv, Depthwise) {
   const DType t = dtype_of<TypeParam>;
   for (bool last : {false, true}) {

@@ -187,6 +187,11 @@ void run_each(int64_t count, FunctionRef<void(int64_t)> run);
 bool scatter_pays(const ConvCall& c);
 void scatter_input(const ConvCall& c, const void* dy, void* dx);
 
+// The gradient of narrow weights of several taps, see conv_columns.cpp: sums of `parts` ranges of positions, [output
+// channel][tap][input channel] each. First ask whether it pays.
+bool columns_pay(const ConvCall& c, const Window& w);
+void sum_columns(const ConvCall& c, const Window& w, int64_t parts, const float* dy, float* sums);
+
 // One filter per channel, no sum over channels. y[start + j * step] = sum_t x * w[t], then bias, residual, activation.
 void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
                const int64_t y_size[3]);

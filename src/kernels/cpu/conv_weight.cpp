@@ -9,6 +9,7 @@ namespace detail {
 namespace {
 
 constexpr int64_t kGrain = 16 * 1024;
+constexpr int64_t kChain = 16 * 1024;         // positions that are summed in one go
 constexpr int64_t kLargeBytes = 2 << 20;      // of a gradient that does not stay in the caches while it is made,
 constexpr int64_t kChannelBytes = 512 << 10;  // and of the part of it that does
 
@@ -53,6 +54,19 @@ void finish_channel(const Acc* part, int64_t part_step, int64_t parts, int64_t c
   }
   if (static_cast<const void*>(part) == dw) return;
   for (int64_t i = 0; i < depth; ++i) dw[i] = static_cast<T>(part[i]);
+}
+
+// All channels of a group.
+template <class T, class Acc>
+void finish_channels(const ConvCall& c, const Acc* sums, int64_t parts, bool taps_inside, T* dw) {
+  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
+  const int64_t depth = cg * taps;
+  parallel_for(0, og, std::max<int64_t>(1, kGrain / (depth * parts)), [&](int64_t begin, int64_t end) {
+    Workspace<Acc> line(2 * depth);
+    for (int64_t o = begin; o < end; ++o) {
+      finish_channel(sums + o * depth, og * depth, parts, cg, taps, taps_inside, line.data(), dw + o * depth);
+    }
+  });
 }
 
 // Large gradients, some channels at a time: their sums are still in the cache when they are put in memory order. For
@@ -110,12 +124,17 @@ void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b
       run_product(part);
     }
   });
-  parallel_for(0, og, std::max<int64_t>(1, kGrain / (depth * parts)), [&](int64_t begin, int64_t end) {
-    Workspace<Acc> line(2 * depth);
-    for (int64_t o = begin; o < end; ++o) {
-      finish_channel(sums.data() + o * depth, og * depth, parts, cg, taps, taps_inside, line.data(), dw + o * depth);
-    }
-  });
+  finish_channels(c, sums.data(), parts, taps_inside, dw);
+}
+
+// Where lines of x are copied, not packed.
+void sum_lines(const ConvCall& c, const Window& window, const float* dy, float* dw) {
+  const int64_t outputs = c.c_out * c.c_in * window.tap_count(), positions = c.n * window.positions();
+  const int64_t chains = (positions + kChain - 1) / kChain;
+  const int64_t parts = std::min(c.n * window.count[1], std::max(chains, split_count(outputs, positions)));
+  Workspace<float> sums(parts * outputs);
+  sum_columns(c, window, parts, dy, sums.data());
+  finish_channels(c, sums.data(), parts, false, dw);
 }
 
 template <class T, class D>
@@ -130,6 +149,7 @@ void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x
     if constexpr (std::is_same_v<T, float> && std::is_same_v<D, float>) {
       const int64_t positions = c.n * window.positions();
       if (window.pointwise() && run_columns({og, cg, positions, dy, c.c_out, x, c.c_in, dw})) return;
+      if (columns_pay(c, window)) return sum_lines(c, window, dy, dw);
     }
     if (window.pointwise()) return sum_positions(c, a, points, dw);
     return sum_positions(c, a, PixelOperand(window, source, c.dtype, x, Lines::values), dw);

@@ -1,36 +1,54 @@
 // Tiles of a product of two matrices that lie with k outermost: c += a turned times b, rows of both read where they are.
-// Arguments as tile.h says, but rdi is k; on the stack the bytes from row to row of a and of b. Both are asked for eight
-// rows ahead.
+// rdi: a ColumnsTile (kernels/cpu/column_tiles.h). Rows of a and b are asked for eight steps ahead, and each step brings
+// a line near that is needed later.
 #include "kernels/cpu/x86/tile.h"
 #if defined(__x86_64__)
 
-.macro multiply_row a, r0, r1
-  vfmadd231ps zmm\r0, zmm0, dword bcst [rsi + \a]
-  vfmadd231ps zmm\r1, zmm1, dword bcst [rsi + \a]
+.macro multiply_row a, t, r0, r1
+  vbroadcastss zmm\t, [rsi + \a]
+  vfmadd231ps zmm\r0, zmm0, zmm\t
+  vfmadd231ps zmm\r1, zmm1, zmm\t
 .endm
 
 .macro columns_tile name, rows
 function \name
-  mov r10, [rsp + 8]
-  mov r11, [rsp + 16]
-  shl r8, 2
+  mov rsi, [rdi]
+  mov rdx, [rdi + 8]
+  mov rcx, [rdi + 16]
+  mov r8, [rdi + 24]
+  mov r9, [rdi + 32]
   begin_rows zmm, 64, \rows
-  .balign 32
+  mov r10, [rdi + 56]
+  mov r11, [rdi + 64]
+  mov rax, [rdi + 80]
+  mov r9, [rdi + 88]
+  mov r8, [rdi + 48]
 3:
+  mov rcx, [rdi + 40]
+  .balign 32
+4:
   vmovups zmm0, [rdx]
   vmovups zmm1, [rdx + 64]
   prefetcht0 [rsi + 8 * r10]
   prefetcht0 [rdx + 8 * r11]
   prefetcht0 [rdx + 8 * r11 + 64]
+  prefetcht1 [rax]
   .irp i, 0,1,2,3,4,5,6,7,8,9,10,11
     .if \i < \rows
-      multiply_row %(4 * \i), %(3 + 2 * \i), %(4 + 2 * \i)
+      multiply_row %(4 * \i), %(27 + \i - \i / 5 * 5), %(3 + 2 * \i), %(4 + 2 * \i)
     .endif
   .endr
   add rsi, r10
   add rdx, r11
-  dec rdi
+  add rax, r9
+  dec rcx
+  jnz 4b
+  add rdx, [rdi + 72]
+  add rax, [rdi + 96]
+  dec r8
   jnz 3b
+  mov rcx, [rdi + 16]
+  mov r8, [rdi + 24]
   store_rows zmm, 64, \rows
   vzeroupper
 endfunction \name
