@@ -41,8 +41,13 @@ void pack_any(const From* in, int64_t line, int64_t step, int64_t live, int64_t 
 }
 
 // Lines next to each other in memory (line == 1), all of them live, k a multiple of the group. Several panels at a
-// time, so that whole cache lines of a row are used before the next row; blocks of four lines.
+// time, so that whole cache lines of a row are used before the next row (on x86 a KB of it: 256 x 1024 of 1568 positions
+// take 7.4 ms, with four panels 7.8); blocks of four lines.
+#if defined(__x86_64__)
+constexpr int64_t kTogether = 8;
+#else
 constexpr int64_t kTogether = 4;
+#endif
 template <int group, class To, class From>
 void pack_columns(int width, int64_t panels, int64_t panel_size, const From* in, int64_t step, int64_t k, To* out) {
   for (int64_t p = 0; p < k; p += group, out += width * group) {
