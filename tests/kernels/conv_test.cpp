@@ -317,6 +317,13 @@ TEST(ConvColumns, GradientsOfNarrowWeights) {
   image(2, 32, 24, {{26, 12, 1}}, {{1, 3, 1}}, {{2, 1, 1}}, kZero, kOne);
   image(1, 32, 8, {{3, 300, 1}}, {{2, 2, 1}}, kOne, kOne, kOne);
   image(3, 32, 8, {{40, 40, 1}}, kThree, kOne, kOne, kOne);
+  // Few input channels: values under a row of the kernel are rows of tiles.
+  image(2, 3, 32, {{35, 33, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
+  image(1, 3, 64, {{13, 14, 1}}, kThree, kOne, kOne, kOne);
+  image(2, 5, 32, {{20, 18, 1}}, {{2, 3, 1}}, kOne, kZero, {{2, 1, 1}});
+  image(1, 4, 32, {{12, 12, 1}}, {{1, 2, 1}}, kOne, kOne, kOne);
+  image(1, 16, 96, {{12, 12, 1}}, kThree, kOne, kTwo, kOne);
+  image(3, 1, 32, {{50, 45, 1}}, {{5, 7, 1}}, kOne, kThree, kOne);
   check<float>(make(DType::f32, 1, 2, 32, 12, 1, {{200, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne, true));
 }
 

@@ -61,6 +61,8 @@ TEST(ProductColumns, GivesTheProduct) {
                         {20, 32, 256, 1},
                         {24, 96, 300, 0},
                         {28, 32, 131, 5},
+                        {22, 32, 160, 1},
+                        {30, 64, 256, 0},
                         {32, 32, 384, 0},
                         {64, 256, 200, 0},
                         {32, 8, 140, 2},
@@ -84,8 +86,12 @@ TEST(ProductColumns, GivesTheProduct) {
 }
 
 TEST(ProductColumns, LeavesOtherSizesAlone) {
-  for (const Sizes s :
-       {Sizes{4, 32, 128, 0}, {30, 32, 128, 0}, {32, 33, 128, 0}, {32, 32, 100, 0}, {512, 512, 128, 0}}) {
+  for (const Sizes s : {Sizes{4, 32, 128, 0},
+                        {29, 32, 128, 0},
+                        {14, 32, 128, 0},
+                        {32, 33, 128, 0},
+                        {32, 32, 100, 0},
+                        {512, 512, 128, 0}}) {
     Columns x(s);
     EXPECT_FALSE(x.run());
   }

@@ -1,6 +1,7 @@
 #include "kernels/cpu/column_tiles.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "runtime/cpu_isa.h"
@@ -8,6 +9,7 @@
 #if defined(__x86_64__)
 extern "C" {
 void deft_avx512_f32_columns_12x32(const deft::cpu::ColumnsTile* tile);
+void deft_avx512_f32_columns_10x32(const deft::cpu::ColumnsTile* tile);
 void deft_avx512_f32_columns_8x32(const deft::cpu::ColumnsTile* tile);
 }
 #endif
@@ -16,15 +18,28 @@ namespace deft::cpu {
 
 namespace {
 
-constexpr int64_t kTall = 12, kLow = 8;  // rows of the two tiles
 constexpr int64_t kBytes = sizeof(float);
 
-void run_tile(const ColumnsTile& tile, bool tall) {
+void run_tile(const ColumnsTile& tile, int64_t rows) {
 #if defined(__x86_64__)
-  tall ? deft_avx512_f32_columns_12x32(&tile) : deft_avx512_f32_columns_8x32(&tile);
+  const auto run = rows == 12   ? deft_avx512_f32_columns_12x32
+                   : rows == 10 ? deft_avx512_f32_columns_10x32
+                                : deft_avx512_f32_columns_8x32;
+  run(&tile);
 #else
-  (void)tile, (void)tall;
+  (void)tile, (void)rows;
 #endif
+}
+
+// m as tiles of twelve rows, as few as can be, of which some are lowered to eight and one to ten.
+std::vector<int64_t> heights(int64_t m) {
+  std::vector<int64_t> all(static_cast<size_t>((m + 11) / 12), 12);
+  int64_t more = static_cast<int64_t>(all.size()) * 12 - m;
+  for (auto height = all.rbegin(); height != all.rend() && more >= 2; ++height) {
+    const int64_t less = more >= 4 ? 4 : 2;
+    *height -= less, more -= less;
+  }
+  return all;
 }
 
 // Which tile brings which lines near: as many lines as it has steps, tiles evenly spread. In the order of memory: by
@@ -52,42 +67,40 @@ class Pieces {
   int64_t steps_, tiles_, first_, all_;
 };
 
-// m as tiles of twelve rows and at most two of eight.
-int64_t tall_tiles(int64_t m) { return m % kTall == 4 ? m / kTall - 1 : m / kTall; }
-
 }  // namespace
 
-bool ColumnTiles::fit(int64_t m, int64_t n) {
-  return cpu_has("avx512f") && m % 4 == 0 && m >= kLow && n % kWide == 0 && n > 0;
+bool ColumnTiles::available() { return cpu_has("avx512f"); }
+
+int64_t ColumnTiles::rows_of(int64_t m) {
+  const std::vector<int64_t> all = heights(m);
+  return std::accumulate(all.begin(), all.end(), int64_t{0});
 }
 
-ColumnTiles::ColumnTiles(int64_t m, int64_t n, std::vector<int64_t> taps, float* c)
-    : m_(m),
-      n_(n),
-      tall_(tall_tiles(m)),
-      rows_(tall_ + (m - tall_ * kTall) / kLow),
-      panels_(n / kWide),
-      taps_(std::move(taps)),
-      c_(c) {}
+ColumnTiles::ColumnTiles(int64_t m, int64_t n, std::vector<ColumnsPart> parts, float* c, int64_t c_row)
+    : height_(heights(m)), panels_(n / kWide), parts_(std::move(parts)), c_(c), c_row_(c_row) {
+  int64_t at = 0;
+  for (int64_t height : height_) first_.push_back(std::exchange(at, at + height));
+}
 
 void ColumnTiles::run(const ColumnsBlock& block, int64_t begin, int64_t end, bool add) const {
   const Pieces pieces(block, end - begin);
-  const int64_t c_row = static_cast<int64_t>(taps_.size()) * n_;
-  ColumnsTile tile{.c_row = c_row * kBytes,
+  ColumnsTile tile{.c_row = c_row_ * kBytes,
                    .add = add,
                    .width = block.width,
                    .lines = block.lines,
-                   .a_row = block.a_row * kBytes,
-                   .b_row = block.b_row * kBytes,
-                   .b_skip = block.b_skip * kBytes};
+                   .a_row = block.a.row * kBytes,
+                   .b_row = block.b.row * kBytes,
+                   .a_skip = block.a.skip * kBytes,
+                   .b_skip = block.b.skip * kBytes};
   for (int64_t t = begin; t < end; ++t) {
-    const int64_t r = t % rows_, j = t / rows_ % panels_ * kWide, tap = t / rows_ / panels_;
-    const int64_t i = r < tall_ ? r * kTall : tall_ * kTall + (r - tall_) * kLow;
-    tile.a = block.a + i;
-    tile.b = block.b + taps_[static_cast<size_t>(tap)] + j;
-    tile.c = c_ + i * c_row + tap * n_ + j;
+    const auto r = static_cast<size_t>(t % rows());
+    const int64_t j = t / rows() % panels_ * kWide;
+    const ColumnsPart& part = parts_[static_cast<size_t>(t / rows() / panels_)];
+    tile.a = block.a.first + part.a + first_[r];
+    tile.b = block.b.first + part.b + j;
+    tile.c = c_ + part.c + first_[r] * c_row_ + j;
     pieces.set(t - begin, tile);
-    run_tile(tile, r < tall_);
+    run_tile(tile, height_[r]);
   }
 }
 

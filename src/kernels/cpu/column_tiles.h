@@ -13,7 +13,7 @@ struct ColumnsTile {
   float* c = nullptr;
   int64_t c_row = 0, add = 0;
   int64_t width = 0, lines = 0;
-  int64_t a_row = 0, b_row = 0, b_skip = 0;
+  int64_t a_row = 0, b_row = 0, a_skip = 0, b_skip = 0;
   const float* later = nullptr;
   int64_t later_step = 0, later_skip = 0;
 };
@@ -26,31 +26,40 @@ struct Later {
 
 // A piece of k: `lines` of `width` steps each.
 struct ColumnsBlock {
+  struct Side {
+    const float* first = nullptr;
+    int64_t row = 0, skip = 0;  // from step to step; left out at the end of a line
+  };
   int64_t width = 0, lines = 0;
-  const float* a = nullptr;  // a row for each step
-  int64_t a_row = 0;
-  const float* b = nullptr;  // the same; b_skip: from the end of a line to the next one
-  int64_t b_row = 0, b_skip = 0;
+  Side a = {}, b = {};
   Later later[2] = {};  // brought near while it is multiplied
 };
 
-// c has m rows of n values for each tap. Taps are places in b where a product begins.
+// One product of all that are made of a block: where its a, b and c begin.
+struct ColumnsPart {
+  int64_t a = 0, b = 0, c = 0;
+};
+
+// m x n values for each part. Rows of a are read, and rows of c written, up to rows_of(m).
 class ColumnTiles {
  public:
-  static bool fit(int64_t m, int64_t n);  // and whether this machine has them
-  ColumnTiles(int64_t m, int64_t n, std::vector<int64_t> taps, float* c);
-  int64_t count() const { return static_cast<int64_t>(taps_.size()) * panels_ * rows_; }
-  int64_t rows() const { return rows_; }  // tiles of the same columns, which follow each other
+  static bool available();
+  static int64_t rows_of(int64_t m);    // m, or a little more
+  static constexpr int64_t kWide = 32;  // n is a multiple
+  static constexpr int64_t kLine = 16;  // values of a cache line
+
+  ColumnTiles(int64_t m, int64_t n, std::vector<ColumnsPart> parts, float* c, int64_t c_row);
+  int64_t count() const { return static_cast<int64_t>(parts_.size() * first_.size()) * panels_; }
+  int64_t rows() const { return static_cast<int64_t>(first_.size()); }  // tiles of the same columns, one after another
   // Tiles [begin, end) over a piece of k. add: to what c has, else to zero.
   void run(const ColumnsBlock& block, int64_t begin, int64_t end, bool add) const;
 
-  static constexpr int64_t kWide = 32;  // columns of a tile
-  static constexpr int64_t kLine = 16;  // values of a cache line
-
  private:
-  int64_t m_, n_, tall_, rows_, panels_;
-  std::vector<int64_t> taps_;
+  std::vector<int64_t> first_, height_;  // rows of tiles
+  int64_t panels_;
+  std::vector<ColumnsPart> parts_;
   float* c_;
+  int64_t c_row_;
 };
 
 }  // namespace deft::cpu

@@ -1,6 +1,6 @@
-// Gradient of narrow weights of several taps, in tiles that read dy where it is. Of x, some lines with their padding
-// are copied at a time, and every tap reads the copy; packing would copy them once for each tap. (64 channels of 56 x
-// 56 positions, 3 x 3 taps: 98 GFLOP/s with packing, 126 so.)
+// Gradients of narrow weights of several taps, in tiles that read dy where it is. Of x, some lines with their padding
+// are copied at a time, and every tap reads the copy; packing would copy them once for each tap. (Xeon, 64 channels of
+// 56 x 56 positions, 3 x 3 taps: 98 GFLOP/s with packing, 126 so.)
 #include <cstring>
 
 #include "kernels/cpu/column_tiles.h"
@@ -13,120 +13,177 @@ namespace {
 constexpr int64_t kSteps = 224, kFewSteps = 128;  // positions at a time, at most and at least
 constexpr int64_t kCopyBytes = 512 << 10;         // of lines of x
 constexpr int64_t kGap = ColumnTiles::kLine;  // between copied pixels, so that they spread over the first cache level
+constexpr int64_t kFewChannels = 32;
 
-class ColumnsGradient {
+// Lines of x as lines of dy read them, some at a time. A line of dy is one of (n, y).
+class CopiedLines {
  public:
-  ColumnsGradient(const ConvCall& c, const Window& w, const float* dy, float* sums)
+  CopiedLines(const Window& w, int64_t channels, int64_t gap, const float* x)
       : w_(w),
-        x_(static_cast<const float*>(c.x)),
-        dy_(dy),
-        c_in_(c.c_in),
-        c_out_(c.c_out),
-        pixel_(c.c_in + kGap),
-        pixels_((w.count[2] - 1) * w.step[2] + (w.taps[2] - 1) * w.tap_step[2] + 1),
-        lines_(std::min(w.count[1], lines_at_a_time(w, pixel_ * pixels_))),
-        tiles_(c.c_out, c.c_in, places(), sums) {}
-  int64_t tiles() const { return tiles_.count(); }
-  int64_t steps() const { return lines_ * w_.count[2]; }
+        x_(x),
+        channels_(channels),
+        pixel_(channels + gap),
+        pixels_((w.count[2] - 1) * w.step[2] + (w.taps[2] - 1) * w.tap_step[2] + 1) {
+    const int64_t bytes = w.step[1] * pixels_ * pixel_ * static_cast<int64_t>(sizeof(float));
+    most_ = std::max<int64_t>(1, std::min({w.count[1], kSteps / w.count[2], kCopyBytes / bytes}));
+  }
+  int64_t most() const { return most_; }  // lines of dy at a time
+  int64_t size() const { return read_by(most_) * pixels_ * pixel_ + ColumnTiles::kLine; }
+  int64_t tap(int64_t y, int64_t x) const { return (y * w_.tap_step[1] * pixels_ + x * w_.tap_step[2]) * pixel_; }
+  ColumnsBlock::Side side(const float* copy) const {
+    return {copy, w_.step[2] * pixel_, (w_.step[1] * pixels_ - w_.count[2] * w_.step[2]) * pixel_};
+  }
+  // How many come next, of one image.
+  int64_t count(int64_t line, int64_t end) const {
+    return std::min({most_, w_.count[1] - line % w_.count[1], end - line});
+  }
 
-  // Tiles [begin, end) over the lines [line0, line1) of (n, y).
-  void run(int64_t line0, int64_t line1, int64_t begin, int64_t end) const {
-    const Workspace<float> copy(read_by(lines_) * pixels_ * pixel_);
-    for (int64_t line = line0, count = 0; line < line1; line += count) {
-      count = lines_from(line, line1);
-      copy_lines(line, count, copy.data());
-      ColumnsBlock block{.width = w_.count[2], .lines = count, .a = dy_ + line * w_.count[2] * c_out_, .a_row = c_out_};
-      block.b = copy.data(), block.b_row = w_.step[2] * pixel_;
-      block.b_skip = (w_.step[1] * pixels_ - w_.count[2] * w_.step[2]) * pixel_;
-      const int64_t next = line + count, next_count = lines_from(next, line1);
-      block.later[0] = {dy_ + next * w_.count[2] * c_out_, next_count * w_.count[2] * c_out_ / ColumnTiles::kLine};
-      block.later[1] = read_later(next, next_count);
-      tiles_.run(block, begin, end, line > line0);
+  void copy(int64_t line, int64_t count, float* to) const {
+    const int64_t n = line / w_.count[1], first = first_read(line);
+    const int64_t lo = std::clamp<int64_t>(-w_.base[2], 0, pixels_);  // pixels [lo, hi) lie inside
+    const int64_t hi = std::clamp<int64_t>(w_.size[2] - w_.base[2], lo, pixels_);
+    for (int64_t y = first; y < first + read_by(count); ++y, to += pixels_ * pixel_) {
+      const bool inside = y >= 0 && y < w_.size[1] && lo < hi;
+      std::fill_n(to, (inside ? lo : pixels_) * pixel_, 0.0f);
+      if (!inside) continue;
+      copy_pixels(x_ + ((n * w_.size[1] + y) * w_.size[2] + w_.base[2] + lo) * channels_, hi - lo, to + lo * pixel_);
+      std::fill_n(to + hi * pixel_, (pixels_ - hi) * pixel_, 0.0f);
     }
+    std::fill_n(to, ColumnTiles::kLine, 0.0f);  // tiles read a little beyond
   }
-
- private:
-  static int64_t lines_at_a_time(const Window& w, int64_t line) {
-    const int64_t bytes = w.step[1] * line * static_cast<int64_t>(sizeof(float));
-    return std::max<int64_t>(1, std::min(kSteps / w.count[2], kCopyBytes / bytes));
-  }
-  // Lines of x that so many lines of dy read.
-  int64_t read_by(int64_t lines) const { return (lines - 1) * w_.step[1] + (w_.taps[1] - 1) * w_.tap_step[1] + 1; }
-  int64_t first_read(int64_t line) const { return line % w_.count[1] * w_.step[1] + w_.base[1]; }
-  // Of one image.
-  int64_t lines_from(int64_t line, int64_t end) const {
-    return std::min({lines_, w_.count[1] - line % w_.count[1], end - line});
-  }
-  std::vector<int64_t> places() const {
-    std::vector<int64_t> taps;
-    for (int64_t y = 0; y < w_.taps[1]; ++y) {
-      for (int64_t x = 0; x < w_.taps[2]; ++x) {
-        taps.push_back((y * w_.tap_step[1] * pixels_ + x * w_.tap_step[2]) * pixel_);
-      }
-    }
-    return taps;
-  }
-
-  Later read_later(int64_t line, int64_t count) const {
+  Later later(int64_t line, int64_t count) const {
     if (count == 0) return {};
-    const int64_t first = std::max<int64_t>(0, first_read(line)), values = w_.size[2] * c_in_;
+    const int64_t first = std::max<int64_t>(0, first_read(line)), values = w_.size[2] * channels_;
     const int64_t end = std::min(w_.size[1], first_read(line) + read_by(count));
     return {x_ + (line / w_.count[1] * w_.size[1] + first) * values,
             std::max<int64_t>(0, end - first) * values / ColumnTiles::kLine};
   }
 
-  void copy_lines(int64_t line, int64_t count, float* to) const {
-    const int64_t n = line / w_.count[1], first = first_read(line);
-    for (int64_t y = first; y < first + read_by(count); ++y) {
-      const bool inside = y >= 0 && y < w_.size[1];
-      const float* from = x_ + (n * w_.size[1] + y) * w_.size[2] * c_in_;
-      for (int64_t x = w_.base[2]; x < w_.base[2] + pixels_; ++x, to += pixel_) {
-        if (inside && x >= 0 && x < w_.size[2]) {
-          std::memcpy(to, from + x * c_in_, static_cast<size_t>(c_in_) * sizeof(float));
-        } else {
-          std::fill_n(to, c_in_, 0.0f);
-        }
-      }
-    }
+ private:
+  int64_t read_by(int64_t lines) const { return (lines - 1) * w_.step[1] + (w_.taps[1] - 1) * w_.tap_step[1] + 1; }
+  int64_t first_read(int64_t line) const { return line % w_.count[1] * w_.step[1] + w_.base[1]; }
+  void copy_pixels(const float* from, int64_t count, float* to) const {
+    const auto bytes = static_cast<size_t>(channels_) * sizeof(float);
+    if (pixel_ == channels_) return std::memcpy(to, from, static_cast<size_t>(count) * bytes), void();
+    for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * pixel_, from + i * channels_, bytes);
   }
 
   const Window& w_;
-  const float *x_, *dy_;
-  int64_t c_in_, c_out_;
+  const float* x_;
+  int64_t channels_;
   int64_t pixel_, pixels_;  // values from one copied pixel to the next; copied pixels of a line
-  int64_t lines_;           // of dy at a time
+  int64_t most_ = 1;
+};
+
+// All values of a tap are columns of tiles; or, of a few channels, all values under a row of the kernel, which lie
+// together, are rows of tiles, and columns are the channels of dy.
+enum class Form : uint8_t { none, taps, rows };
+
+Form form_of(const ConvCall& c, const Window& w) {
+  if (!ColumnTiles::available() || c.dtype != DType::f32 || !c.channels_last || c.groups > 1) return Form::none;
+  if (w.tap_count() == 1 || w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return Form::none;
+  // A few positions at a time add to the sums too often (256 channels, 14 x 14 positions, stride 2: 18.5 ms, packed
+  // 16.7).
+  if (CopiedLines(w, c.c_in, kGap, nullptr).most() * w.count[2] < kFewSteps) return Form::none;
+  const auto wide = [](int64_t n) { return n > 0 && n % ColumnTiles::kWide == 0; };
+  // Rows of 512 values lie too far apart (7 x 7 positions: 24 ms, packed 18).
+  if (wide(c.c_in) && c.c_out <= 256 && ColumnTiles::rows_of(c.c_out) == c.c_out) return Form::taps;
+  const int64_t run = w.taps[2] * c.c_in;
+  const bool full = 5 * run >= 4 * ColumnTiles::rows_of(run);
+  return c.c_in < kFewChannels && w.tap_step[2] == 1 && full && wide(c.c_out) ? Form::rows : Form::none;
+}
+
+class ColumnsGradient {
+ public:
+  // sums: [output channel][tap][input channel]; Form::rows: [row of the kernel][rows_of(tap, input channel)][output
+  // channel].
+  ColumnsGradient(const ConvCall& c, const Window& w, Form form, const float* dy, float* sums)
+      : form_(form),
+        dy_(dy),
+        width_(w.count[2]),
+        c_out_(c.c_out),
+        lines_(w, c.c_in, form == Form::taps ? kGap : 0, static_cast<const float*>(c.x)),
+        tiles_(form == Form::taps ? c.c_out : w.taps[2] * c.c_in, form == Form::taps ? c.c_in : c.c_out, parts(c, w),
+               sums, form == Form::taps ? c.c_in * w.tap_count() : c.c_out) {}
+  int64_t tiles() const { return tiles_.count(); }
+
+  // Tiles [begin, end) over lines [line0, line1) of dy.
+  void run(int64_t line0, int64_t line1, int64_t begin, int64_t end) const {
+    const Workspace<float> copy(lines_.size());
+    for (int64_t line = line0, count = 0; line < line1; line += count) {
+      count = lines_.count(line, line1);
+      lines_.copy(line, count, copy.data());
+      ColumnsBlock block{.width = width_, .lines = count};
+      const ColumnsBlock::Side of_dy{dy_ + line * width_ * c_out_, c_out_}, of_x = lines_.side(copy.data());
+      block.a = form_ == Form::taps ? of_dy : of_x, block.b = form_ == Form::taps ? of_x : of_dy;
+      const int64_t next = line + count, next_count = lines_.count(next, line1);
+      block.later[0] = {dy_ + next * width_ * c_out_, next_count * width_ * c_out_ / ColumnTiles::kLine};
+      block.later[1] = lines_.later(next, next_count);
+      tiles_.run(block, begin, end, line > line0);
+    }
+  }
+
+ private:
+  std::vector<ColumnsPart> parts(const ConvCall& c, const Window& w) const {
+    std::vector<ColumnsPart> all;
+    for (int64_t y = 0; y < w.taps[1]; ++y) {
+      const int64_t rows = ColumnTiles::rows_of(w.taps[2] * c.c_in);
+      if (form_ == Form::rows) all.push_back({.a = lines_.tap(y, 0), .c = y * rows * c.c_out});
+      for (int64_t x = 0; form_ == Form::taps && x < w.taps[2]; ++x) {
+        all.push_back({.b = lines_.tap(y, x), .c = (y * w.taps[2] + x) * c.c_in});
+      }
+    }
+    return all;
+  }
+
+  Form form_;
+  const float* dy_;
+  int64_t width_, c_out_;
+  CopiedLines lines_;
   ColumnTiles tiles_;
 };
 
-}  // namespace
-
-bool columns_pay(const ConvCall& c, const Window& w) {
-  if (c.dtype != DType::f32 || !c.channels_last || c.groups > 1 || w.tap_count() == 1) return false;
-  if (w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return false;
-  // Rows of 512 values lie too far apart (7 x 7 positions: 24 instead of 18 ms), and a few positions at a time add to
-  // the sums too often (256 channels, 14 x 14 positions, stride 2: 18.5 instead of 16.7).
-  return c.c_out <= 256 && ColumnTiles::fit(c.c_out, c.c_in) &&
-         ColumnsGradient(c, w, nullptr, nullptr).steps() >= kFewSteps;
+// Part of the sums as [output channel][tap][input channel].
+void turn_sums(const ConvCall& c, const Window& w, const float* from, float* to) {
+  const int64_t run = w.taps[2] * c.c_in, rows = ColumnTiles::rows_of(run);
+  for (int64_t y = 0; y < w.taps[1]; ++y) {
+    for (int64_t i = 0; i < run; ++i, from += c.c_out) {
+      for (int64_t o = 0; o < c.c_out; ++o) to[(o * w.taps[1] + y) * run + i] = from[o];
+    }
+    from += (rows - run) * c.c_out;
+  }
 }
 
+}  // namespace
+
+bool columns_pay(const ConvCall& c, const Window& w) { return form_of(c, w) != Form::none; }
+
 void sum_columns(const ConvCall& c, const Window& w, int64_t parts, const float* dy, float* sums) {
+  const Form form = form_of(c, w);
   const int64_t lines = c.n * w.count[1], size = c.c_out * c.c_in * w.tap_count();
-  const auto run = [&](int64_t part, int64_t lane, int64_t lanes) {
-    const ColumnsGradient gradient(c, w, dy, sums + part * size);
+  const int64_t turned = form == Form::taps ? 0 : w.taps[1] * ColumnTiles::rows_of(w.taps[2] * c.c_in) * c.c_out;
+  const auto run = [&](int64_t part, int64_t lane, int64_t lanes, float* to) {
+    const ColumnsGradient gradient(c, w, form, dy, to);
     gradient.run(part * lines / parts, (part + 1) * lines / parts, lane * gradient.tiles() / lanes,
                  (lane + 1) * gradient.tiles() / lanes);
   };
   const int64_t lanes = num_threads();
-  if (parts >= lanes) {
-    return parallel_balanced(0, parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) run(part, 0, 1);
-    });
-  }
-  for (int64_t part = 0; part < parts; ++part) {
-    parallel_for(0, lanes, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t lane = begin; lane < end; ++lane) run(part, lane, lanes);
-    });
-  }
+  const auto some = [&](int64_t begin, int64_t end) {
+    const Workspace<float> own(turned);
+    for (int64_t part = begin; part < end; ++part) {
+      float* to = turned ? own.data() : sums + part * size;
+      if (parts >= lanes) {
+        run(part, 0, 1, to);
+      } else {
+        parallel_for(0, lanes, 1, [&](int64_t first, int64_t last) {
+          for (int64_t lane = first; lane < last; ++lane) run(part, lane, lanes, to);
+        });
+      }
+      if (turned) turn_sums(c, w, to, sums + part * size);
+    }
+  };
+  if (parts < lanes) return some(0, parts);
+  parallel_balanced(0, parts, 1, some);
 }
 
 }  // namespace deft::cpu::detail

@@ -29,8 +29,7 @@ void run_lane(const ColumnsProduct& p, const ColumnTiles& tiles, int64_t begin, 
   for (int64_t k0 = 0, k = 0; k0 < p.k; k0 += k) {
     k = std::min(step, p.k - k0);
     const int64_t next = k0 + k, rest = std::min(step, p.k - next);
-    ColumnsBlock block{.width = k, .lines = 1, .a = p.a + k0 * p.a_row, .a_row = p.a_row};
-    block.b = p.b + k0 * p.b_row, block.b_row = p.b_row, block.b_skip = 0;
+    ColumnsBlock block{.width = k, .lines = 1, .a = {p.a + k0 * p.a_row, p.a_row}, .b = {p.b + k0 * p.b_row, p.b_row}};
     if (p.a_row == p.m) block.later[0] = {p.a + next * p.a_row, rest * p.m / kLine};
     if (whole || lines > kBlock) {
       block.later[1] = {p.b + next * p.b_row, whole ? rest * lines : 0};
@@ -43,7 +42,7 @@ void run_lane(const ColumnsProduct& p, const ColumnTiles& tiles, int64_t begin, 
 }
 
 void multiply_chain(const ColumnsProduct& p) {
-  const ColumnTiles tiles(p.m, p.n, {0}, p.c);
+  const ColumnTiles tiles(p.m, p.n, {{}}, p.c, p.n);
   const int64_t grain = std::max<int64_t>(1, kGrain * tiles.count() / (p.m * p.n * p.k));
   parallel_balanced(0, tiles.count(), grain, [&](int64_t begin, int64_t end) { run_lane(p, tiles, begin, end); });
 }
@@ -70,12 +69,16 @@ void multiply_turned(const ColumnsProduct& p) {
       {4, reinterpret_cast<const char*>(turned.data()), 4, 4 * p.m, reinterpret_cast<char*>(p.c), 4 * p.n, p.m, p.n});
 }
 
+bool fits(int64_t m, int64_t n) {
+  return ColumnTiles::available() && m > 0 && ColumnTiles::rows_of(m) == m && n > 0 && n % ColumnTiles::kWide == 0;
+}
+
 }  // namespace
 
 bool run_columns(const ColumnsProduct& p) {
   if (p.k < kBlock || !narrow(std::min(p.m, p.n), std::max(p.m, p.n))) return false;
-  if (p.m <= p.n && ColumnTiles::fit(p.m, p.n)) return multiply(p), true;
-  if (p.m > p.n && ColumnTiles::fit(p.n, p.m)) return multiply_turned(p), true;
+  if (p.m <= p.n && fits(p.m, p.n)) return multiply(p), true;
+  if (p.m > p.n && fits(p.n, p.m)) return multiply_turned(p), true;
   return false;
 }
 

@@ -20,8 +20,8 @@ function \name
   begin_rows zmm, 64, \rows
   mov r10, [rdi + 56]
   mov r11, [rdi + 64]
-  mov rax, [rdi + 80]
-  mov r9, [rdi + 88]
+  mov rax, [rdi + 88]
+  mov r9, [rdi + 96]
   mov r8, [rdi + 48]
 3:
   mov rcx, [rdi + 40]
@@ -43,8 +43,9 @@ function \name
   add rax, r9
   dec rcx
   jnz 4b
-  add rdx, [rdi + 72]
-  add rax, [rdi + 96]
+  add rsi, [rdi + 72]
+  add rdx, [rdi + 80]
+  add rax, [rdi + 104]
   dec r8
   jnz 3b
   mov rcx, [rdi + 16]
@@ -55,6 +56,7 @@ endfunction \name
 .endm
 
 columns_tile deft_avx512_f32_columns_12x32, 12
+columns_tile deft_avx512_f32_columns_10x32, 10
 columns_tile deft_avx512_f32_columns_8x32, 8
 
 .section .note.GNU-stack, "", @progbits
