@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cpu/stream.h"
 #include "kernels/dense_util.h"
 #include "runtime/numerics.h"
 
@@ -325,6 +326,14 @@ TEST(ConvColumns, GradientsOfNarrowWeights) {
   image(1, 16, 96, {{12, 12, 1}}, kThree, kOne, kTwo, kOne);
   image(3, 1, 32, {{50, 45, 1}}, {{5, 7, 1}}, kOne, kThree, kOne);
   check<float>(make(DType::f32, 1, 2, 32, 12, 1, {{200, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne, true));
+}
+
+// The same, written past the caches.
+TYPED_TEST(Conv, LargeWeightsBeyondTheCaches) {
+  const int64_t before = cpu::stream_bytes_per_thread();
+  cpu::set_stream_bytes_per_thread(1 << 16);
+  check<TypeParam>(make(dtype_of<TypeParam>, 2, 1, 460, 130, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne, true));
+  cpu::set_stream_bytes_per_thread(before);
 }
 
 TYPED_TEST(Conv, Depthwise) {

@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "kernels/cpu/conv_internal.h"
 #include "kernels/cpu/product_columns.h"
+#include "kernels/cpu/stream.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
@@ -33,10 +34,10 @@ int64_t split_count(int64_t outputs, int64_t positions) {
 }
 
 // One output channel: its parts are added, put in memory order (unless taps are inside already) and rounded. `line` is
-// room for two of them.
+// room for two of them. stream: dw is written past the caches.
 template <class T, class Acc>
 void finish_channel(const Acc* part, int64_t part_step, int64_t parts, int64_t cg, int64_t taps, bool taps_inside,
-                    Acc* line, T* dw) {
+                    Acc* line, T* dw, bool stream = false) {
   using Bits = std::conditional_t<sizeof(Acc) == 4, uint32_t, uint64_t>;
   const int64_t depth = cg * taps;
   if (parts > 1) {
@@ -48,11 +49,14 @@ void finish_channel(const Acc* part, int64_t part_step, int64_t parts, int64_t c
   }
   if (!taps_inside) {
     Acc* to = line + depth;
-    if constexpr (std::is_same_v<T, Acc>) to = dw;
+    if constexpr (std::is_same_v<T, Acc>) to = stream ? to : dw;
     join_taps(reinterpret_cast<const Bits*>(part), taps, cg, reinterpret_cast<Bits*>(to));
     part = to;
   }
   if (static_cast<const void*>(part) == dw) return;
+  if constexpr (std::is_same_v<T, Acc>) {
+    if (stream) return stream_copy(dw, part, static_cast<size_t>(depth) * sizeof(T));
+  }
   for (int64_t i = 0; i < depth; ++i) dw[i] = static_cast<T>(part[i]);
 }
 
@@ -70,7 +74,7 @@ void finish_channels(const ConvCall& c, const Acc* sums, int64_t parts, bool tap
 }
 
 // Large gradients, some channels at a time: their sums are still in the cache when they are put in memory order. For
-// 512 x 512 x 3 x 3 and 49 positions that takes 0.9 of the time.
+// 512 x 512 x 3 x 3 and 49 positions that takes 0.9 of the time, and 0.93 of that past the caches.
 template <class T>
 void sum_some_channels(const Product& whole, const PanelSource& a, const PanelSource& b, int64_t cg, int64_t taps,
                        T* dw) {
@@ -78,6 +82,7 @@ void sum_some_channels(const Product& whole, const PanelSource& a, const PanelSo
   const int64_t og = whole.m, depth = whole.n, mr = whole.tile->mr;
   const int64_t rows = std::max<int64_t>(1, kChannelBytes / (depth * static_cast<int64_t>(sizeof(Acc)) * mr)) * mr;
   const PackedMatrix packed(*whole.tile, Side::b, b, depth, whole.k);
+  const bool stream = streams(og * depth * static_cast<int64_t>(sizeof(T)));
   parallel_balanced(0, (og + rows - 1) / rows, 1, [&](int64_t begin, int64_t end) {
     Workspace<Acc> sums(rows * depth), line(2 * depth);
     for (int64_t o = begin * rows; o < std::min(og, end * rows); o += rows) {
@@ -88,9 +93,10 @@ void sum_some_channels(const Product& whole, const PanelSource& a, const PanelSo
       p.c = sums.data();
       run_product(p);
       for (int64_t i = 0; i < p.m; ++i) {
-        finish_channel(sums.data() + i * depth, 0, 1, cg, taps, false, line.data(), dw + (o + i) * depth);
+        finish_channel(sums.data() + i * depth, 0, 1, cg, taps, false, line.data(), dw + (o + i) * depth, stream);
       }
     }
+    if (stream) end_stream();
   });
 }
 
