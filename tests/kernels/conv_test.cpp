@@ -303,9 +303,10 @@ TYPED_TEST(Conv, LargeWeights) {
   check<TypeParam>(make(dtype_of<TypeParam>, 2, 1, 460, 130, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne, true));
 }
 
-// Gradients of weights that read lines of x from copies with their padding (conv_columns.cpp): blocks of lines, lines
-// and columns outside, strides, gaps between taps, tiles of twelve and of eight rows, several images and parts.
-TEST(ConvColumns, GradientsOfNarrowWeights) {
+// Tiles that read copied lines (copied_lines.h), for weights' gradients (conv_columns.cpp), and forward and back
+// (conv_lines.cpp): blocks of lines, lines and columns outside, strides, gaps between taps, tiles of all heights,
+// widths that they do not divide, several images and parts.
+TEST(ConvLines, CopiedWithTheirPadding) {
   const auto image = [](int64_t n, int64_t c_in, int64_t c_out, Dims in, Dims kernel, Dims stride, Dims pad,
                         Dims gaps) {
     check<float>(make(DType::f32, 2, n, c_in, c_out, 1, in, kernel, stride, pad, gaps, true));
@@ -318,6 +319,8 @@ TEST(ConvColumns, GradientsOfNarrowWeights) {
   image(2, 32, 24, {{26, 12, 1}}, {{1, 3, 1}}, {{2, 1, 1}}, kZero, kOne);
   image(1, 32, 8, {{3, 300, 1}}, {{2, 2, 1}}, kOne, kOne, kOne);
   image(3, 32, 8, {{40, 40, 1}}, kThree, kOne, kOne, kOne);
+  image(1, 96, 70, {{9, 17, 1}}, kThree, kOne, kOne, kOne);
+  image(1, 32, 128, {{9, 17, 1}}, kThree, kOne, kOne, kOne);
   // Few input channels: values under a row of the kernel are rows of tiles.
   image(2, 3, 32, {{35, 33, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
   image(1, 3, 64, {{13, 14, 1}}, kThree, kOne, kOne, kOne);

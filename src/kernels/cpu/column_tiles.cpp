@@ -31,17 +31,6 @@ void run_tile(const ColumnsTile& tile, int64_t rows) {
 #endif
 }
 
-// m as tiles of twelve rows, as few as can be, of which some are lowered to eight and one to ten.
-std::vector<int64_t> heights(int64_t m) {
-  std::vector<int64_t> all(static_cast<size_t>((m + 11) / 12), 12);
-  int64_t more = static_cast<int64_t>(all.size()) * 12 - m;
-  for (auto height = all.rbegin(); height != all.rend() && more >= 2; ++height) {
-    const int64_t less = more >= 4 ? 4 : 2;
-    *height -= less, more -= less;
-  }
-  return all;
-}
-
 // Which tile brings which lines near: as many lines as it has steps, tiles evenly spread. In the order of memory: by
 // columns, as tiles read them, they come hardly sooner than without (64 x 256 of 25088 positions: 8.8 ms without, 8.3
 // and 6.7 with).
@@ -69,15 +58,25 @@ class Pieces {
 
 }  // namespace
 
+std::vector<int64_t> tile_heights(int64_t m) {
+  std::vector<int64_t> all(static_cast<size_t>((m + 11) / 12), 12);
+  int64_t more = static_cast<int64_t>(all.size()) * 12 - m;
+  for (auto height = all.rbegin(); height != all.rend() && more >= 2; ++height) {
+    const int64_t less = more >= 4 ? 4 : 2;
+    *height -= less, more -= less;
+  }
+  return all;
+}
+
 bool ColumnTiles::available() { return cpu_has("avx512f"); }
 
 int64_t ColumnTiles::rows_of(int64_t m) {
-  const std::vector<int64_t> all = heights(m);
+  const std::vector<int64_t> all = tile_heights(m);
   return std::accumulate(all.begin(), all.end(), int64_t{0});
 }
 
 ColumnTiles::ColumnTiles(int64_t m, int64_t n, std::vector<ColumnsPart> parts, float* c, int64_t c_row)
-    : height_(heights(m)), panels_(n / kWide), parts_(std::move(parts)), c_(c), c_row_(c_row) {
+    : height_(tile_heights(m)), panels_(n / kWide), parts_(std::move(parts)), c_(c), c_row_(c_row) {
   int64_t at = 0;
   for (int64_t height : height_) first_.push_back(std::exchange(at, at + height));
 }

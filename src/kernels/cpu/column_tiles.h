@@ -40,6 +40,10 @@ struct ColumnsPart {
   int64_t a = 0, b = 0, c = 0;
 };
 
+// m as tiles of twelve rows, as few as can be, of which some are lowered to eight and one to ten. Sometimes a row more,
+// or two.
+std::vector<int64_t> tile_heights(int64_t m);
+
 // m x n values for each part. Rows of a are read, and rows of c written, up to rows_of(m).
 class ColumnTiles {
  public:

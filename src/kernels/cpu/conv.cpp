@@ -39,6 +39,7 @@ void run_channels_last(const ConvPass& s) {
     p.a = &x;
     return run_product(p);
   }
+  if (lines_pay(s)) return run_lines(s, p);
   const PixelOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero, s.chunk);
   p.a = &x;
   run_product(p);

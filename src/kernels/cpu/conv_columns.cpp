@@ -1,10 +1,9 @@
 // Gradients of narrow weights of several taps, in tiles that read dy where it is. Of x, some lines with their padding
 // are copied at a time, and every tap reads the copy; packing would copy them once for each tap. (Xeon, 64 channels of
 // 56 x 56 positions, 3 x 3 taps: 98 GFLOP/s with packing, 126 so.)
-#include <cstring>
-
 #include "kernels/cpu/column_tiles.h"
 #include "kernels/cpu/conv_internal.h"
+#include "kernels/cpu/copied_lines.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu::detail {
@@ -15,66 +14,6 @@ constexpr int64_t kCopyBytes = 512 << 10;         // of lines of x
 constexpr int64_t kGap = ColumnTiles::kLine;  // between copied pixels, so that they spread over the first cache level
 constexpr int64_t kFewChannels = 32;
 
-// Lines of x as lines of dy read them, some at a time. A line of dy is one of (n, y).
-class CopiedLines {
- public:
-  CopiedLines(const Window& w, int64_t channels, int64_t gap, const float* x)
-      : w_(w),
-        x_(x),
-        channels_(channels),
-        pixel_(channels + gap),
-        pixels_((w.count[2] - 1) * w.step[2] + (w.taps[2] - 1) * w.tap_step[2] + 1) {
-    const int64_t bytes = w.step[1] * pixels_ * pixel_ * static_cast<int64_t>(sizeof(float));
-    most_ = std::max<int64_t>(1, std::min({w.count[1], kSteps / w.count[2], kCopyBytes / bytes}));
-  }
-  int64_t most() const { return most_; }  // lines of dy at a time
-  int64_t size() const { return read_by(most_) * pixels_ * pixel_ + ColumnTiles::kLine; }
-  int64_t tap(int64_t y, int64_t x) const { return (y * w_.tap_step[1] * pixels_ + x * w_.tap_step[2]) * pixel_; }
-  ColumnsBlock::Side side(const float* copy) const {
-    return {copy, w_.step[2] * pixel_, (w_.step[1] * pixels_ - w_.count[2] * w_.step[2]) * pixel_};
-  }
-  // How many come next, of one image.
-  int64_t count(int64_t line, int64_t end) const {
-    return std::min({most_, w_.count[1] - line % w_.count[1], end - line});
-  }
-
-  void copy(int64_t line, int64_t count, float* to) const {
-    const int64_t n = line / w_.count[1], first = first_read(line);
-    const int64_t lo = std::clamp<int64_t>(-w_.base[2], 0, pixels_);  // pixels [lo, hi) lie inside
-    const int64_t hi = std::clamp<int64_t>(w_.size[2] - w_.base[2], lo, pixels_);
-    for (int64_t y = first; y < first + read_by(count); ++y, to += pixels_ * pixel_) {
-      const bool inside = y >= 0 && y < w_.size[1] && lo < hi;
-      std::fill_n(to, (inside ? lo : pixels_) * pixel_, 0.0f);
-      if (!inside) continue;
-      copy_pixels(x_ + ((n * w_.size[1] + y) * w_.size[2] + w_.base[2] + lo) * channels_, hi - lo, to + lo * pixel_);
-      std::fill_n(to + hi * pixel_, (pixels_ - hi) * pixel_, 0.0f);
-    }
-    std::fill_n(to, ColumnTiles::kLine, 0.0f);  // tiles read a little beyond
-  }
-  Later later(int64_t line, int64_t count) const {
-    if (count == 0) return {};
-    const int64_t first = std::max<int64_t>(0, first_read(line)), values = w_.size[2] * channels_;
-    const int64_t end = std::min(w_.size[1], first_read(line) + read_by(count));
-    return {x_ + (line / w_.count[1] * w_.size[1] + first) * values,
-            std::max<int64_t>(0, end - first) * values / ColumnTiles::kLine};
-  }
-
- private:
-  int64_t read_by(int64_t lines) const { return (lines - 1) * w_.step[1] + (w_.taps[1] - 1) * w_.tap_step[1] + 1; }
-  int64_t first_read(int64_t line) const { return line % w_.count[1] * w_.step[1] + w_.base[1]; }
-  void copy_pixels(const float* from, int64_t count, float* to) const {
-    const auto bytes = static_cast<size_t>(channels_) * sizeof(float);
-    if (pixel_ == channels_) return std::memcpy(to, from, static_cast<size_t>(count) * bytes), void();
-    for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * pixel_, from + i * channels_, bytes);
-  }
-
-  const Window& w_;
-  const float* x_;
-  int64_t channels_;
-  int64_t pixel_, pixels_;  // values from one copied pixel to the next; copied pixels of a line
-  int64_t most_ = 1;
-};
-
 // All values of a tap are columns of tiles; or, of a few channels, all values under a row of the kernel, which lie
 // together, are rows of tiles, and columns are the channels of dy.
 enum class Form : uint8_t { none, taps, rows };
@@ -84,7 +23,8 @@ Form form_of(const ConvCall& c, const Window& w) {
   if (w.tap_count() == 1 || w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return Form::none;
   // A few positions at a time add to the sums too often (256 channels, 14 x 14 positions, stride 2: 18.5 ms, packed
   // 16.7).
-  if (CopiedLines(w, c.c_in, kGap, nullptr).most() * w.count[2] < kFewSteps) return Form::none;
+  const CopiedLines lines(w, c.c_in, kGap, nullptr);
+  if (!lines.near() || lines.most() * w.count[2] < kFewSteps) return Form::none;
   const auto wide = [](int64_t n) { return n > 0 && n % ColumnTiles::kWide == 0; };
   // Rows of 512 values lie too far apart (7 x 7 positions: 24 ms, packed 18).
   if (wide(c.c_in) && c.c_out <= 256 && ColumnTiles::rows_of(c.c_out) == c.c_out) return Form::taps;
@@ -102,28 +42,33 @@ class ColumnsGradient {
         dy_(dy),
         width_(w.count[2]),
         c_out_(c.c_out),
-        lines_(w, c.c_in, form == Form::taps ? kGap : 0, static_cast<const float*>(c.x)),
+        lines_(w, c.c_in, form == Form::taps ? kGap : 0, c.x),
         tiles_(form == Form::taps ? c.c_out : w.taps[2] * c.c_in, form == Form::taps ? c.c_in : c.c_out, parts(c, w),
                sums, form == Form::taps ? c.c_in * w.tap_count() : c.c_out) {}
   int64_t tiles() const { return tiles_.count(); }
 
   // Tiles [begin, end) over lines [line0, line1) of dy.
   void run(int64_t line0, int64_t line1, int64_t begin, int64_t end) const {
-    const Workspace<float> copy(lines_.size());
+    const Workspace<float> copy(lines_.size(lines_.most()) + ColumnTiles::kLine);  // tiles read a little beyond
     for (int64_t line = line0, count = 0; line < line1; line += count) {
       count = lines_.count(line, line1);
       lines_.copy(line, count, copy.data());
       ColumnsBlock block{.width = width_, .lines = count};
-      const ColumnsBlock::Side of_dy{dy_ + line * width_ * c_out_, c_out_}, of_x = lines_.side(copy.data());
+      const ColumnsBlock::Side of_dy{dy_ + line * width_ * c_out_, c_out_};
+      const ColumnsBlock::Side of_x{copy.data(), lines_.step(), lines_.line() - width_ * lines_.step()};
       block.a = form_ == Form::taps ? of_dy : of_x, block.b = form_ == Form::taps ? of_x : of_dy;
       const int64_t next = line + count, next_count = lines_.count(next, line1);
       block.later[0] = {dy_ + next * width_ * c_out_, next_count * width_ * c_out_ / ColumnTiles::kLine};
-      block.later[1] = lines_.later(next, next_count);
+      block.later[1] = read_later(next, next_count);
       tiles_.run(block, begin, end, line > line0);
     }
   }
 
  private:
+  Later read_later(int64_t line, int64_t count) const {
+    const CopiedLines::Range range = lines_.read(line, count);
+    return {range.first, range.values / ColumnTiles::kLine};
+  }
   std::vector<ColumnsPart> parts(const ConvCall& c, const Window& w) const {
     std::vector<ColumnsPart> all;
     for (int64_t y = 0; y < w.taps[1]; ++y) {

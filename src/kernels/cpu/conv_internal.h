@@ -180,6 +180,10 @@ struct ConvPass {
   Epilogue epilogue{};
 };
 void run_pass(const ConvPass& pass);
+// The same for few channels in and many positions, see conv_lines.cpp. First ask whether it pays. p: the product
+// without a.
+bool lines_pay(const ConvPass& s);
+void run_lines(const ConvPass& s, const Product& p);
 // Calls run(i) for i < count (groups, samples), in parallel where they are many.
 void run_each(int64_t count, FunctionRef<void(int64_t)> run);
 
