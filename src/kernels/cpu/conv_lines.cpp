@@ -6,65 +6,89 @@
 #include "kernels/cpu/conv_internal.h"
 #include "kernels/cpu/copied_lines.h"
 #include "kernels/cpu/epilogue.h"
+#include "runtime/cpu_isa.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu::detail {
 namespace {
 
-constexpr int64_t kMostRows = 12, kMostColumns = 64;       // of a tile
+constexpr int64_t kMostRows = 12, kWide = 32;              // of a tile
 constexpr int64_t kFewChannels = 128, kFewPositions = 14;  // out, at most; of a line, at least
 constexpr int64_t kGrain = 64 * 1024;                      // multiply-adds that pay for a lane
+constexpr int64_t kBytes = sizeof(float);
 
-// The tiles that read b as `tile` does, and rows in place.
-const GemmTile* tile_of_rows(const GemmTile& tile, int64_t rows) {
-  for (const GemmTile& t : gemm_tiles(tile.panel)) {
-    if (t.mr == rows && t.nr == tile.nr && t.run_rows && t.block_k == tile.block_k) return &t;
-  }
-  return nullptr;
+// Values of k that follow each other in the copy, and the bytes from their end to the next ones.
+struct Piece {
+  int64_t count, skip;
+};
+// What x86/lines_tiles.S reads. Steps in bytes.
+struct LinesTile {
+  const float *a, *b;
+  float* c;
+  int64_t c_row, add, a_row;
+  const Piece* pieces;
+  int64_t count;
+};
+
+#if defined(__x86_64__)
+extern "C" {
+void deft_avx512_f32_lines_12x32(const LinesTile* tile);
+void deft_avx512_f32_lines_10x32(const LinesTile* tile);
+void deft_avx512_f32_lines_8x32(const LinesTile* tile);
+}
+#endif
+
+void run_tile(const LinesTile& tile, int64_t rows) {
+#if defined(__x86_64__)
+  const auto run = rows == 12   ? deft_avx512_f32_lines_12x32
+                   : rows == 10 ? deft_avx512_f32_lines_10x32
+                                : deft_avx512_f32_lines_8x32;
+  run(&tile);
+#else
+  (void)tile, (void)rows;
+#endif
 }
 
 // Positions of a line that a tile makes; `done`: how many of its first ones the tile before has made.
 struct Row {
-  int64_t x;
-  const GemmTile* tile;
-  int done = 0;
+  int64_t x, height, done;
 };
-// Empty: there are no such tiles.
-std::vector<Row> rows_of(const GemmTile& tile, int64_t width) {
+std::vector<Row> rows_of(int64_t width) {
   std::vector<Row> rows;
   int64_t end = 0;
   for (int64_t height : tile_heights(width)) {
-    const GemmTile* t = tile_of_rows(tile, height);
     end += height;
     const int64_t beyond = std::max<int64_t>(0, end - width);
-    if (!t || beyond > end - height) return {};
-    rows.push_back({end - height - beyond, t, static_cast<int>(beyond)});
+    rows.push_back({end - height - beyond, height, beyond});
   }
   return rows;
 }
 
-// Values of k that follow each other in the copy and in a panel of b.
-struct Piece {
-  int64_t k, count, at;  // at: from the first pixel of the position on
+// All of k: blocks as b is packed, each with its pieces.
+struct Block {
+  int64_t k, at;  // at: where its first value lies, from the first pixel of a position on
+  std::vector<Piece> pieces;
 };
-std::vector<Piece> pieces_of(const ConvPass& s, const CopiedLines& lines, int64_t block_k) {
+std::vector<Block> blocks_of(const ConvPass& s, const CopiedLines& lines, int64_t block_k) {
   const Window& w = s.phase.window;
   const int64_t chunk = s.chunk > 0 ? s.chunk : s.source.channels, taps = w.tap_count();
-  std::vector<Piece> pieces;
-  for (int64_t run = 0; run < s.source.channels / chunk * taps; ++run) {
-    const int64_t tap = run % taps, at = lines.tap(tap / w.taps[2], tap % w.taps[2]) + run / taps * chunk;
-    for (int64_t i = 0; i < chunk;) {
-      const int64_t k = run * chunk + i, count = std::min(chunk - i, block_k - k % block_k);
-      Piece* last = pieces.empty() || k % block_k == 0 ? nullptr : &pieces.back();
-      if (last && last->at + last->count == at + i) {
-        last->count += count;
-      } else {
-        pieces.push_back({k, count, at + i});
-      }
-      i += count;
+  std::vector<Block> blocks;
+  int64_t end = 0;  // of the piece before
+  for (int64_t k = 0, count = 0; k < s.source.channels * taps; k += count) {
+    const int64_t run = k / chunk, tap = run % taps;
+    const int64_t at = lines.tap(tap / w.taps[2], tap % w.taps[2]) + run / taps * chunk + k % chunk;
+    count = std::min(chunk - k % chunk, block_k - k % block_k);
+    if (k % block_k == 0) {
+      blocks.push_back({k, at, {{count, 0}}});
+    } else if (std::vector<Piece>& pieces = blocks.back().pieces; at == end) {
+      pieces.back().count += count;
+    } else {
+      pieces.back().skip = (at - end) * kBytes;
+      pieces.push_back({count, 0});
     }
+    end = at + count;
   }
-  return pieces;
+  return blocks;
 }
 
 class LinesPass {
@@ -74,41 +98,38 @@ class LinesPass {
         p_(p),
         b_(b),
         lines_(s.phase.window, s.source.channels, 0, s.x),
-        rows_(rows_of(*p.tile, s.phase.window.count[2])),
-        pieces_(pieces_of(s, lines_, p.tile->block_k)) {}
+        rows_(rows_of(s.phase.window.count[2])),
+        blocks_(blocks_of(s, lines_, p.tile->block_k)) {}
 
   void run(int64_t line0, int64_t line1) const {
     const Workspace<float> copy(lines_.size(lines_.most()));
     for (int64_t line = line0, count = 0; line < line1; line += count) {
       count = lines_.count(line, line1);
       lines_.copy(line, count, copy.data());
-      for (int64_t j = 0; j < p_.n; j += p_.tile->nr) {
-        const int columns = static_cast<int>(std::min<int64_t>(p_.tile->nr, p_.n - j));
+      for (int64_t j = 0; j < p_.n; j += kWide) {
         ColumnTerms terms;
-        column_terms(p_, j, columns, nullptr, terms);
-        for (int64_t i = 0; i < count; ++i) run_line(line + i, copy.data() + i * lines_.line(), j, columns, terms);
+        column_terms(p_, j, std::min(kWide, p_.n - j), nullptr, terms);
+        for (int64_t i = 0; i < count; ++i) run_line(line + i, copy.data() + i * lines_.line(), j, terms);
       }
     }
   }
 
  private:
-  void run_line(int64_t line, const float* copy, int64_t j, int columns, const ColumnTerms& terms) const {
-    const int64_t width = s_.phase.window.count[2], nr = p_.tile->nr, block_k = p_.tile->block_k;
-    alignas(64) float sums[kMostRows * kMostColumns + 32];
+  void run_line(int64_t line, const float* copy, int64_t j, const ColumnTerms& terms) const {
+    alignas(64) float sums[kMostRows * kWide + 32];  // and room to read a little beyond
     int64_t offsets[kMostRows];
     for (const Row& row : rows_) {
-      const GemmTile& t = *row.tile;
-      for (const Piece& piece : pieces_) {
-        const float* panel = static_cast<const float*>(b_.panels(j, piece.k / block_k * block_k));
-        const float* b = panel + piece.k % block_k * nr;
-        t.run_rows(piece.count, copy + row.x * lines_.step() + piece.at, b, sums, nr, piece.k > 0,
-                   lines_.step() * static_cast<int64_t>(sizeof(float)), 0, b + piece.count * nr);
+      for (const Block& block : blocks_) {
+        const float* a = copy + row.x * lines_.step() + block.at;
+        run_tile({a, static_cast<const float*>(b_.panels(j, block.k)), sums, kWide * kBytes, block.k > 0,
+                  lines_.step() * kBytes, block.pieces.data(), static_cast<int64_t>(block.pieces.size())},
+                 row.height);
       }
-      const int64_t i0 = line * width + row.x + row.done;
-      const int rows = t.mr - row.done;
-      for (int i = 0; i < rows; ++i) offsets[i] = (i0 + i) * p_.c_row;
+      const int64_t i0 = line * s_.phase.window.count[2] + row.x + row.done, rows = row.height - row.done;
+      for (int64_t i = 0; i < rows; ++i) offsets[i] = (i0 + i) * p_.c_row;
       if (p_.row_offsets) (*p_.row_offsets)(i0, rows, offsets);
-      store_tile(p_, {i0, j, rows, columns, static_cast<int>(nr), sums + row.done * nr, offsets}, terms);
+      const int columns = static_cast<int>(std::min(kWide, p_.n - j));
+      store_tile(p_, {i0, j, static_cast<int>(rows), columns, kWide, sums + row.done * kWide, offsets}, terms);
     }
   }
 
@@ -117,7 +138,7 @@ class LinesPass {
   const PackedMatrix& b_;
   CopiedLines lines_;
   std::vector<Row> rows_;
-  std::vector<Piece> pieces_;
+  std::vector<Block> blocks_;
 };
 
 }  // namespace
@@ -126,9 +147,9 @@ bool lines_pay(const ConvPass& s) {
   const Window& w = s.phase.window;
   if (s.x_dtype != DType::f32 || s.y_dtype != DType::f32 || s.source.channels != s.source.all_channels) return false;
   if (w.tap_count() < 2 || w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return false;
-  if (s.tile->panel != Panel::f32 || s.tile->k_step != 1 || !s.tile->run_rows) return false;
+  if (!cpu_has("avx512f") || s.tile->panel != Panel::f32 || s.tile->nr != kWide || s.tile->k_step != 1) return false;
   if (s.out_channels > kFewChannels || w.count[2] < kFewPositions) return false;
-  return CopiedLines(w, s.source.channels, 0, s.x).near() && !rows_of(*s.tile, w.count[2]).empty();
+  return CopiedLines(w, s.source.channels, 0, s.x).near();
 }
 
 void run_lines(const ConvPass& s, const Product& p) {
