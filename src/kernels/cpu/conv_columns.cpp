@@ -13,6 +13,7 @@ constexpr int64_t kSteps = 224, kFewSteps = 128;  // positions at a time, at mos
 constexpr int64_t kCopyBytes = 512 << 10;         // of lines of x
 constexpr int64_t kGap = ColumnTiles::kLine;  // between copied pixels, so that they spread over the first cache level
 constexpr int64_t kFewChannels = 32;
+constexpr int64_t kTasks = 2;  // for each of several lanes, which may trade them
 
 // All values of a tap are columns of tiles; or, of a few channels, all values under a row of the kernel, which lie
 // together, are rows of tiles, and columns are the channels of dy.
@@ -107,28 +108,21 @@ void sum_columns(const ConvCall& c, const Window& w, int64_t parts, const float*
   const Form form = form_of(c, w);
   const int64_t lines = c.n * w.count[1], size = c.c_out * c.c_in * w.tap_count();
   const int64_t turned = form == Form::taps ? 0 : w.taps[1] * ColumnTiles::rows_of(w.taps[2] * c.c_in) * c.c_out;
-  const auto run = [&](int64_t part, int64_t lane, int64_t lanes, float* to) {
-    const ColumnsGradient gradient(c, w, form, dy, to);
-    gradient.run(part * lines / parts, (part + 1) * lines / parts, lane * gradient.tiles() / lanes,
-                 (lane + 1) * gradient.tiles() / lanes);
-  };
-  const int64_t lanes = num_threads();
-  const auto some = [&](int64_t begin, int64_t end) {
-    const Workspace<float> own(turned);
-    for (int64_t part = begin; part < end; ++part) {
-      float* to = turned ? own.data() : sums + part * size;
-      if (parts >= lanes) {
-        run(part, 0, 1, to);
-      } else {
-        parallel_for(0, lanes, 1, [&](int64_t first, int64_t last) {
-          for (int64_t lane = first; lane < last; ++lane) run(part, lane, lanes, to);
-        });
-      }
-      if (turned) turn_sums(c, w, to, sums + part * size);
+  const Workspace<float> own(parts * turned);
+  // Parts of the positions, and where lanes are more, of the tiles: each lane copies few lines for many tiles.
+  const int64_t groups = num_threads() == 1 ? 1 : (kTasks * num_threads() + parts - 1) / parts;
+  parallel_balanced(0, parts * groups, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t part = task / groups, group = task % groups;
+      const ColumnsGradient gradient(c, w, form, dy, turned ? own.data() + part * turned : sums + part * size);
+      gradient.run(part * lines / parts, (part + 1) * lines / parts, group * gradient.tiles() / groups,
+                   (group + 1) * gradient.tiles() / groups);
     }
-  };
-  if (parts < lanes) return some(0, parts);
-  parallel_balanced(0, parts, 1, some);
+  });
+  if (turned == 0) return;
+  parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) turn_sums(c, w, own.data() + part * turned, sums + part * size);
+  });
 }
 
 }  // namespace deft::cpu::detail

@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kBlock = 128;        // of k: rows of a and b that stay in the second cache level
 constexpr int64_t kChain = 16 * 1024;  // of k that are summed in one go
+constexpr int64_t kMostParts = 16, kLeastPart = 4096, kPartValues = 512 * 1024;  // sums of parts of k
+constexpr int64_t kTasks = 2;          // for each of several lanes, which may trade them
 constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a lane
 
 // Wider ones gain less than they lose by lines that lie far apart: 256 x 1024 of 1568 positions 97 instead of 106
@@ -41,24 +43,37 @@ void run_lane(const ColumnsProduct& p, const ColumnTiles& tiles, int64_t begin, 
   }
 }
 
-void multiply_chain(const ColumnsProduct& p) {
-  const ColumnTiles tiles(p.m, p.n, {{}}, p.c, p.n);
-  const int64_t grain = std::max<int64_t>(1, kGrain * tiles.count() / (p.m * p.n * p.k));
-  parallel_balanced(0, tiles.count(), grain, [&](int64_t begin, int64_t end) { run_lane(p, tiles, begin, end); });
+// Sums of parts of k, so that their errors stay small and lanes read different rows. Depends on sizes only.
+int64_t parts_of(const ColumnsProduct& p) {
+  const int64_t chains = (p.k + kChain - 1) / kChain;
+  return std::max(chains, std::min<int64_t>({kMostParts, p.k / kLeastPart, kPartValues / (p.m * p.n)}));
 }
 
-// Sums of kChain at a time, so that their errors stay small.
 void multiply(const ColumnsProduct& p) {
-  ColumnsProduct part = p;
-  part.k = std::min(p.k, kChain);
-  multiply_chain(part);
-  const Workspace<float> sums(p.k > kChain ? p.m * p.n : 0);
-  part.c = sums.data();
-  for (int64_t k0 = kChain; k0 < p.k; k0 += kChain) {
-    part.a = p.a + k0 * p.a_row, part.b = p.b + k0 * p.b_row, part.k = std::min(kChain, p.k - k0);
-    multiply_chain(part);
-    for (int64_t i = 0; i < p.m * p.n; ++i) p.c[i] += sums[i];
-  }
+  const int64_t parts = parts_of(p), size = p.m * p.n, lanes = num_threads();
+  const Workspace<float> sums((parts - 1) * size);
+  const auto part_of = [&](int64_t part) {
+    const int64_t k0 = part * p.k / parts, k1 = (part + 1) * p.k / parts;
+    float* c = part == 0 ? p.c : sums.data() + (part - 1) * size;
+    return ColumnsProduct{p.m, p.n, k1 - k0, p.a + k0 * p.a_row, p.a_row, p.b + k0 * p.b_row, p.b_row, c};
+  };
+  // Where lanes are more than parts, they share the tiles of each.
+  const int64_t tiles = ColumnTiles(p.m, p.n, {{}}, p.c, p.n).count();
+  const int64_t groups = lanes == 1 ? 1 : std::min(tiles, (kTasks * lanes + parts - 1) / parts);
+  const int64_t grain = std::max<int64_t>(1, kGrain * parts * groups / (size * p.k));
+  parallel_balanced(0, parts * groups, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const ColumnsProduct part = part_of(task / groups);
+      const int64_t group = task % groups;
+      run_lane(part, ColumnTiles(p.m, p.n, {{}}, part.c, p.n), group * tiles / groups, (group + 1) * tiles / groups);
+    }
+  });
+  if (parts == 1) return;
+  parallel_for(0, size, kGrain / parts, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 0; part + 1 < parts; ++part) {
+      for (int64_t i = begin; i < end; ++i) p.c[i] += sums[part * size + i];
+    }
+  });
 }
 
 // The other way round, for a wide a: rows of tiles are the narrow side.
