@@ -1,7 +1,6 @@
 #include "kernels/cpu/column_tiles.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "runtime/cpu_isa.h"
@@ -58,28 +57,16 @@ class Pieces {
 
 }  // namespace
 
-std::vector<int64_t> tile_heights(int64_t m) {
-  std::vector<int64_t> all(static_cast<size_t>((m + 11) / 12), 12);
-  int64_t more = static_cast<int64_t>(all.size()) * 12 - m;
-  for (auto height = all.rbegin(); height != all.rend() && more >= 2; ++height) {
-    const int64_t less = more >= 4 ? 4 : 2;
-    *height -= less, more -= less;
-  }
-  return all;
+TileHeights::TileHeights(int64_t m) : count_((m + 11) / 12) {
+  const int64_t more = 12 * count_ - m, eights = std::min(count_, more / 4);
+  tens_ = more % 4 >= 2 && eights < count_ ? 1 : 0;
+  tall_ = count_ - eights - tens_;
 }
 
 bool ColumnTiles::available() { return cpu_has("avx512f"); }
 
-int64_t ColumnTiles::rows_of(int64_t m) {
-  const std::vector<int64_t> all = tile_heights(m);
-  return std::accumulate(all.begin(), all.end(), int64_t{0});
-}
-
 ColumnTiles::ColumnTiles(int64_t m, int64_t n, std::vector<ColumnsPart> parts, float* c, int64_t c_row)
-    : height_(tile_heights(m)), panels_(n / kWide), parts_(std::move(parts)), c_(c), c_row_(c_row) {
-  int64_t at = 0;
-  for (int64_t height : height_) first_.push_back(std::exchange(at, at + height));
-}
+    : heights_(m), panels_(n / kWide), parts_(std::move(parts)), c_(c), c_row_(c_row) {}
 
 void ColumnTiles::run(const ColumnsBlock& block, int64_t begin, int64_t end, bool add) const {
   const Pieces pieces(block, end - begin);
@@ -92,14 +79,13 @@ void ColumnTiles::run(const ColumnsBlock& block, int64_t begin, int64_t end, boo
                    .a_skip = block.a.skip * kBytes,
                    .b_skip = block.b.skip * kBytes};
   for (int64_t t = begin; t < end; ++t) {
-    const auto r = static_cast<size_t>(t % rows());
-    const int64_t j = t / rows() % panels_ * kWide;
+    const int64_t r = t % rows(), i = heights_.first(r), j = t / rows() % panels_ * kWide;
     const ColumnsPart& part = parts_[static_cast<size_t>(t / rows() / panels_)];
-    tile.a = block.a.first + part.a + first_[r];
+    tile.a = block.a.first + part.a + i;
     tile.b = block.b.first + part.b + j;
-    tile.c = c_ + part.c + first_[r] * c_row_ + j;
+    tile.c = c_ + part.c + i * c_row_ + j;
     pieces.set(t - begin, tile);
-    run_tile(tile, height_[r]);
+    run_tile(tile, heights_[r]);
   }
 }
 

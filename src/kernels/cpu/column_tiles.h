@@ -40,26 +40,38 @@ struct ColumnsPart {
   int64_t a = 0, b = 0, c = 0;
 };
 
-// m as tiles of twelve rows, as few as can be, of which some are lowered to eight and one to ten. Sometimes a row more,
-// or two.
-std::vector<int64_t> tile_heights(int64_t m);
+// m as tiles of twelve rows, as few as can be, of which one is lowered to ten and the last ones to eight. Sometimes a
+// few rows more than m.
+class TileHeights {
+ public:
+  explicit TileHeights(int64_t m);
+  int64_t count() const { return count_; }
+  int64_t operator[](int64_t i) const { return i < tall_ ? 12 : i < tall_ + tens_ ? 10 : 8; }
+  int64_t first(int64_t i) const {  // row of tile i
+    return i <= tall_ ? 12 * i : 12 * tall_ + 10 * tens_ + 8 * (i - tall_ - tens_);
+  }
+  int64_t rows() const { return first(count_); }
+
+ private:
+  int64_t count_, tall_, tens_;
+};
 
 // m x n values for each part. Rows of a are read, and rows of c written, up to rows_of(m).
 class ColumnTiles {
  public:
   static bool available();
-  static int64_t rows_of(int64_t m);    // m, or a little more
-  static constexpr int64_t kWide = 32;  // n is a multiple
-  static constexpr int64_t kLine = 16;  // values of a cache line
+  static int64_t rows_of(int64_t m) { return TileHeights(m).rows(); }  // m, or a little more
+  static constexpr int64_t kWide = 32;                                 // n is a multiple
+  static constexpr int64_t kLine = 16;                                 // values of a cache line
 
   ColumnTiles(int64_t m, int64_t n, std::vector<ColumnsPart> parts, float* c, int64_t c_row);
-  int64_t count() const { return static_cast<int64_t>(parts_.size() * first_.size()) * panels_; }
-  int64_t rows() const { return static_cast<int64_t>(first_.size()); }  // tiles of the same columns, one after another
+  int64_t count() const { return static_cast<int64_t>(parts_.size()) * rows() * panels_; }
+  int64_t rows() const { return heights_.count(); }  // tiles of the same columns, one after another
   // Tiles [begin, end) over a piece of k. add: to what c has, else to zero.
   void run(const ColumnsBlock& block, int64_t begin, int64_t end, bool add) const;
 
  private:
-  std::vector<int64_t> first_, height_;  // rows of tiles
+  TileHeights heights_;
   int64_t panels_;
   std::vector<ColumnsPart> parts_;
   float* c_;

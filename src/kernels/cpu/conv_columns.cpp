@@ -9,8 +9,7 @@
 namespace deft::cpu::detail {
 namespace {
 
-constexpr int64_t kSteps = 224, kFewSteps = 128;  // positions at a time, at most and at least
-constexpr int64_t kCopyBytes = 512 << 10;         // of lines of x
+constexpr int64_t kFewSteps = 128;            // positions at a time, at least
 constexpr int64_t kGap = ColumnTiles::kLine;  // between copied pixels, so that they spread over the first cache level
 constexpr int64_t kFewChannels = 32;
 constexpr int64_t kTasks = 2;  // for each of several lanes, which may trade them

@@ -180,7 +180,7 @@ struct ConvPass {
   Epilogue epilogue{};
 };
 void run_pass(const ConvPass& pass);
-// The same for few channels in and many positions, see conv_lines.cpp. First ask whether it pays. p: the product
+// The same for few output channels and long lines, see conv_lines.cpp. First ask whether it pays. p: the product
 // without a.
 bool lines_pay(const ConvPass& s);
 void run_lines(const ConvPass& s, const Product& p);

@@ -49,47 +49,46 @@ void run_tile(const LinesTile& tile, int64_t rows) {
 #endif
 }
 
-// Positions of a line that a tile makes; `done`: how many of its first ones the tile before has made.
-struct Row {
-  int64_t x, height, done;
-};
-std::vector<Row> rows_of(int64_t width) {
-  std::vector<Row> rows;
-  int64_t end = 0;
-  for (int64_t height : tile_heights(width)) {
-    end += height;
-    const int64_t beyond = std::max<int64_t>(0, end - width);
-    rows.push_back({end - height - beyond, height, beyond});
-  }
-  return rows;
-}
-
-// All of k: blocks as b is packed, each with its pieces.
-struct Block {
-  int64_t k, at;  // at: where its first value lies, from the first pixel of a position on
-  std::vector<Piece> pieces;
-};
-std::vector<Block> blocks_of(const ConvPass& s, const CopiedLines& lines, int64_t block_k) {
-  const Window& w = s.phase.window;
-  const int64_t chunk = s.chunk > 0 ? s.chunk : s.source.channels, taps = w.tap_count();
-  std::vector<Block> blocks;
-  int64_t end = 0;  // of the piece before
-  for (int64_t k = 0, count = 0; k < s.source.channels * taps; k += count) {
-    const int64_t run = k / chunk, tap = run % taps;
-    const int64_t at = lines.tap(tap / w.taps[2], tap % w.taps[2]) + run / taps * chunk + k % chunk;
-    count = std::min(chunk - k % chunk, block_k - k % block_k);
-    if (k % block_k == 0) {
-      blocks.push_back({k, at, {{count, 0}}});
-    } else if (std::vector<Piece>& pieces = blocks.back().pieces; at == end) {
-      pieces.back().count += count;
-    } else {
-      pieces.back().skip = (at - end) * kBytes;
-      pieces.push_back({count, 0});
+// All of k: blocks as b is packed, each with its pieces. Without a heap: this is run for every call.
+class Blocks {
+ public:
+  struct Block {
+    int64_t k, at;  // at: where its first value lies, from the first pixel of a position on
+    int64_t first, count;
+  };
+  Blocks(const ConvPass& s, const CopiedLines& lines, int64_t block_k)
+      : blocks_(s.source.channels * s.phase.window.tap_count() / block_k + 1),
+        pieces_(s.source.channels * s.phase.window.tap_count() / block_k + 1 +
+                s.phase.window.tap_count() * s.source.channels / chunk_of(s)) {
+    const Window& w = s.phase.window;
+    const int64_t chunk = chunk_of(s), taps = w.tap_count();
+    int64_t end = 0, pieces = 0;  // of the piece before; so far
+    for (int64_t k = 0, count = 0; k < s.source.channels * taps; k += count) {
+      const int64_t run = k / chunk, tap = run % taps;
+      const int64_t at = lines.tap(tap / w.taps[2], tap % w.taps[2]) + run / taps * chunk + k % chunk;
+      count = std::min(chunk - k % chunk, block_k - k % block_k);
+      const bool begins = k % block_k == 0;
+      if (begins) blocks_[count_++] = {k, at, pieces, 0};
+      if (!begins && at == end) {
+        pieces_[pieces - 1].count += count;
+      } else {
+        if (!begins) pieces_[pieces - 1].skip = (at - end) * kBytes;
+        pieces_[pieces++] = {count, 0};
+        ++blocks_[count_ - 1].count;
+      }
+      end = at + count;
     }
-    end = at + count;
   }
-  return blocks;
-}
+  const Block* begin() const { return blocks_.data(); }
+  const Block* end() const { return blocks_.data() + count_; }
+  const Piece* pieces(const Block& block) const { return pieces_.data() + block.first; }
+
+ private:
+  static int64_t chunk_of(const ConvPass& s) { return s.chunk > 0 ? s.chunk : s.source.channels; }
+  Workspace<Block> blocks_;
+  Workspace<Piece> pieces_;
+  int64_t count_ = 0;
+};
 
 class LinesPass {
  public:
@@ -98,8 +97,8 @@ class LinesPass {
         p_(p),
         b_(b),
         lines_(s.phase.window, s.source.channels, 0, s.x),
-        rows_(rows_of(s.phase.window.count[2])),
-        blocks_(blocks_of(s, lines_, p.tile->block_k)) {}
+        heights_(s.phase.window.count[2]),
+        blocks_(s, lines_, p.tile->block_k) {}
 
   void run(int64_t line0, int64_t line1) const {
     const Workspace<float> copy(lines_.size(lines_.most()));
@@ -118,18 +117,21 @@ class LinesPass {
   void run_line(int64_t line, const float* copy, int64_t j, const ColumnTerms& terms) const {
     alignas(64) float sums[kMostRows * kWide + 32];  // and room to read a little beyond
     int64_t offsets[kMostRows];
-    for (const Row& row : rows_) {
-      for (const Block& block : blocks_) {
-        const float* a = copy + row.x * lines_.step() + block.at;
+    const int64_t width = s_.phase.window.count[2];
+    for (int64_t r = 0; r < heights_.count(); ++r) {
+      // A tile that would go beyond the line begins earlier; `done` of its rows are made already.
+      const int64_t height = heights_[r], x = std::min(heights_.first(r), width - height);
+      const int64_t done = heights_.first(r) - x, rows = height - done, i0 = line * width + x + done;
+      for (const Blocks::Block& block : blocks_) {
+        const float* a = copy + x * lines_.step() + block.at;
         run_tile({a, static_cast<const float*>(b_.panels(j, block.k)), sums, kWide * kBytes, block.k > 0,
-                  lines_.step() * kBytes, block.pieces.data(), static_cast<int64_t>(block.pieces.size())},
-                 row.height);
+                  lines_.step() * kBytes, blocks_.pieces(block), block.count},
+                 height);
       }
-      const int64_t i0 = line * s_.phase.window.count[2] + row.x + row.done, rows = row.height - row.done;
       for (int64_t i = 0; i < rows; ++i) offsets[i] = (i0 + i) * p_.c_row;
       if (p_.row_offsets) (*p_.row_offsets)(i0, rows, offsets);
       const int columns = static_cast<int>(std::min(kWide, p_.n - j));
-      store_tile(p_, {i0, j, static_cast<int>(rows), columns, kWide, sums + row.done * kWide, offsets}, terms);
+      store_tile(p_, {i0, j, static_cast<int>(rows), columns, kWide, sums + done * kWide, offsets}, terms);
     }
   }
 
@@ -137,8 +139,8 @@ class LinesPass {
   const Product& p_;
   const PackedMatrix& b_;
   CopiedLines lines_;
-  std::vector<Row> rows_;
-  std::vector<Block> blocks_;
+  TileHeights heights_;
+  Blocks blocks_;
 };
 
 }  // namespace
