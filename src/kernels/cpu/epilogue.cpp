@@ -305,13 +305,35 @@ void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& ter
   }
 }
 
+// The same with scale and bias by row: planes of channels.
+template <class C>
+void rows_with_own_terms(const Product& p, const TileStore& t) {
+  const Epilogue& e = p.epilogue;
+  const bool relu = e.activation == Activation::relu;
+  for (int row = 0; row < t.rows; ++row) {
+    const auto* sums = static_cast<const float*>(t.sums) + row * t.width;
+    C* const c = static_cast<C*>(p.c) + t.offsets[row] + t.j0;
+    const C* const residual = e.residual ? static_cast<const C*>(e.residual) + t.offsets[row] + t.j0 : nullptr;
+    const V scale(detail::scale_at(e, t.i0 + row)), bias(e.bias ? detail::bias_at(e, t.i0 + row) : 0);
+    for (int j = 0; j < t.columns; j += kLanes) {
+      V x = fma(V::load(sums + j), scale, bias);
+      if (residual) x += load_some_of(residual + j, t.columns - j);
+      if (relu) x = select(x < V(0), V(0), x);
+      store_some_of(x, c + j, t.columns - j);
+    }
+  }
+}
+
 // False if the epilogue is not that simple.
 template <class C>
 bool finish_simple(const Product& p, const TileStore& t, const ColumnTerms& terms) {
   const Epilogue& e = p.epilogue;
   const bool relu = e.activation == Activation::relu;
-  if (p.c_col != 1 || e.on_rows || e.accumulate) return false;
-  if (!relu && e.activation != Activation::none) {
+  if (p.c_col != 1 || e.accumulate) return false;
+  if (e.on_rows) {
+    if (!relu && e.activation != Activation::none) return false;
+    rows_with_own_terms<C>(p, t);
+  } else if (!relu && e.activation != Activation::none) {
     activated_rows<C>(p, t, terms);
   } else if (e.residual) {
     relu ? simple_rows_of<C, true, true>(p, t, terms) : simple_rows_of<C, true, false>(p, t, terms);
@@ -445,20 +467,6 @@ void store_ints(const Product& p, const TileStore& t, const ColumnTerms& terms) 
 }
 
 }  // namespace
-
-float bias_at(const Epilogue& e, int64_t i) {
-  switch (e.bias_dtype) {
-    case DType::bf16:
-      return static_cast<const BFloat16*>(e.bias)[i];
-    case DType::f16:
-      return static_cast<const Half*>(e.bias)[i];
-    case DType::f64:
-      return static_cast<float>(static_cast<const double*>(e.bias)[i]);
-    default:
-      return static_cast<const float*>(e.bias)[i];
-  }
-}
-float scale_at(const Epilogue& e, int64_t i) { return e.scale ? e.scale[i] * e.alpha : e.alpha; }
 
 bool requantizes(const Product& p) {
   const Epilogue& e = p.epilogue;
