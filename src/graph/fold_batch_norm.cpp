@@ -1,6 +1,7 @@
 // With fixed statistics batch norm is a scale and an offset per channel, which the weights before it can take.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/grad_mode.h"
@@ -8,9 +9,11 @@
 #include "graph/uses.h"
 #include "ops/binary.h"
 #include "ops/conv.h"
+#include "ops/copy.h"
 #include "ops/creation.h"
 #include "ops/norm.h"
 #include "ops/unary.h"
+#include "ops/view.h"
 
 namespace deft::graph {
 
@@ -77,16 +80,28 @@ class Folder {
     Tensor gamma = wide(norm.inputs[1], 1), beta = wide(norm.inputs[2], 0);
     Tensor mean = wide(norm.inputs[3], 0), var = wide(norm.inputs[4], 1), bias = wide(conv.inputs[2], 0);
     Tensor scale = gamma / (var + p.eps).sqrt();
-    Shape along = w.sizes();
-    for (int i = 1; i < along.size(); ++i) along[i] = 1;
-    Tensor weight = (w.to(DType::f64) * scale.reshape(along)).to(type);
     Tensor offset = ((bias - mean) * scale + beta).to(type);
     Instruction x = conv;
-    x.inputs[1] = add_constant(weight.contiguous(order_for(conv, weight)));
+    x.inputs[1] = add_constant(times(w, scale, order_for(conv, w)));
     x.inputs[2] = add_constant(offset.contiguous());
     x.outputs = {norm.outputs[0]};
     x.site = norm.site;
     norm = std::move(x);
+  }
+  // Some channels at a time: what is made in between stays in the caches.
+  static Tensor times(const Tensor& w, const Tensor& scale, MemoryFormat order) {
+    constexpr int64_t kTogether = 32 * 1024;  // values
+    Tensor result = empty(w.sizes(), {w.dtype(), w.device()});
+    Shape along = w.sizes();
+    for (int i = 1; i < along.size(); ++i) along[i] = 1;
+    const Tensor scales = scale.reshape(along);
+    const int64_t each = std::max<int64_t>(1, w.numel() / std::max<int64_t>(1, w.size(0)));
+    const int64_t step = w.device().is_cpu() ? std::max<int64_t>(1, kTogether / each) : w.size(0);
+    for (int64_t i = 0, count = 0; i < w.size(0); i += count) {
+      count = std::min(step, w.size(0) - i);
+      result.narrow(0, i, count).copy_(w.narrow(0, i, count).to(DType::f64) * scales.narrow(0, i, count));
+    }
+    return result.contiguous(order);
   }
   // The order in which the device's kernels read a weight: others would be copied in every run.
   static MemoryFormat order_for(const Instruction& conv, const Tensor& weight) {
