@@ -80,7 +80,9 @@ void sum_some_channels(const Product& whole, const PanelSource& a, const PanelSo
                        T* dw) {
   using Acc = accumulate_t<T>;
   const int64_t og = whole.m, depth = whole.n, mr = whole.tile->mr;
-  const int64_t rows = std::max<int64_t>(1, kChannelBytes / (depth * static_cast<int64_t>(sizeof(Acc)) * mr)) * mr;
+  const int64_t near = kChannelBytes / (depth * static_cast<int64_t>(sizeof(Acc)) * mr);
+  const int64_t shared = num_threads() > 1 ? og / (2 * num_threads() * mr) : near;  // work for all lanes
+  const int64_t rows = std::max<int64_t>(1, std::min(near, shared)) * mr;
   const PackedMatrix packed(*whole.tile, Side::b, b, depth, whole.k);
   const bool stream = streams(og * depth * static_cast<int64_t>(sizeof(T)));
   parallel_balanced(0, (og + rows - 1) / rows, 1, [&](int64_t begin, int64_t end) {
