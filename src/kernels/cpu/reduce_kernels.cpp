@@ -160,8 +160,10 @@ inline acc_t<S> fold_block(const S* x, int64_t n, double param) {
     }
     T lanes[P::kLanes];
     P::store(F::fold(F::fold(acc[0], acc[1]), F::fold(acc[2], acc[3])), lanes);
+    for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+      for (int64_t k = 0; k < half; ++k) lanes[k] = F::fold(lanes[k], lanes[k + half]);
+    }
     result = lanes[0];
-    for (int64_t k = 1; k < kLanes; ++k) result = F::fold(result, lanes[k]);
   } else {
     result = F::map(P::value(x[0]), static_cast<T>(param));
     i = 1;
@@ -180,28 +182,54 @@ void fold_kernel(const void* x, int64_t n, int64_t, double param, Partial* out) 
   }
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// Vectors as many as a block of 16 bytes has lanes: lane k of each block is the fold of that block of a[k].
+template <class F>
+inline Vec<float> fold_blocks(const Vec<float>* a) {
+  using V = Vec<float>;
+  const V::D d;
+  const auto t0 = hn::InterleaveLower(d, a[0].raw, a[2].raw), t1 = hn::InterleaveUpper(d, a[0].raw, a[2].raw);
+  const auto t2 = hn::InterleaveLower(d, a[1].raw, a[3].raw), t3 = hn::InterleaveUpper(d, a[1].raw, a[3].raw);
+  return F::fold(F::fold(V(hn::InterleaveLower(d, t0, t2)), V(hn::InterleaveUpper(d, t0, t2))),
+                 F::fold(V(hn::InterleaveLower(d, t1, t3)), V(hn::InterleaveUpper(d, t1, t3))));
+}
+template <class F>
+inline Vec<double> fold_blocks(const Vec<double>* a) {
+  using V = Vec<double>;
+  const V::D d;
+  return F::fold(V(hn::InterleaveLower(d, a[0].raw, a[1].raw)), V(hn::InterleaveUpper(d, a[0].raw, a[1].raw)));
+}
+// Both halves of a, then both of b, folded.
+template <class F, class V>
+inline V fold_halves([[maybe_unused]] V a, [[maybe_unused]] V b) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const typename V::D d;
+  return F::fold(V(hn::ConcatLowerLower(d, b.raw, a.raw)), V(hn::ConcatUpperUpper(d, b.raw, a.raw)));
+#else
+  return a;
+#endif
+}
+#endif
 // The fold of the lanes of each of kLanes vectors, as one vector.
 template <class F, class P>
 inline typename P::V fold_lanes(const typename P::V* a) {
-  using T = typename P::T;
-#if HWY_TARGET == HWY_NEON
-  if constexpr (P::kLanes == 4) {
+  if constexpr (P::kLanes == 1) {
+    return a[0];
+  } else {
+#if HWY_TARGET != HWY_SCALAR
     using V = typename P::V;
-    const hn::ScalableTag<float> d;
-    const auto t0 = hn::InterleaveLower(d, a[0].raw, a[2].raw), t1 = hn::InterleaveUpper(d, a[0].raw, a[2].raw);
-    const auto t2 = hn::InterleaveLower(d, a[1].raw, a[3].raw), t3 = hn::InterleaveUpper(d, a[1].raw, a[3].raw);
-    return F::fold(F::fold(V(hn::InterleaveLower(d, t0, t2)), V(hn::InterleaveUpper(d, t0, t2))),
-                   F::fold(V(hn::InterleaveLower(d, t1, t3)), V(hn::InterleaveUpper(d, t1, t3))));
-  }
+    constexpr size_t kBlock = 16 / sizeof(typename P::T), kBlocks = P::kLanes / kBlock;
+    V v[kBlocks];
+    for (size_t k = 0; k < kBlocks; ++k) v[k] = fold_blocks<F>(a + k * kBlock);
+    if constexpr (kBlocks == 1) return v[0];
+    if constexpr (kBlocks == 2) return fold_halves<F>(v[0], v[1]);
+#if HWY_TARGET == HWY_AVX3
+    const auto even = fold_halves<F>(v[0], v[2]).raw, odd = fold_halves<F>(v[1], v[3]).raw;
+    return F::fold(V(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(odd), even)),
+                   V(hn::OddEvenBlocks(odd, hn::SwapAdjacentBlocks(even))));
 #endif
-  T results[P::kLanes];
-  for (size_t k = 0; k < P::kLanes; ++k) {
-    T lanes[P::kLanes];
-    P::store(a[k], lanes);
-    results[k] = lanes[0];
-    for (size_t c = 1; c < P::kLanes; ++c) results[k] = F::fold(results[k], lanes[c]);
+#endif
   }
-  return P::load_acc(results);
 }
 
 // `live` short lines, at most as many as a vector has lanes; missing ones repeat the last. Every short line goes
