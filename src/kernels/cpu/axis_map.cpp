@@ -13,19 +13,45 @@ namespace {
 constexpr int64_t kGrain = 16 * 1024;
 constexpr int64_t kStackLine = 1024;
 
-template <class T>
-void copy_line(const T* x, const int64_t* map, int64_t n, T fill, T* y) {
-  for (int64_t i = 0; i < n;) {
-    if (map[i] < 0) {
-      y[i++] = fill;
-      continue;
+// A map cut into neighbours that stay neighbours (from < 0: the fill), or element by element where there are few.
+class LineMap {
+ public:
+  LineMap(const int64_t* map, int64_t n) : map_(map), n_(n), runs_(n / kLeastRun + 1) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++count) {
+      if (count > n / kLeastRun) return;
+      int64_t length = 1;
+      while (i + length < n && map[i + length] == (map[i] < 0 ? -1 : map[i] + length)) ++length;
+      runs_[count] = {i, map[i], length};
+      i += length;
     }
-    int64_t run = 1;  // neighbours that stay neighbours
-    while (i + run < n && map[i + run] == map[i] + run) ++run;
-    std::memcpy(y + i, x + map[i], static_cast<size_t>(run) * sizeof(T));
-    i += run;
+    count_ = count;
   }
-}
+  template <class T>
+  void copy(const T* x, T fill, T* y) const {
+    if (count_ == 0) {
+      for (int64_t i = 0; i < n_; ++i) y[i] = map_[i] < 0 ? fill : x[map_[i]];
+      return;
+    }
+    for (int64_t r = 0; r < count_; ++r) {
+      const Run& run = runs_[r];
+      if (run.from < 0) {
+        for (int64_t i = 0; i < run.length; ++i) y[run.at + i] = fill;
+      } else {
+        std::memcpy(y + run.at, x + run.from, static_cast<size_t>(run.length) * sizeof(T));
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kLeastRun = 4;  // on average
+  struct Run {
+    int64_t at, from, length;
+  };
+  const int64_t* map_;
+  int64_t n_, count_ = 0;
+  Workspace<Run> runs_;
+};
 
 // One output line: rows of the input combined along z and y first, then along x.
 template <class T, class Acc>
@@ -101,13 +127,15 @@ void map_copy(DType dtype, int ndim, const int64_t* in, const int64_t* out, cons
   int64_t lines = 1;
   for (int d = 0; d + 1 < ndim; ++d) lines *= out[d];
   if (lines * width == 0) return;
+  const LineMap line(maps[ndim - 1], width);
   dispatch_bits(dtype, [&]<class T>() {
     T value = 0;
     if (fill) std::memcpy(&value, fill, sizeof(T));
     parallel_for(0, lines, std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
+      int64_t at[kMaxDims], rest = begin;
+      for (int d = ndim - 2; d >= 0; --d) at[d] = rest % out[d], rest /= out[d];
       for (int64_t l = begin; l < end; ++l) {
-        int64_t at[kMaxDims], rest = l, from = 0;
-        for (int d = ndim - 2; d >= 0; --d) at[d] = rest % out[d], rest /= out[d];
+        int64_t from = 0;
         bool inside = true;
         for (int d = 0; d + 1 < ndim; ++d) {
           const int64_t i = maps[d][at[d]];
@@ -116,10 +144,11 @@ void map_copy(DType dtype, int ndim, const int64_t* in, const int64_t* out, cons
         }
         T* to = static_cast<T*>(y) + l * width;
         if (inside) {
-          copy_line(static_cast<const T*>(x) + from * in[ndim - 1], maps[ndim - 1], width, value, to);
+          line.copy(static_cast<const T*>(x) + from * in[ndim - 1], value, to);
         } else {
           std::fill_n(to, width, value);
         }
+        for (int d = ndim - 2; d >= 0 && ++at[d] == out[d]; --d) at[d] = 0;
       }
     });
   });

@@ -92,7 +92,17 @@ void scatter_lanes(const ScatterPlan<T>& p, const int64_t* at, int64_t length) {
     const T value = p.src[at[2] + lane * p.src_run + i * p.src_dim];
     out = op == Scatter::assign ? value : combine<T>(op, out, value);
   };
-  if (std::abs(p.src_dim) < std::abs(p.src_run)) {
+  if (p.index_run == 0 && p.out_run == 1 && p.src_run == 1) {  // whole rows
+    for (int64_t i = 0; i < p.dim_count; ++i) {
+      int64_t to = p.index[at[1] + i * p.index_dim];
+      if (to < 0) to += p.dim_size;
+      T* const out = p.out + at[0] + to * p.out_dim;
+      const T* const src = p.src + at[2] + i * p.src_dim;
+      for (int64_t lane = 0; lane < length; ++lane) {
+        out[lane] = op == Scatter::assign ? src[lane] : combine<T>(op, out[lane], src[lane]);
+      }
+    }
+  } else if (std::abs(p.src_dim) < std::abs(p.src_run)) {
     for (int64_t lane = 0; lane < length; ++lane) {
       for (int64_t i = 0; i < p.dim_count; ++i) one(lane, i);
     }
@@ -144,6 +154,21 @@ void scatter_typed(Scatter op, T* out, const Strided& out_s, int dim, const int6
   });
 }
 
+// to[i] = from[i * from_step + which[i] * step], all in elements.
+struct GatherSteps {
+  int64_t from, which, to, step, size;
+};
+template <class T>
+inline void gather_run(const T* from, const int64_t* which, T* to, int64_t length, const GatherSteps& steps) {
+  const GatherSteps s = steps;
+  const auto wrapped = [&](int64_t v) { return v < 0 ? v + s.size : v; };
+  if (s.from == 0 && s.which == 1 && s.to == 1 && s.step == 1) {  // along rows, with half the instructions
+    for (int64_t i = 0; i < length; ++i) to[i] = from[wrapped(which[i])];
+  } else {
+    for (int64_t i = 0; i < length; ++i) to[i * s.to] = from[i * s.from + wrapped(which[i * s.which]) * s.step];
+  }
+}
+
 template <class T>
 void gather_typed(const T* src, const Strided& src_s, int dim, const int64_t* index, const Strided& index_s, T* out,
                   const Strided& out_s) {
@@ -152,16 +177,10 @@ void gather_typed(const T* src, const Strided& src_s, int dim, const int64_t* in
   const int64_t step = src_s.ndim ? src_s.strides[dim] : 0, size = src_s.ndim ? src_s.sizes[dim] : 1;
   if (src_s.ndim) strides[dim] = 0;
   const StridedWalk<3> walk(index_s.ndim, index_s.sizes, {strides, index_s.strides, out_s.strides});
+  const GatherSteps steps{walk.step(0), walk.step(1), walk.step(2), step, size};
   parallel_for(0, walk.count(), kGrain, [&](int64_t begin, int64_t end) {
     walk.runs(begin, end, [&](const int64_t* at, int64_t length) {
-      const T* from = src + at[0];
-      const int64_t* which = index + at[1];
-      T* to = out + at[2];
-      for (int64_t i = 0; i < length; ++i) {
-        int64_t v = which[i * walk.step(1)];
-        if (v < 0) v += size;
-        to[i * walk.step(2)] = from[i * walk.step(0) + v * step];
-      }
+      gather_run(src + at[0], index + at[1], out + at[2], length, steps);
     });
   });
 }
