@@ -12,11 +12,31 @@
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 
+// Where the exponent is the same everywhere, as a number is, it is looked at once.
+struct ShortPower {
+  using Params = int;
+  template <class V>
+  DEFT_HD static V call(V x, const int& twice) {
+    return short_power(x, twice);
+  }
+};
+template <class T>
+void pow_chunk(const void* const* in, void* out, size_t n, const void* params) {
+  const T* y = static_cast<const T*>(in[1]);
+  for (const int& twice : kShortPowers) {
+    if (n > 0 && y[0] == twice * T(0.5) && std::memcmp(y, y + 1, (n - 1) * sizeof(T)) == 0)
+      return unary_chunk<ShortPower, T>(in, out, n, &twice);
+  }
+  binary_chunk<Formula<Pow>, T>(in, out, n, params);
+}
+
 template <class Op, class T>
 constexpr ChunkFn binary_entry() {
   // Integers run through the formula only if the result stays an integer.
   constexpr bool runs = std::is_floating_point_v<T> || Op::result != ResultType::floating;
-  if constexpr (runs && Op::info.dtypes.contains(dtype_of<T>)) {
+  if constexpr (std::is_same_v<Op, Pow> && std::is_floating_point_v<T>) {
+    return &pow_chunk<T>;
+  } else if constexpr (runs && Op::info.dtypes.contains(dtype_of<T>)) {
     return &binary_chunk<Formula<Op>, T>;
   } else {
     return nullptr;

@@ -123,6 +123,9 @@ HWY_AFTER_NAMESPACE();
 #include <string>
 #include <vector>
 
+#include "ops/elementwise.h"
+#include "ops/op_table.h"
+
 namespace deft::cpu {
 HWY_EXPORT(unary_f32);
 HWY_EXPORT(unary_f64);
@@ -426,6 +429,93 @@ void check_binary() {
 }
 TEST(SimdMath, BinaryF32) { check_binary<float>(); }
 TEST(SimdMath, BinaryF64) { check_binary<double>(); }
+
+// Every pair of special values, where the sign of a zero counts, too.
+template <class T>
+void check_special_powers() {
+  using L = std::numeric_limits<T>;
+  const T large = std::ldexp(T(1), L::digits);  // the first float without an odd neighbour
+  const T special[] = {0, T(0.25), T(0.5), 1, T(1.5), 2, T(2.5), 3, 4, 5, 8, 127, T(1e9), large / 2, large / 2 + 1, large - 1, large,
+                       L::denorm_min(), L::min(), L::max(), std::nextafter(T(1), T(0)), std::nextafter(T(1), T(2)),
+                       L::infinity(), L::quiet_NaN()};
+  std::vector<T> x, y;
+  for (T u : special) {
+    for (T v : special) {
+      for (int signs = 0; signs < 4; ++signs) {
+        x.push_back(signs & 1 ? -u : u);
+        y.push_back(signs & 2 ? -v : v);
+      }
+    }
+  }
+  std::vector<T> r(x.size());
+  const void* in[] = {x.data(), y.data()};
+  Tables<T>::binary()[0](in, r.data(), x.size(), nullptr);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Wide want = std::pow(Wide(x[i]), Wide(y[i]));
+    EXPECT_LE(ulps(r[i], want), 2) << "pow(" << x[i] << ", " << y[i] << ") = " << r[i] << ", want " << double(want);
+  }
+}
+TEST(SimdMath, SpecialPowersF32) { check_special_powers<float>(); }
+TEST(SimdMath, SpecialPowersF64) { check_special_powers<double>(); }
+
+// Any x with a y that spreads the results over all floats, and any x with any y.
+TEST(SimdMath, PowersF32) {
+  std::mt19937_64 rng(11);
+  std::uniform_real_distribution<double> exponent(-152, 130);
+  std::vector<float> x(200000), y(x.size()), r(x.size());
+  const size_t rounds = std::getenv("DEFT_TEST_EXHAUSTIVE") ? 2000 : 5;
+  double worst = 0;
+  for (size_t round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < x.size(); ++i) {
+      x[i] = std::bit_cast<float>(static_cast<uint32_t>(rng()));
+      if (i % 4 == 1) x[i] = 1 + std::ldexp(float(rng() % 2000) - 1000, -8 - int(rng() % 16));
+      y[i] = i % 4 == 0 ? std::bit_cast<float>(static_cast<uint32_t>(rng()))
+                        : float(exponent(rng) / std::log2(std::fabs(double(x[i]))));
+      if (i % 4 == 3) y[i] = std::nearbyint(y[i]);
+    }
+    const void* in[] = {x.data(), y.data()};
+    Tables<float>::binary()[0](in, r.data(), x.size(), nullptr);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const bool is_short = y[i] == 0.5f || y[i] == -0.5f || (y[i] == std::nearbyint(y[i]) && y[i] >= -2 && y[i] <= 4);
+      const double want = std::pow(double(x[i]), double(y[i])), error = ulps(r[i], want);
+      if (!is_short) worst = std::max(worst, error);
+      ASSERT_LE(error, is_short ? 2 : 1) << "pow(" << x[i] << ", " << y[i] << ") = " << r[i] << ", want " << want;
+    }
+  }
+  RecordProperty("pow32", std::to_string(worst));
+}
+
+// An element has the same power whatever its neighbours are, in the library's loops, too.
+template <class T>
+void check_powers_among_others() {
+  constexpr size_t kCount = 4096;
+  const T exponents[] = {-2, -1, T(-0.5), 0, T(0.5), 1, 2, 3, 4, T(2.5), -3};
+  std::mt19937 rng(5);
+  std::uniform_real_distribution<double> any(-3, 3);
+  std::vector<T> x(kCount), mixed(kCount), same(kCount), r(kCount), alone(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    x[i] = T(any(rng));
+    mixed[i] = exponents[rng() % std::size(exponents)];
+  }
+  const ChunkFn fn = Tables<T>::binary()[0];
+  const ElementwiseDef& op = *find_op("pow")->elementwise;
+  const ChunkFn of_library = op.table()[op.row * kDTypeCount + static_cast<int>(dtype_of<T>)];
+  const void* in[] = {x.data(), mixed.data()};
+  fn(in, r.data(), kCount, nullptr);
+  for (T y : exponents) {
+    same.assign(kCount, y);
+    const void* one[] = {x.data(), same.data()};
+    of_library(one, alone.data(), kCount, nullptr);
+    for (size_t i = 0; i < kCount; ++i) {
+      if (mixed[i] != y || (std::isnan(r[i]) && std::isnan(alone[i]))) continue;
+      ASSERT_EQ(r[i], alone[i]) << "pow(" << x[i] << ", " << y << ")";
+    }
+  }
+}
+TEST(SimdMath, PowersAmongOthers) {
+  check_powers_among_others<float>();
+  check_powers_among_others<double>();
+}
 
 TEST(ScalarMath, Integers) {
   EXPECT_EQ(math::abs(int32_t{-5}), 5);

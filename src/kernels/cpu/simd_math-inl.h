@@ -29,7 +29,6 @@ DEFT_PER_LANE1(asinh)
 DEFT_PER_LANE1(acosh)
 DEFT_PER_LANE1(atanh)
 DEFT_PER_LANE1(erfc)
-DEFT_PER_LANE2(pow)
 DEFT_PER_LANE2(atan2)
 DEFT_PER_LANE2(fmod)
 DEFT_PER_LANE2(remainder)
@@ -85,7 +84,37 @@ inline Double erf(Double x) {
   return per_lane(x, [](double v) { return std::erf(v); });
 }
 
+[[gnu::noinline]] inline Double long_power(Double x, Double y) {
+  return per_lane(x, y, [](double u, double v) { return std::pow(u, v); });
+}
+
 // ---- Both types.
+// Twice the exponents that need no logarithm.
+inline constexpr int kShortPowers[] = {-4, -2, -1, 0, 1, 2, 4, 6, 8};
+template <class T>
+inline Vec<T> short_power(Vec<T> x, int twice) {
+  if (twice % 2 != 0) x = select(isinf(x), abs(x), sqrt(x + Vec<T>(0)));  // of -0: 0, of -inf: inf
+  if (twice < 0) x = Vec<T>(1) / x;
+  if (twice == 0) return Vec<T>(1);
+  if (twice == 4 || twice == -4) return x * x;
+  if (twice == 6) return x * x * x;
+  if (twice == 8) return (x * x) * (x * x);
+  return x;
+}
+// Without branches: where exponents differ, they would be guessed wrong.
+template <class T>
+[[gnu::noinline]] inline Vec<T> mixed_power(Vec<T> x, Vec<T> y, Mask<T> is_short) {
+  Vec<T> r = all_true(is_short) ? x : long_power(x, y);
+#pragma GCC unroll 9
+  for (int twice : kShortPowers) r = select(y == Vec<T>(twice * T(0.5)), short_power(x, twice), r);
+  return r;
+}
+template <class T>
+inline Vec<T> pow(Vec<T> x, Vec<T> y) {
+  Mask<T> whole = round(y) == y;
+  Mask<T> is_short = (whole & (y >= Vec<T>(-2)) & (y <= Vec<T>(4))) | (abs(y) == Vec<T>(0.5));
+  return any_true(is_short) ? mixed_power(x, y, is_short) : long_power(x, y);
+}
 template <class T>
 inline Vec<T> log2(Vec<T> x) {
   return log(x) * Vec<T>(1.44269504088896340736);

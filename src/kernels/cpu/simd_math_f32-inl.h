@@ -58,25 +58,30 @@ inline Float polynomial(Float x, Float x2, const Coefficient (&c)[n]) {
 }
 
 // These keep NaN. On it x86 takes the second operand, NEON has such instructions, and the scalar target drops it.
-inline Float at_most(Float x, float high) {
+template <class T>
+inline Vec<T> at_most(Vec<T> x, T high) {
 #if HWY_TARGET == HWY_NEON
-  return min(x, Float(high));
+  return min(x, Vec<T>(high));
 #elif HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-  return select(x > Float(high), Float(high), x);
+  return select(x > Vec<T>(high), Vec<T>(high), x);
 #else
-  return Float(hn::Min(Float(high).raw, x.raw));
+  return Vec<T>(hn::Min(Vec<T>(high).raw, x.raw));
 #endif
 }
-inline Float at_least(Float x, Float low) {
+template <class T>
+inline Vec<T> at_least(Vec<T> x, Vec<T> low) {
 #if HWY_TARGET == HWY_NEON
   return max(x, low);
 #elif HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
   return select(x < low, low, x);
 #else
-  return Float(hn::Max(low.raw, x.raw));
+  return Vec<T>(hn::Max(low.raw, x.raw));
 #endif
 }
-inline Float clamp(Float x, float low, float high) { return at_least(at_most(x, high), Float(low)); }
+template <class T>
+inline Vec<T> clamp(Vec<T> x, T low, T high) {
+  return at_least(at_most(x, high), Vec<T>(low));
+}
 
 // Adding one rounds to an integer, which then sits in the low bits plus the exponent offset of a float (or two).
 inline constexpr Coefficient kRound127 = 12582912.0f + 127, kRound254 = 12582912.0f + 254;
@@ -218,6 +223,70 @@ inline Float erf(Float x) {
   Float p = fnma(polynomial(r, r2, kOneLessExp), r2, r);  // 1 - e^-r
   Float power = from_bits(hn::ShiftLeft<23>(bits_of(t)));
   return copysign(fma(power, p, Float(1) - power), x);
+}
+
+// pow is 2^(y log2(x)): in double and rounded once, because a logarithm times y has no digits to spare as a float.
+// log2(1 + f) / f for 1 + f in [sqrt(1/2), sqrt(2)), and 2^r for |r| <= 1/2: relative errors of 1.7e-11 and 1.9e-9.
+inline constexpr double kPowLog2[] = {
+    1.442695040868703,   -0.7213475208687378, 0.4808983613960427,  -0.3606736748333232, 0.28853729342835416,
+    -0.2404531652499103, 0.20617536060551334, -0.1803006101893521, 0.15876979244087655, -0.14315635828807424,
+    0.1447484139066909,  -0.1428397615444127, 0.07737089223864385};
+inline constexpr double kPowExp2[] = {1.0000000005541747,    0.6931472057375063,  0.24022646890742702,
+                                      0.0555032877667487,    0.00961848894170975, 0.001339993130672523,
+                                      0.00015345816438900667};
+// The same with an odd number of doubles.
+template <size_t i = 0, size_t n>
+inline Vec<double> polynomial(Vec<double> x, Vec<double> x2, const double (&c)[n]) {
+  if constexpr (i + 1 == n) {
+    return Vec<double>(c[i]);
+  } else {
+    return fma(polynomial<i + 2>(x, x2, c), x2, fma(Vec<double>(c[i + 1]), x, Vec<double>(c[i])));
+  }
+}
+// 2^(y (k + log2(1 + f))), for as many floats as a vector holds doubles.
+using HalfFloat = hn::Vec<hn::Rebind<float, Vec<double>::D>>;
+inline Vec<double> power_half(HalfFloat whole, HalfFloat fraction, HalfFloat exponent) {
+  using V = Vec<double>;
+  const V::D d;
+  const hn::Rebind<int64_t, V::D> di;
+  V k(hn::PromoteTo(d, whole)), f(hn::PromoteTo(d, fraction)), y(hn::PromoteTo(d, exponent));
+  V t = y * fma(polynomial(f, f * f, kPowLog2), f, k);
+  t = clamp(t, -200.0, 200.0);  // beyond these floats are 0 and infinite
+  // Adding this rounds to an integer, which then sits in the low bits plus the exponent offset of a double.
+  const V offset(0x1.8p52 + 1023);
+  V n = t + offset, r = t - (n - offset);
+  V scale(hn::BitCast(d, hn::ShiftLeft<52>(hn::BitCast(di, n.raw))));
+  return polynomial(r, r * r, kPowExp2) * scale;
+}
+inline Float power_halves(Float k, Float f, Float y) {
+#if HWY_TARGET == HWY_SCALAR
+  // Highway would turn what is too large into the largest float.
+  return Float(static_cast<float>(power_half(k.raw, f.raw, y.raw).raw.raw));
+#else
+  const hn::Half<Float::D> h;
+  Vec<double> low = power_half(hn::LowerHalf(k.raw), hn::LowerHalf(f.raw), hn::LowerHalf(y.raw));
+  Vec<double> high = power_half(hn::UpperHalf(h, k.raw), hn::UpperHalf(h, f.raw), hn::UpperHalf(h, y.raw));
+  return Float(hn::Combine(Float::D(), hn::DemoteTo(h, high.raw), hn::DemoteTo(h, low.raw)));
+#endif
+}
+// |x|^y first: zero, infinity and NaN take the place of log2's integer part. Not inlined: too long for loops that are
+// unrolled, and pow() often goes without.
+[[gnu::noinline]] inline Float long_power(Float x, Float y) {
+  const Float zero(0), one(1), inf = infinity<float>();
+  Float a = abs(x);
+  Mask<float> tiny = a < Float(std::numeric_limits<float>::min());
+  Float scaled = select(tiny, a * Float(0x1p24f), a);
+  IntVec e = log_exponent(scaled);
+  Float k = log_power(e);
+  k = select(tiny, select(a == zero, -inf, k - Float(24)), select(a < inf, k, a));
+  Float r = power_halves(k, from_bits(hn::Sub(bits_of(scaled), e)) - one, y);
+  r = select((a == one) | (y == zero), one, r);
+  // An odd y keeps the sign of x, and a finite x below zero has no power that is not whole.
+  Float half = y * Float(0.5f);
+  Mask<float> whole = round(y) == y, odd = whole & (round(half) != half);
+  Mask<float> undefined = (x < zero) & (a < inf) & !whole;
+  r = select(odd, copysign(r, x), r);
+  return select(undefined, Float(std::numeric_limits<float>::quiet_NaN()), r);
 }
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
