@@ -88,25 +88,13 @@ class Layout {
     return kCallNs + 2 * static_cast<double>(m.numel) * static_cast<double>(size_of(m.dtype)) / kConvertBytesPerNs;
   }
 
-  // Whether a convolution reads an image that comes in planes.
-  bool reads_planes(const Instruction& x) const {
-    const Meta& m = g_.value(x.inputs[0]).meta;
-    const auto p = params_of<ConvGeometry>(x);
-    return !twins_.contains(x.inputs[0]) && !p.channels_last && p.groups == 1 && m.device.is_cpu() &&
-           gain_of(m.dtype) > 0 && m.contiguous && m.numel > 0;
-  }
-  // An image of one channel is in both orders: then the convolution has to be told.
-  bool write_last(Instruction& x) {
-    if (!reads_planes(x) || g_.value(x.inputs[0]).meta.sizes[1] != 1) return false;
-    auto p = params_of<ConvGeometry>(x);
-    p.channels_last = true;
-    set_params(x, p);
-    return true;
-  }
+  // An image that a convolution reads, and which comes in planes.
   void bring_in(const Instruction& x) {
     const ValueId id = x.inputs[0];
     const Meta& m = g_.value(id).meta;
-    if (!reads_planes(x) || m.sizes[1] == 1) return;
+    const auto p = params_of<ConvGeometry>(x);
+    if (twins_.contains(id) || p.channels_last || p.groups != 1 || !m.device.is_cpu() || gain_of(m.dtype) == 0) return;
+    if (!m.contiguous || m.numel == 0 || m.sizes[1] == 1) return;
     Meta last = m;
     last.set_strides(channels_last_strides(m.sizes));
     if (last.contiguous) return;  // one pixel: both orders are the same
@@ -118,10 +106,9 @@ class Layout {
 
   void make(Instruction x) {
     if (x.def == &op_def<Convolution>) bring_in(x);
-    const bool turned = x.def == &op_def<Convolution> && write_last(x);
     std::vector<ValueId> inputs = x.inputs;
     for (ValueId& id : inputs) id = twin_or_same(id);
-    if (inputs == x.inputs && !turned) {
+    if (inputs == x.inputs) {
       g_.instructions.push_back(std::move(x));
       return;
     }
