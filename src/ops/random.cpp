@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
+#include <limits>
+#include <type_traits>
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/philox.h"
+#include "kernels/cpu/random_values.h"
 #include "ops/creation.h"
 #include "ops/dense.h"
 #include "ops/random_common.h"
@@ -18,48 +21,21 @@ namespace deft {
 
 namespace {
 
-constexpr int64_t kGrain = 4096;  // Philox blocks of four numbers per lane
+constexpr int64_t kGrain = 4096;  // Philox blocks of four words per lane
+constexpr int64_t kBlocks = 256;  // Philox blocks at a time: the words stay in the first cache
+constexpr int64_t kRun = 4 * kBlocks;
 
-// Calls write(i, value) for all i < n with values made four at a time by make(words) -> std::array<V, 4>.
-template <class Make, class Write>
-void for_each_draw(PhiloxState draw, int64_t n, Make make, Write write) {
+// Calls use(first, count, words) for runs of the elements [0, n), where each element has one word.
+template <class Use>
+void for_each_run(PhiloxState draw, int64_t n, Use use) {
   parallel_for(0, (n + 3) / 4, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      auto values = make(philox(draw, static_cast<uint64_t>(b)));
-      int64_t left = std::min<int64_t>(4, n - b * 4);
-      for (int64_t j = 0; j < left; ++j) write(b * 4 + j, values[static_cast<size_t>(j)]);
+    uint32_t words[kRun];
+    for (int64_t b = begin; b < end; b += kBlocks) {
+      const int64_t blocks = std::min(kBlocks, end - b);
+      cpu::philox_words(draw, static_cast<uint64_t>(b), blocks, words);
+      use(4 * b, std::min(4 * blocks, n - 4 * b), words);
     }
   });
-}
-
-// a * b + c with both roundings, whatever the compiler and its target: a fused multiply-add would give other numbers
-// than those of another device.
-double multiply_add(double a, double b, double c) {
-#if defined(__clang__)
-#pragma clang fp contract(off)
-  return a * b + c;
-#elif __has_builtin(__builtin_assoc_barrier)
-  return __builtin_assoc_barrier(a * b) + c;
-#else
-  return a * b + c;
-#endif
-}
-
-std::array<double, 4> uniform4(const std::array<uint32_t, 4>& w) {
-  return {uniform_from_bits(w[0]), uniform_from_bits(w[1]), uniform_from_bits(w[2]), uniform_from_bits(w[3])};
-}
-
-// Box-Muller in double, so that a backend whose log and cos differ in the last bit still rounds to the same float.
-std::array<double, 4> normal4(const std::array<uint32_t, 4>& w) {
-  std::array<double, 4> z;
-  for (size_t i = 0; i < 4; i += 2) {
-    double u = (static_cast<double>(w[i]) + 0.5) * 0x1p-32;
-    double angle = 2 * std::numbers::pi * (static_cast<double>(w[i + 1]) + 0.5) * 0x1p-32;
-    double radius = std::sqrt(-2 * std::log(u));
-    z[i] = radius * std::cos(angle);
-    z[i + 1] = radius * std::sin(angle);
-  }
-  return z;
 }
 
 template <class T, class V>
@@ -68,6 +44,43 @@ T rounded(V v) {
     return T(static_cast<float>(v));
   else
     return static_cast<T>(v);
+}
+
+// A number below `range` from two words: the high word of a 128-bit product, unbiased to 2^-64 of the range.
+uint64_t below(uint64_t range, const uint32_t* words) {
+  const uint64_t bits = static_cast<uint64_t>(words[0]) << 32 | words[1];
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * range >> 64);
+}
+
+// Rounding to a narrow type must not reach the open end: such values are low.
+template <class T>
+void uniform_run(const UniformFill::Params& p, const uint32_t* words, int64_t count, T* to) {
+  using Value = std::conditional_t<sizeof(T) == 2, float, T>;
+  constexpr Value kNone = std::numeric_limits<Value>::infinity();
+  const Value end = p.low == p.high ? kNone : static_cast<Value>(rounded<T>(p.high));
+  if constexpr (sizeof(T) == 2) {
+    const size_t n = static_cast<size_t>(count);
+    float values[kRun];
+    cpu::uniform_values(words, count, p.low, p.high, kNone, values);
+    cpu::convert(values, DType::f32, to, dtype_of<T>, n);
+    cpu::convert(to, dtype_of<T>, values, DType::f32, n);
+    for (int64_t i = 0; i < count; ++i) {
+      if (!(values[i] < end)) to[i] = rounded<T>(p.low);
+    }
+  } else {
+    cpu::uniform_values(words, count, p.low, p.high, end, to);
+  }
+}
+
+template <class T>
+void normal_run(const NormalFill::Params& p, const uint32_t* words, int64_t count, T* to) {
+  if constexpr (sizeof(T) == 2) {
+    float values[kRun];
+    cpu::normal_values(words, count, p.mean, p.std, values);
+    cpu::convert(values, DType::f32, to, dtype_of<T>, static_cast<size_t>(count));
+  } else {
+    cpu::normal_values(words, count, p.mean, p.std, to);
+  }
 }
 
 }  // namespace
@@ -82,11 +95,8 @@ void UniformFill::cpu(KernelCall& c) {
   fill_row_major(c.out(), [&](const Tensor& out) {
     dispatch_floating(out.dtype(), [&]<class T>() {
       T* to = static_cast<T*>(out.data_ptr());
-      // Rounding to a narrow type must not reach the open end.
-      T last = rounded<T>(p.high);
-      for_each_draw(p.draw, out.numel(), uniform4, [&](int64_t i, double u) {
-        T v = rounded<T>(multiply_add(u, p.high - p.low, p.low));
-        to[i] = v < last || p.low == p.high ? v : rounded<T>(p.low);
+      for_each_run(p.draw, out.numel(), [&](int64_t first, int64_t count, const uint32_t* words) {
+        uniform_run(p, words, count, to + first);
       });
     });
   });
@@ -102,8 +112,9 @@ void NormalFill::cpu(KernelCall& c) {
   fill_row_major(c.out(), [&](const Tensor& out) {
     dispatch_floating(out.dtype(), [&]<class T>() {
       T* to = static_cast<T*>(out.data_ptr());
-      for_each_draw(p.draw, out.numel(), normal4,
-                    [&](int64_t i, double z) { to[i] = rounded<T>(multiply_add(p.std, z, p.mean)); });
+      for_each_run(p.draw, out.numel(), [&](int64_t first, int64_t count, const uint32_t* words) {
+        normal_run(p, words, count, to + first);
+      });
     });
   });
 }
@@ -119,12 +130,14 @@ void RandintFill::cpu(KernelCall& c) {
     dispatch_all(out.dtype(), [&]<class T>() {
       T* to = static_cast<T*>(out.data_ptr());
       parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          auto w = philox(p.draw, static_cast<uint64_t>(i));
-          uint64_t bits = static_cast<uint64_t>(w[0]) << 32 | w[1];
-          // The high word of a 128-bit product: unbiased to 2^-64 of the range.
-          auto v = static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * range >> 64);
-          to[i] = rounded<T>(static_cast<int64_t>(static_cast<uint64_t>(p.low) + v));
+        uint32_t words[kRun];
+        for (int64_t i = begin; i < end; i += kBlocks) {
+          const int64_t count = std::min(kBlocks, end - i);
+          cpu::philox_words(p.draw, static_cast<uint64_t>(i), count, words);
+          for (int64_t j = 0; j < count; ++j) {
+            const uint64_t v = static_cast<uint64_t>(p.low) + below(range, words + 4 * j);
+            to[i + j] = rounded<T>(static_cast<int64_t>(v));
+          }
         }
       });
     });
@@ -141,8 +154,12 @@ void Bernoulli::cpu(KernelCall& c) {
       double v = static_cast<double>(from[i]);
       DEFT_CHECK(v >= 0 && v <= 1, ValueError, "bernoulli: probabilities lie in [0, 1], found {} at element {}", v, i);
     }
-    for_each_draw(c.params<Bernoulli>().draw, p.numel(), uniform4,
-                  [&](int64_t i, double u) { to[i] = rounded<T>(u < static_cast<double>(from[i]) ? 1 : 0); });
+    for_each_run(c.params<Bernoulli>().draw, p.numel(), [&](int64_t first, int64_t count, const uint32_t* words) {
+      for (int64_t i = 0; i < count; ++i) {
+        const double u = uniform_from_bits(words[i]);
+        to[first + i] = rounded<T>(u < static_cast<double>(from[first + i]) ? 1 : 0);
+      }
+    });
   });
 }
 
@@ -156,16 +173,10 @@ void drop_all(const cpu::Dropping& d, const T* from, int64_t n, T* to) {
   }
   const double scale = d.scale();
   const uint32_t threshold = d.threshold();
-  parallel_for(0, (n + 3) / 4, kGrain, [&](int64_t begin, int64_t end) {
-    constexpr int64_t kBlocks = 64;
-    uint32_t words[4 * kBlocks];
-    for (int64_t b = begin; b < end; b += kBlocks) {
-      const int64_t blocks = std::min(kBlocks, end - b), count = std::min(4 * blocks, n - 4 * b);
-      cpu::philox_words(d.draw, static_cast<uint64_t>(b), blocks, words);
-      for (int64_t j = 0; j < count; ++j) {
-        const T kept = rounded<T>(static_cast<double>(from[4 * b + j]) * scale);
-        to[4 * b + j] = words[j] < threshold ? rounded<T>(0) : kept;
-      }
+  for_each_run(d.draw, n, [&](int64_t first, int64_t count, const uint32_t* words) {
+    for (int64_t i = 0; i < count; ++i) {
+      const T kept = rounded<T>(static_cast<double>(from[first + i]) * scale);
+      to[first + i] = words[i] < threshold ? rounded<T>(0) : kept;
     }
   });
 }
@@ -239,11 +250,18 @@ Tensor randperm(int64_t n, Site site) {
   Tensor t = arange(0, n, 1, TensorOptions(DType::i64), site);
   PhiloxState draw = generator().next_draw();
   int64_t* p = t.data<int64_t>();
-  for (int64_t i = n - 1; i > 0; --i) {  // Fisher-Yates
-    auto w = philox(draw, static_cast<uint64_t>(i));
-    uint64_t bits = static_cast<uint64_t>(w[0]) << 32 | w[1];
-    auto j = static_cast<int64_t>(static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(i + 1) >> 64);
-    std::swap(p[i], p[j]);
+  uint32_t words[kRun];
+  int64_t others[kBlocks];
+  for (int64_t end = n; end > 1;) {  // Fisher-Yates, with the places of many swaps known before the first of them
+    const int64_t begin = std::max<int64_t>(1, end - kBlocks);
+    cpu::philox_words(draw, static_cast<uint64_t>(begin), end - begin, words);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t k = i - begin;
+      others[k] = static_cast<int64_t>(below(static_cast<uint64_t>(i + 1), words + 4 * k));
+      __builtin_prefetch(p + others[k], 1);
+    }
+    for (int64_t i = end - 1; i >= begin; --i) std::swap(p[i], p[others[i - begin]]);
+    end = begin;
   }
   return t;
 }

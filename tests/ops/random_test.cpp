@@ -1,9 +1,13 @@
 // Draws are functions of (seed, draw, index): reproducible, and the same for any number of threads and any strides.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "deft/deft.h"
 
@@ -58,14 +62,45 @@ TEST(Random, PrefixDoesNotDependOnLength) {
   EXPECT_EQ(small.to_vector<float>(), large.narrow(0, 0, 10).to_vector<float>());
 }
 
+// The tail of a tensor is made as its middle is.
+TEST(Random, LengthDoesNotMatter) {
+  constexpr int64_t n = 2100;
+  for (DType t : {f32, f64, bf16, f16}) {
+    auto draw = [&](int64_t length) {
+      manual_seed(5);
+      return std::vector<Tensor>{rand({length}, t), randn({length}, t), randint(-5, 100, {length}, t)};
+    };
+    const std::vector<Tensor> large = draw(n);
+    for (int64_t length : {0, 1, 2, 3, 5, 7, 15, 31, 33, 1023, 1024, 1025, 2047}) {
+      const std::vector<Tensor> small = draw(length);
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_TRUE(same_bytes(small[i], large[i].narrow(0, 0, length))) << name_of(t) << length << " " << i;
+    }
+  }
+}
+
 TEST(Random, StridesDoNotMatter) {
-  manual_seed(5);
-  Tensor plain = empty({4, 6});
-  uniform_(plain);
-  manual_seed(5);
-  Tensor turned = empty({6, 4}).t();
-  uniform_(turned);
-  EXPECT_EQ(plain.to_vector<float>(), turned.to_vector<float>());
+  for (void (*fill)(Tensor&) : {+[](Tensor& t) { uniform_(t); }, +[](Tensor& t) { normal_(t); }}) {
+    manual_seed(5);
+    Tensor plain = empty({4, 6});
+    fill(plain);
+    manual_seed(5);
+    Tensor turned = empty({6, 4}).t();
+    fill(turned);
+    EXPECT_EQ(plain.to_vector<float>(), turned.to_vector<float>());
+  }
+}
+
+// Narrow types round what float gets; uniform numbers that would round to the end are at the other one.
+TEST(Random, NarrowTypesRoundFloats) {
+  for (DType t : {bf16, f16}) {
+    manual_seed(6);
+    const Tensor u = rand({5000}), z = randn({5000});
+    manual_seed(6);
+    const std::vector<float> narrow = rand({5000}, t).to_vector<float>(), want = u.to(t).to_vector<float>();
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_EQ(narrow[i], want[i] < 1 ? want[i] : 0) << name_of(t);
+    EXPECT_TRUE(same_bytes(randn({5000}, t), z.to(t))) << name_of(t);
+  }
 }
 
 // Bounds: six standard errors of the estimate.
@@ -98,6 +133,34 @@ TEST(Random, RandintCoversItsRange) {
   std::vector<int64_t> v = randint(-3, 4, {5000}).to_vector<int64_t>();
   EXPECT_EQ(std::set<int64_t>(v.begin(), v.end()), (std::set<int64_t>{-3, -2, -1, 0, 1, 2, 3}));
   EXPECT_THROW(randint(3, 3, {2}), ValueError);
+}
+
+uint64_t below(uint64_t range, const std::array<uint32_t, 4>& w) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(uint64_t{w[0]} << 32 | w[1]) * range >> 64);
+}
+
+// Element i has Philox block i to itself.
+TEST(Random, RandintIsItsFormula) {
+  for (auto [low, high] : {std::pair<int64_t, int64_t>{0, 2}, {-3, 1000003}, {INT64_MIN, INT64_MAX}}) {
+    manual_seed(9);
+    const PhiloxState draw = rng_state();
+    const std::vector<int64_t> v = randint(low, high, {3001}).to_vector<int64_t>();
+    for (size_t i = 0; i < v.size(); ++i) {
+      const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+      ASSERT_EQ(v[i], static_cast<int64_t>(static_cast<uint64_t>(low) + below(range, philox(draw, i)))) << i;
+    }
+  }
+}
+
+TEST(Random, RandpermSwapsFromTheEnd) {
+  for (int64_t n : {1, 2, 255, 256, 257, 258, 3000}) {
+    manual_seed(2);
+    const PhiloxState draw = rng_state();
+    std::vector<int64_t> want(static_cast<size_t>(n));
+    for (size_t i = 0; i < want.size(); ++i) want[i] = static_cast<int64_t>(i);
+    for (size_t i = want.size() - 1; i > 0; --i) std::swap(want[i], want[below(i + 1, philox(draw, i))]);
+    EXPECT_EQ(randperm(n).to_vector<int64_t>(), want);
+  }
 }
 
 TEST(Random, RandpermIsAPermutation) {

@@ -16,7 +16,14 @@ namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<uint32_t>;
+// On NEON words are in lanes of their size. On x86 they are in the lower halves of wider lanes, with anything in the
+// upper halves: that is how products take them and nearly how they give them.
+#if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SCALAR
+using Lane = uint32_t;
+#else
+using Lane = uint64_t;
+#endif
+using D = hn::ScalableTag<Lane>;
 using V = hn::Vec<D>;
 constexpr int64_t kLanes = hn::MaxLanes(D());
 
@@ -31,17 +38,28 @@ HWY_INLINE void multiply(V a, V m, V& high, V& low) {
   high = V(static_cast<uint32_t>(p >> 32));
   low = V(static_cast<uint32_t>(p));
 #else
-  const D d;
-  const hn::Repartition<uint64_t, D> d64;
-  const auto even = hn::MulEven(a, m), odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, a))), m);
-  high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
-  low = hn::Mul(a, m);
+  const hn::Repartition<uint32_t, D> d32;
+  low = hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, m));
+  high = hn::ShiftRight<32>(low);
+#endif
+}
+
+// The four words of each block, block by block.
+HWY_INLINE void store(V c0, V c1, V c2, V c3, uint32_t* out) {
+#if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SCALAR
+  hn::StoreInterleaved4(c0, c1, c2, c3, D(), out);
+#else
+  const hn::Repartition<uint32_t, D> d32;
+  const auto pair = [&](V a, V b) {
+    return hn::BitCast(D(), hn::OddEven(hn::BitCast(d32, hn::ShiftLeft<32>(b)), hn::BitCast(d32, a)));
+  };
+  hn::StoreInterleaved2(pair(c0, c1), pair(c2, c3), D(), reinterpret_cast<uint64_t*>(out));
 #endif
 }
 
 // The keys of all rounds, in every lane.
 struct Keys {
-  HWY_ALIGN uint32_t k0[10][kLanes], k1[10][kLanes];
+  HWY_ALIGN Lane k0[10][kLanes], k1[10][kLanes];
   explicit Keys(uint64_t seed) {
     const D d;
     uint32_t a = static_cast<uint32_t>(seed), b = static_cast<uint32_t>(seed >> 32);
@@ -56,10 +74,11 @@ struct Keys {
 template <int count>
 HWY_INLINE void vectors(const Keys& keys, uint64_t offset, uint64_t block, uint32_t* out) {
   const D d;
-  const V m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
+  const V m0 = hn::Set(d, Lane{0xD2511F53}), m1 = hn::Set(d, Lane{0xCD9E8D57});
+  const V lane = hn::Iota(d, 0);  // constant, where one that starts at the block would go through memory
   V c0[count], c1[count], c2[count], c3[count];
   for (int i = 0; i < count; ++i) {
-    c0[i] = hn::Iota(d, static_cast<uint32_t>(block) + static_cast<uint32_t>(i * kLanes));
+    c0[i] = hn::Add(lane, hn::Set(d, static_cast<uint32_t>(block) + static_cast<uint32_t>(i * kLanes)));
     c1[i] = hn::Set(d, static_cast<uint32_t>(block >> 32));
     c2[i] = hn::Set(d, static_cast<uint32_t>(offset));
     c3[i] = hn::Set(d, static_cast<uint32_t>(offset >> 32));
@@ -76,7 +95,7 @@ HWY_INLINE void vectors(const Keys& keys, uint64_t offset, uint64_t block, uint3
       c3[i] = low0;
     }
   }
-  for (int i = 0; i < count; ++i) hn::StoreInterleaved4(c0[i], c1[i], c2[i], c3[i], d, out + i * 4 * kLanes);
+  for (int i = 0; i < count; ++i) store(c0[i], c1[i], c2[i], c3[i], out + i * 4 * kLanes);
 }
 
 void words(PhiloxState draw, uint64_t block, int64_t blocks, uint32_t* out) {
@@ -111,7 +130,11 @@ namespace deft::cpu {
 HWY_EXPORT(words);
 
 void philox_words(PhiloxState draw, uint64_t first_block, int64_t blocks, uint32_t* out) {
-  HWY_DYNAMIC_DISPATCH(words)(draw, first_block, blocks, out);
+  if (blocks > 2) return HWY_DYNAMIC_DISPATCH(words)(draw, first_block, blocks, out);
+  for (int64_t i = 0; i < blocks; ++i) {  // sooner done than the keys of all rounds
+    const auto w = philox(draw, first_block + static_cast<uint64_t>(i));
+    std::copy_n(w.data(), 4, out + 4 * i);
+  }
 }
 
 uint32_t Dropping::threshold() const {

@@ -1,5 +1,5 @@
-// Philox on the device. Arithmetic is that of ops/random.cpp: in double, multiplications and additions rounded one by
-// one, so that the CPU's numbers come out.
+// Philox on the device. Arithmetic is that of kernels/cpu/random_values.cpp: in double, multiplications and additions
+// rounded one by one, so that the CPU's numbers come out.
 #include <numbers>
 
 #include "kernels/cuda/convert.cuh"
