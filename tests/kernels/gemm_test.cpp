@@ -199,6 +199,80 @@ TYPED_TEST(Gemm, Batched) {
   check_case<TypeParam>({3, 3, 3}, 0);
 }
 
+// Small products of f32 in batches: every transposition and tail, with every instruction set.
+TEST(Gemm, SmallBatches) {
+  for (int level = isa_choice().level; level >= 0; --level) {
+    const char* name = isa_choice().levels[static_cast<size_t>(level)].name;
+    SCOPED_TRACE(name);
+    IsaGuard guard(name);
+    for (int64_t size = 1; size <= 20; ++size) {
+      for (int b : {0, 1}) {
+        check_case<float>({size, size, size, 0, b}, 3);
+        check_case<float>({size, 21 - size, 7, 1, b, static_cast<int>(size % 4), size % 2 == 0, size % 3 == 0}, 2);
+        check_case<float>({9, 40 - size, size, 0, b, 0, size % 3 == 0, size % 2 == 0}, 2);
+      }
+    }
+    for (int a = 0; a < 5; ++a) {
+      for (int b = 0; b < 5; ++b) {
+        for (int c = 0; c < 4; ++c) check_case<float>({13, 19, 11, a, b, c, (a + b) % 2 == 1, (b + c) % 2 == 1}, 3);
+        check_case<float>({50, 50, 33, a, b, 0, (a + b) % 2 == 1}, 2);
+      }
+    }
+    for (int b : {0, 1, 2}) {
+      check_case<float>({64, 64, 64, 0, b}, 2);
+      check_case<float>({70, 128, 64, 1, b}, 2);
+    }
+  }
+}
+
+// One side of all products may be the same matrix.
+TEST(Gemm, SmallBatchesThatShareASide) {
+  const int64_t m = 7, n = 21, k = 10, batch = 5;
+  const auto a = filled<float>(m * k * batch, 1), b = filled<float>(n * k * batch, 2);
+  for (bool lines : {false, true}) {
+    for (bool turned : {false, true}) {
+      for (const auto& [a_batch, b_batch] : {std::pair{m * k, int64_t{0}}, {int64_t{0}, n * k}, {m * k, n * k}}) {
+        std::vector<float> together(static_cast<size_t>(m * n * batch)), alone = together;
+        const auto call = [&](std::vector<float>& c, int64_t s) {
+          return cpu::GemmCall{DType::f32,
+                               m,
+                               n,
+                               k,
+                               a.data() + s * a_batch,
+                               k,
+                               1,
+                               b.data() + s * b_batch,
+                               lines ? 1 : n,
+                               lines ? k : 1,
+                               c.data() + s * m * n,
+                               turned ? 1 : n,
+                               turned ? m : 1,
+                               false,
+                               nullptr};
+        };
+        cpu::gemm_batched(call(together, 0), batch, a_batch, b_batch, m * n);
+        for (int64_t s = 0; s < batch; ++s) cpu::gemm(call(alone, s));
+        EXPECT_EQ(0, std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float))) << lines << turned;
+      }
+    }
+  }
+}
+
+TEST(Gemm, OuterProducts) {
+  for (int level = isa_choice().level; level >= 0; --level) {
+    const char* name = isa_choice().levels[static_cast<size_t>(level)].name;
+    SCOPED_TRACE(name);
+    IsaGuard guard(name);
+    for (int64_t n : {16, 17, 31, 100, 1000}) {
+      for (int c = 0; c < 4; ++c) {
+        check_case<float>({200, n, 1, 0, 0, c});
+        check_case<float>({n, 200, 1, 2, 0, c});
+        check_case<float>({200, n, 1, 2, 2, c, c % 2 == 0, c % 2 == 1});
+      }
+    }
+  }
+}
+
 TEST(Gemm, BoolIsRefused) {
   const cpu::GemmCall call{DType::boolean, 1, 1, 1, nullptr, 1, 1, nullptr, 1, 1, nullptr, 1, 1, false, nullptr};
   EXPECT_THROW(cpu::gemm(call), DTypeError);

@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kSmallWork = 24 * 24 * 24;  // below this packing costs more than it gives
 constexpr int64_t kNarrow = 3;
+// The same for f32 alone, which is as much as one lane takes anyway, and in batches, where lanes take whole products.
+constexpr int64_t kSmallWorkAlone = 64 * 1024, kSmallWorkInBatch = 128 * 128 * 64;
 
 template <class T>
 double work_of(const TypedGemm<T>& g) {
@@ -43,6 +45,11 @@ void run_direct(const TypedGemm<T>& g, DirectForm form) {
   parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
     gemm_direct(g, form, begin * kDirectBlock, std::min(g.n, end * kDirectBlock));
   });
+}
+
+void run_outer(const TypedGemm<float>& g) {
+  parallel_for(0, g.m, std::max<int64_t>(1, 64 * 1024 / g.n),
+               [&](int64_t begin, int64_t end) { gemm_outer(g, begin, end); });
 }
 
 struct Candidate {
@@ -97,16 +104,51 @@ void settle_strides(TypedGemm<T>& g) {
 }
 
 // What runs, on which of the call and its transpose.
-enum class Way : uint8_t { dots, direct, packed };
+enum class Way : uint8_t { dots, direct, small, outer, packed };
 template <class T>
 struct Plan {
-  Way way;
+  Way way = Way::packed;
   TypedGemm<T> g;
   DirectForm form = DirectForm::none;
   bool turned() const { return g.bias_on_rows; }
 };
+
+// Rows of c contiguous, where c or its transpose has such.
 template <class T>
-Plan<T> plan(const GemmCall& x) {
+TypedGemm<T> along_rows(const TypedGemm<T>& g) {
+  return g.c_col != 1 && g.c_row == 1 ? g.transposed() : g;
+}
+
+// A row times lines of k, or few of them: dot products waste less than columns in lanes.
+bool suits_dots(const TypedGemm<float>& g) {
+  const int64_t narrow = std::min(g.m, g.n);
+  if (g.m * g.n == 1) return true;
+  if (g.k < 32) return false;
+  const bool a_lines = g.a_col == 1, b_lines = g.b_row == 1;
+  return narrow == 1 || (narrow == 2 && (g.m < g.n ? b_lines : a_lines)) || (a_lines && b_lines && g.k >= g.m * g.n);
+}
+
+bool is_outer(const TypedGemm<float>& g) {
+  return g.k == 1 && g.m > kNarrow && g.n >= kSmallLanes && g.b_col == 1 && g.c_col == 1 && !g.accumulate && !g.bias;
+}
+
+// A right side of kSmallRight values pays for panels: it may be kept in them, and reading it in place is no faster
+// (with busy neighbours 10 % slower). Lines of k are copied either way.
+bool is_small(const TypedGemm<float>& g, bool in_batch) {
+  const double work = work_of(g);
+  if (!small_fits(g) || suits_dots(g) || work > (in_batch ? kSmallWorkInBatch : kSmallWorkAlone)) return false;
+  return work <= kSmallWork || g.n * g.k < kSmallRight || (in_batch && g.b_row == 1);
+}
+
+// The ways of f32 that pack nothing; Way::packed: neither is right.
+Plan<float> unpacked(const TypedGemm<float>& original, bool in_batch) {
+  const TypedGemm<float> g = along_rows(original);
+  if (is_small(g, in_batch)) return {Way::small, g};
+  return {is_outer(g) ? Way::outer : Way::packed, g};
+}
+
+template <class T>
+Plan<T> plan(const GemmCall& x, bool in_batch = false) {
   TypedGemm<T> g{x.m,
                  x.n,
                  x.k,
@@ -123,6 +165,9 @@ Plan<T> plan(const GemmCall& x) {
                  static_cast<const T*>(x.bias),
                  false};
   settle_strides(g);
+  if constexpr (std::is_same_v<T, float>) {
+    if (const Plan<float> p = unpacked(g, in_batch); p.way != Way::packed) return p;
+  }
   const bool small = work_of(g) <= kSmallWork;
   if (g.n <= kDotsMaxRows && g.m > kDotsMaxRows && dots_fit(g.transposed(), small)) {
     return {Way::dots, g.transposed()};
@@ -140,8 +185,7 @@ Plan<T> plan(const GemmCall& x) {
     }
   }
   if (form != DirectForm::none) return {Way::direct, g, form};
-  if (g.c_col != 1 && g.c_row == 1) g = g.transposed();
-  return {Way::packed, g};
+  return {Way::packed, along_rows(g)};
 }
 
 template <class T>
@@ -149,7 +193,20 @@ void gemm_floating(const GemmCall& x) {
   const Plan<T> p = plan<T>(x);
   if (p.way == Way::dots) return gemm_dots(p.g);
   if (p.way == Way::direct) return run_direct(p.g, p.form);
+  if constexpr (std::is_same_v<T, float>) {
+    if (p.way == Way::small) return gemm_small(p.g, {});
+    if (p.way == Way::outer) return run_outer(p.g);
+  }
   run_packed(p.g, p.turned() ? nullptr : x.packed_b);
+}
+
+// Products [begin, end) of a batch, all planned as `p`.
+void run_small(const Plan<float>& p, GemmBatch batch, int64_t begin, int64_t end) {
+  if (p.turned()) std::swap(batch.a, batch.b);
+  TypedGemm<float> g = p.g;
+  g.a += begin * batch.a, g.b += begin * batch.b, g.c += begin * batch.c;
+  batch.count = end - begin;
+  gemm_small(g, batch);
 }
 
 // k == 0: nothing to add up.
@@ -191,7 +248,12 @@ void gemm(const GemmCall& call) {
 void gemm_batched(const GemmCall& call, int64_t batch, int64_t a_batch, int64_t b_batch, int64_t c_batch) {
   if (batch == 1) return gemm(call);
   const int64_t size = static_cast<int64_t>(size_of(call.dtype));
+  detail::Plan<float> p;
+  if (call.dtype == DType::f32 && !call.packed_b && call.m > 0 && call.n > 0 && call.k > 0) {
+    p = detail::plan<float>(call, true);
+  }
   const auto run = [&](int64_t begin, int64_t end) {
+    if (p.way == detail::Way::small) return detail::run_small(p, {batch, a_batch, b_batch, c_batch}, begin, end);
     GemmCall one = call;
     for (int64_t i = begin; i < end; ++i) {
       one.a = static_cast<const char*>(call.a) + i * a_batch * size;

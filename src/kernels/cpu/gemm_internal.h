@@ -60,6 +60,19 @@ void gemm_direct(const TypedGemm<double>& g, DirectForm form, int64_t j0, int64_
 void gemm_direct(const TypedGemm<BFloat16>& g, DirectForm form, int64_t j0, int64_t j1);
 void gemm_direct(const TypedGemm<Half>& g, DirectForm form, int64_t j0, int64_t j1);
 
+// Small f32 products, one or a batch of them whose operands lie so many elements apart.
+struct GemmBatch {
+  int64_t count = 1, a = 0, b = 0, c = 0;
+};
+inline constexpr int64_t kSmallLanes = 16, kSmallRight = 8192;
+// Whether a copy of b, its rows in whole vectors, fits where gemm_small() has room for it.
+inline bool small_fits(const TypedGemm<float>& g) {
+  return g.k <= kSmallRight / kSmallLanes && (g.n + kSmallLanes - 1) / kSmallLanes * kSmallLanes * g.k <= kSmallRight;
+}
+void gemm_small(const TypedGemm<float>& g, const GemmBatch& batch);
+// Rows [i0, i1) of a product with k == 1, b_col == 1, c_col == 1 and nothing that is added.
+void gemm_outer(const TypedGemm<float>& g, int64_t i0, int64_t i1);
+
 // The dot form for few rows, in assembly: up to kDotsMaxRows, both sides contiguous over k; floats and i8.
 inline constexpr int64_t kDotsMaxRows = Dots::kMostRows;
 template <class T>
