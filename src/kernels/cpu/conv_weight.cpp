@@ -81,7 +81,9 @@ void sum_some_channels(const Product& whole, const PanelSource& a, const PanelSo
   using Acc = accumulate_t<T>;
   const int64_t og = whole.m, depth = whole.n, mr = whole.tile->mr;
   const int64_t near = kChannelBytes / (depth * static_cast<int64_t>(sizeof(Acc)) * mr);
-  const int64_t shared = num_threads() > 1 ? og / (2 * num_threads() * mr) : near;  // work for all lanes
+  // Work for all lanes, of f32: a last tile of few rows has the same bits whatever stands before it (not so with AMX).
+  const bool shares = num_threads() > 1 && whole.tile->panel == Panel::f32;
+  const int64_t shared = shares ? og / (2 * num_threads() * mr) : near;
   const int64_t rows = std::max<int64_t>(1, std::min(near, shared)) * mr;
   const PackedMatrix packed(*whole.tile, Side::b, b, depth, whole.k);
   const bool stream = streams(og * depth * static_cast<int64_t>(sizeof(T)));

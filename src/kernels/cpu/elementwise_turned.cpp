@@ -1,5 +1,5 @@
 // Tile by tile: a tile of a turned input is transposed into a buffer, which the formula then reads as the other inputs.
-// Element by element every read would be of another line (1024 x 1024 of f32: 13 ms, so 1.4).
+// Element by element every read would be of another line (1024 x 1024 of f32: 11.8 ms, so 1.3).
 #include "kernels/cpu/elementwise_turned.h"
 
 #include <algorithm>

@@ -29,7 +29,7 @@ bool requantizes(const Product& p);
 
 // Of a column, of a row with on_rows. Always inline: a call from vector code would mix two kinds of floating-point
 // instructions without vzeroupper between them (GCC's -fipa-ra sees that the callee leaves the vectors alone), and on a
-// Xeon that takes 100 ns.
+// Xeon that takes about 180 ns.
 [[gnu::always_inline]] inline float scale_at(const Epilogue& e, int64_t i) {
   return e.scale ? e.scale[i] * e.alpha : e.alpha;
 }
