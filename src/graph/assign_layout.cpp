@@ -88,13 +88,25 @@ class Layout {
     return kCallNs + 2 * static_cast<double>(m.numel) * static_cast<double>(size_of(m.dtype)) / kConvertBytesPerNs;
   }
 
-  // An image that a convolution reads, and which comes in planes.
+  // Whether a convolution reads an image that comes in planes.
+  bool reads_planes(const Instruction& x) const {
+    const Meta& m = g_.value(x.inputs[0]).meta;
+    const auto p = params_of<ConvGeometry>(x);
+    return !twins_.contains(x.inputs[0]) && !p.channels_last && p.groups == 1 && m.device.is_cpu() &&
+           gain_of(m.dtype) > 0 && m.contiguous && m.numel > 0;
+  }
+  // An image of one channel is in both orders: then the convolution has to be told.
+  bool write_last(Instruction& x) {
+    if (!reads_planes(x) || g_.value(x.inputs[0]).meta.sizes[1] != 1) return false;
+    auto p = params_of<ConvGeometry>(x);
+    p.channels_last = true;
+    set_params(x, p);
+    return true;
+  }
   void bring_in(const Instruction& x) {
     const ValueId id = x.inputs[0];
     const Meta& m = g_.value(id).meta;
-    const auto p = params_of<ConvGeometry>(x);
-    if (twins_.contains(id) || p.channels_last || p.groups != 1 || !m.device.is_cpu() || gain_of(m.dtype) == 0) return;
-    if (!m.contiguous || m.numel == 0 || m.sizes[1] == 1) return;
+    if (!reads_planes(x) || m.sizes[1] == 1) return;
     Meta last = m;
     last.set_strides(channels_last_strides(m.sizes));
     if (last.contiguous) return;  // one pixel: both orders are the same
@@ -106,9 +118,10 @@ class Layout {
 
   void make(Instruction x) {
     if (x.def == &op_def<Convolution>) bring_in(x);
+    const bool turned = x.def == &op_def<Convolution> && write_last(x);
     std::vector<ValueId> inputs = x.inputs;
     for (ValueId& id : inputs) id = twin_or_same(id);
-    if (inputs == x.inputs) {
+    if (inputs == x.inputs && !turned) {
       g_.instructions.push_back(std::move(x));
       return;
     }
@@ -130,6 +143,7 @@ class Layout {
       const bool same = old.strides == made[i].strides || (old.contiguous && made[i].contiguous);
       if (!same) x.outputs[i] = add(made[i]);
     }
+    note_effects(x);
     const std::vector<ValueId> found = x.outputs;
     const Site site = x.site;
     g_.instructions.push_back(std::move(x));

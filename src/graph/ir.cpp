@@ -1,5 +1,6 @@
 #include "graph/ir.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -126,6 +127,9 @@ class Verifier {
   void check_made(const Instruction& x) {
     require(x.outputs.size() == static_cast<size_t>(x.def->info.outputs), "the number of outputs is wrong");
     check_metas(x);
+    const std::span<const ValueId> written = written_values(x);
+    require(written.size() >= x.outputs.size() && std::equal(x.outputs.begin(), x.outputs.end(), written.begin()),
+            "what it writes does not begin with its results");
     for (ValueId id : x.outputs) {
       require(g_.buffer_of(id).kind == BufferKind::temporary, "a result is not in a temporary buffer");
       known_[static_cast<size_t>(g_.value(id).buffer)] = true;

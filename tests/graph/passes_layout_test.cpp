@@ -61,6 +61,27 @@ TEST(AssignLayout, ResultsKeepTheirOrder) {
   EXPECT_FALSE(contains(last.explain(), "assign_layout:")) << last.explain();
 }
 
+// A picture of one channel is in both orders: its convolution writes what the network turns its result into.
+TEST(AssignLayout, OneChannel) {
+  NoGradGuard no_grad;
+  nn::Conv2d first(1, 16, 3, {.padding = 1}), second(16, 16, 3);
+  auto f = [&](const Tensor& x) { return second(first(x).relu().contiguous(MemoryFormat::channels_last)); };
+  Tensor x = randn({2, 1, 20, 20});
+  auto compiled = compile(f);
+  compiled(x);
+  Tensor found = compiled(x), wanted = f(x);
+  EXPECT_LE(far(found, wanted), 1e-5);
+  EXPECT_TRUE(found.strides() == wanted.strides());
+  std::string text = compiled.explain();
+  EXPECT_TRUE(contains(text, "1 convolutions with channels innermost, 0 conversions in, 0 out, 0 inside")) << text;
+  EXPECT_FALSE(contains(text, " clone(")) << text;
+  // Where the result leaves in planes, it pays to leave it so.
+  auto alone = compile([&](const Tensor& t) { return first(t); });
+  alone(x);
+  EXPECT_TRUE(alone(x).is_contiguous());
+  EXPECT_TRUE(contains(alone.explain(), "left: assign_layout: 1 convolutions")) << alone.explain();
+}
+
 TEST(AssignLayout, WritesAndViews) {
   NoGradGuard no_grad;
   Net net;

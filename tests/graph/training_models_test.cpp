@@ -65,6 +65,19 @@ TEST(CompiledModels, Cnn) {
       "cnn", [](bool amp) { return training<models::Cnn>(&classify, amp, models::CnnOptions{.width = 8}); },
       images(4, 28));
 }
+// A net that leaves its pictures in planes: plans turn them, batch norms in training with them.
+struct Planes : nn::Module {
+  nn::Conv2d& first = add<nn::Conv2d>("first", 1, 32, 3, nn::ConvOptions{.padding = 1});
+  nn::BatchNorm2d& norm = add<nn::BatchNorm2d>("norm", 32);
+  nn::Conv2d& second = add<nn::Conv2d>("second", 32, 32, 3, nn::ConvOptions{.padding = 1});
+  nn::BatchNorm2d& last = add<nn::BatchNorm2d>("last", 32);
+  nn::Linear& head = add<nn::Linear>("head", 32, 10);
+  Tensor forward(const Tensor& x) override { return head(last(second(norm(first(x)).relu())).relu().mean({2, 3})); }
+};
+TEST(CompiledModels, Planes) {
+  check_model(
+      "planes", [](bool amp) { return training<Planes>(&classify, amp); }, images(4, 28));
+}
 TEST(CompiledModels, ResNet) {
   models::ResNetOptions o{.blocks = {1, 1, 1, 1}, .channels = 1, .classes = 10, .width = 8, .small_input = true};
   for (bool bottleneck : {false, true}) {
