@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "kernels/cpu/stream.h"
 #include "kernels/dense_util.h"
+#include "kernels/engine_util.h"
 #include "runtime/numerics.h"
 
 namespace deft::test {
@@ -277,6 +278,7 @@ TYPED_TEST(Conv, KernelSmallerThanStrideAndZeroSizes) {
     check<TypeParam>(make(t, 2, 2, 3, 3, 3, {{11, 9, 1}}, {{2, 1, 1}}, kThree, kZero, kOne, last));
     check<TypeParam>(make(t, 2, 0, 3, 4, 1, {{5, 5, 1}}, kThree, kOne, kOne, kOne, last));
     check<TypeParam>(make(t, 2, 2, 0, 4, 1, {{5, 5, 1}}, kThree, kOne, kOne, kOne, last));
+    check<TypeParam>(make(t, 2, 2, 0, 4, 2, {{5, 5, 1}}, kThree, kOne, kOne, kOne, last));
     check<TypeParam>(make(t, 2, 2, 3, 0, 1, {{5, 5, 1}}, kThree, kOne, kOne, kOne, last));
     check<TypeParam>(make(t, 2, 2, 3, 4, 1, {{2, 2, 1}}, kThree, kOne, kZero, kOne, last));
   }
@@ -499,6 +501,48 @@ void check_bytes(const ConvCall& c, int32_t zero) {
   check_quantized<X, uint8_t>(b);
 }
 
+// Few channels without packing (conv_direct.cpp, conv_groups.cpp), at every level of instructions: bands of lines, ends
+// of lines, lines of one position, strides, gaps, groups that share vectors and groups of several.
+void check_groups(bool last) {
+  const auto image = [&](int64_t n, int64_t c_in, int64_t c_out, int64_t groups, Dims in, Dims kernel, Dims stride,
+                         Dims pad, Dims gaps) {
+    check<float>(make(DType::f32, 2, n, c_in, c_out, groups, in, kernel, stride, pad, gaps, last));
+  };
+  for (int64_t width : {1, 7, 15, 16, 17, 35, 66}) {
+    image(2, 3, 3, 3, {{5, width, 1}}, kThree, kOne, kOne, kOne);
+    image(1, 8, 8, 2, {{4, width, 1}}, kThree, kOne, kOne, kOne);
+    image(1, 6, 6, 6, {{7, width, 1}}, kThree, kTwo, kOne, kOne);
+  }
+  for (int64_t channels : {1, 2, 3, 5, 8, 9, 16, 24}) {
+    image(2, 3 * channels, 3 * channels, 3, {{6, 9, 1}}, kThree, kOne, kOne, kOne);
+    image(1, 5 * channels, 10 * channels, 5, {{5, 11, 1}}, {{2, 3, 1}}, kTwo, kOne, kOne);
+    image(1, 2 * channels, 6, 2, {{5, 8, 1}}, {{3, 1, 1}}, kOne, kTwo, {{1, 2, 1}});
+  }
+  for (Dims stride : {kOne, kTwo, kThree, Dims{{1, 3, 1}}, Dims{{3, 2, 1}}}) {
+    for (Dims gaps : {kOne, kTwo, Dims{{3, 1, 1}}, Dims{{1, 3, 1}}}) {
+      image(1, 4, 4, 4, {{13, 22, 1}}, kThree, stride, {{2, 1, 0}}, gaps);
+      image(1, 8, 12, 4, {{11, 20, 1}}, {{3, 2, 1}}, stride, {{1, 3, 0}}, gaps);
+      image(1, 32, 34, 2, {{7, 10, 1}}, {{2, 3, 1}}, stride, kOne, gaps);
+    }
+  }
+  image(1, 2, 2, 2, {{60, 290, 1}}, kThree, kOne, kOne, kOne);             // several bands
+  image(1, 32, 32, 2, {{20, 60, 1}}, kThree, kOne, kOne, kOne);            // the same of many channels
+  image(1, 3, 3, 3, {{7, 7, 1}}, {{15, 15, 1}}, kOne, {{7, 7, 0}}, kOne);  // lines far apart
+  image(1, 4, 4, 4, {{7, 7, 1}}, {{7, 7, 1}}, kOne, kZero, kOne);          // one position
+  image(2, 6, 6, 3, {{3, 4, 1}}, kThree, kOne, {{5, 6, 0}}, kOne);         // lines outside
+  check<float>(make(DType::f32, 1, 2, 6, 12, 3, {{77, 1, 1}}, {{5, 1, 1}}, kTwo, kTwo, kTwo, last));
+  for (Dims kernel : {kThree, Dims{{1, 3, 3}}}) {
+    check<float>(make(DType::f32, 3, 2, 4, 8, 2, {{5, 6, 7}}, kernel, {{2, 1, 2}}, kOne, kOne, last));
+    check<float>(make(DType::f32, 3, 2, 3, 3, 3, {{5, 6, 17}}, kernel, {{1, 2, 1}}, {{2, 1, 1}}, {{2, 1, 1}}, last));
+  }
+}
+TEST(ConvGroups, ChannelsFirst) {
+  for_each_level([] { check_groups(false); });
+}
+TEST(ConvGroups, ChannelsLast) {
+  for_each_level([] { check_groups(true); });
+}
+
 TEST(Conv, Bytes) {
   for (bool last : {true, false}) {
     for (DType t : {DType::i8, DType::u8}) {
@@ -579,8 +623,13 @@ TEST(Conv, PackedWeightsOfAnotherCallAreRefused) {
   c.w = w.data(), c.x = x.data(), c.y = y.data();
   const auto packed = pack_conv_weight(c);
   ConvCall other = c;
-  other.packed = packed.get(), other.channels_last = false;
+  other.packed = packed.get(), other.kernel[0] = 1;
   EXPECT_THROW(cpu::conv_forward(other), ValueError);
+  ConvCall point = make(DType::f32, 2, 1, 16, 16, 1, {{16, 16, 1}}, kOne, kOne, kZero, kOne, true);
+  point.w = w.data(), point.x = x.data(), point.y = y.data();
+  const auto of_pixels = pack_conv_weight(point);
+  point.packed = of_pixels.get(), point.channels_last = false;
+  EXPECT_THROW(cpu::conv_forward(point), ValueError);
   other = c, other.packed = packed.get(), other.c_out = 8;
   EXPECT_THROW(cpu::conv_forward(other), ValueError);
   WithWinograd on;

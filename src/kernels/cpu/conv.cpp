@@ -196,12 +196,24 @@ void run_forward(const ConvCall& c, const ConvQuant* quant) {
   });
 }
 
+// The call whose weights are packed.
+ConvCall as_run(const ConvCall& call, const char* op) {
+  ConvCall c = normalized(call, op);
+  c.channels_last = c.channels_last || turning_pays(c);
+  return c;
+}
+
 void forward(const ConvCall& c) {
   const Window window = forward_window(c);
   if (c.n * c.c_out * window.positions() == 0) return;
+  if (turning_pays(c)) return forward_turned(c);
   if (is_depthwise(c)) {
     if (c.packed) check_packed(c);
     return depthwise(whole_phase(window), c, c.c_out, c.x, c.w, c.y, c.out);
+  }
+  if (groups_pay(c)) {
+    if (c.packed) check_packed(c);
+    return run_groups(c);
   }
   if (c.packed ? c.packed->winograd : winograd_applies(c)) {
     if (c.packed) return check_packed(c), winograd_forward(c, *c.packed);
@@ -246,16 +258,17 @@ int64_t ConvWeight::bytes() const {
 }
 
 ConvWeightForm conv_weight_form(const ConvCall& call) {
-  const ConvCall c = detail::normalized(call, "conv_weight_form");
+  const ConvCall c = detail::as_run(call, "conv_weight_form");
   if (!is_integral(c.dtype) && detail::is_depthwise(c)) {
     return {detail::filter_bytes(c, c.c_out, c.kernel[0] * c.kernel[1] * c.kernel[2]) > 0, false, nullptr};
   }
+  if (detail::groups_pay(c)) return {true, false, nullptr};
   if (detail::winograd_applies(c)) return {true, true, &detail::winograd_tile(c)};
   return {true, false, &detail::weight_tile(c, detail::forward_tile(c))};
 }
 
 std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTile* tile) {
-  const ConvCall c = detail::normalized(call, "pack_conv_weight");
+  const ConvCall c = detail::as_run(call, "pack_conv_weight");
   const bool bytes = is_integral(c.dtype);
   const ConvWeightForm form = conv_weight_form(c);
   if (!form.packs) return nullptr;
@@ -265,9 +278,14 @@ std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTil
   std::copy_n(c.kernel, 3, out->kernel);
   if (!form.tile) {
     const int64_t taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
-    out->filter_bytes = detail::filter_bytes(c, c.c_out, taps);
+    const bool depthwise = detail::is_depthwise(c);
+    out->filter_bytes = depthwise ? detail::filter_bytes(c, c.c_out, taps) : detail::group_filter_bytes(c);
     out->filters = std::make_unique<Workspace<char>>(out->filter_bytes);
-    detail::arrange_filters(c, c.c_out, taps, c.w, out->filters->data());
+    if (depthwise) {
+      detail::arrange_filters(c, c.c_out, taps, c.w, out->filters->data());
+    } else {
+      detail::arrange_group_filters(c, c.w, out->filters->data());
+    }
     return out;
   }
   if (!tile) tile = form.tile;

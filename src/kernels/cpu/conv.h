@@ -73,7 +73,7 @@ std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTil
 struct ConvWeightForm {
   bool packs;  // false: it would make nothing
   bool winograd;
-  const GemmTile* tile;  // null for depthwise convolutions
+  const GemmTile* tile;  // null where no tile multiplies: depthwise, groups of few channels
 };
 ConvWeightForm conv_weight_form(const ConvCall& call);
 

@@ -1,4 +1,4 @@
-// One filter per channel: direct sums in registers. Vectors run over channels (channels last) or along x.
+// One filter per channel, direct sums in registers. Vectors run over channels; planes are in conv_depthwise_planes.cpp.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -209,122 +209,6 @@ void depthwise_pixels(const Depthwise<T>& d, int64_t n, const T* x) {
   });
 }
 
-// ---- Channels first: one plane per sample and channel.
-
-template <class T>
-inline RowVec<T> load_apart(const T* p, int64_t step) {
-  if (step == 1) return load_vec(p);
-  T lanes[RowVec<T>::kLanes];
-  for (size_t i = 0; i < RowVec<T>::kLanes; ++i) lanes[i] = p[static_cast<int64_t>(i) * step];
-  return load_vec(lanes);
-}
-
-template <class T>
-struct Plane {
-  const Depthwise<T>& d;
-  const accumulate_t<T>* filter;
-  accumulate_t<T> bias;
-
-  // count results from position x on, `at` in y.
-  void put(RowVec<T> v, int64_t at, int64_t count) const {
-    const int64_t step = d.phase.step[2];
-    if (step == 1) return finish(d, v, RowVec<T>(bias), at, count);
-    v += RowVec<T>(bias);
-    T lanes[RowVec<T>::kLanes];
-    if (d.residual) {
-      for (size_t i = 0; i < RowVec<T>::kLanes; ++i) {
-        lanes[i] = d.residual[at + (static_cast<int64_t>(i) < count ? static_cast<int64_t>(i) * step : 0)];
-      }
-      v += load_vec(lanes);
-    }
-    store_vec(activate_apart(d.activation, v), lanes);
-    for (int64_t i = 0; i < count; ++i) d.y[at + i * step] = lanes[i];
-  }
-
-  // Four vectors of positions, all taps inside.
-  void four_vectors(const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t at) const {
-    using V = RowVec<T>;
-    constexpr int64_t kLanes = V::kLanes;
-    const Window& w = d.phase.window;
-    const int64_t step = w.step[2];
-    V a(0), b(0), c(0), e(0);
-    for (int64_t l = 0; l < line_count; ++l) {
-      const T* x = lines[l].from + source;
-      for (int64_t t = 0; t < w.taps[2]; ++t, x += w.tap_step[2]) {
-        const V f(filter[lines[l].tap + t]);
-        a = fma(load_apart(x, step), f, a);
-        b = fma(load_apart(x + kLanes * step, step), f, b);
-        c = fma(load_apart(x + 2 * kLanes * step, step), f, c);
-        e = fma(load_apart(x + 3 * kLanes * step, step), f, e);
-      }
-    }
-    accumulate_t<T> sums[4][V::kLanes];  // as in four_pixels()
-    a.store(sums[0]), b.store(sums[1]), c.store(sums[2]), e.store(sums[3]);
-    for (int64_t i = 0; i < 4; ++i) put(V::load(sums[i]), at + i * kLanes * d.phase.step[2], kLanes);
-  }
-  void one_vector(const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t at) const {
-    using V = RowVec<T>;
-    const Window& w = d.phase.window;
-    V sum(0);
-    for (int64_t l = 0; l < line_count; ++l) {
-      const T* x = lines[l].from + source;
-      for (int64_t t = 0; t < w.taps[2]; ++t, x += w.tap_step[2]) {
-        sum = fma(load_apart(x, w.step[2]), V(filter[lines[l].tap + t]), sum);
-      }
-    }
-    put(sum, at, V::kLanes);
-  }
-  void one_position(const TapLine<T>* lines, int64_t line_count, int64_t x, int64_t at) const {
-    const Window& w = d.phase.window;
-    const Inner taps = taps_inside(w, x);
-    accumulate_t<T> sum = 0;
-    for (int64_t l = 0; l < line_count; ++l) {
-      for (int64_t t = taps.lo; t < taps.hi; ++t) {
-        sum += filter[lines[l].tap + t] *
-               static_cast<accumulate_t<T>>(lines[l].from[x * w.step[2] + w.base[2] + t * w.tap_step[2]]);
-      }
-    }
-    put(RowVec<T>(sum), at, 1);
-  }
-  void line(const TapLine<T>* lines, int64_t line_count, Inner inner, int64_t at) const {
-    constexpr int64_t kLanes = RowVec<T>::kLanes;
-    const Window& w = d.phase.window;
-    for (int64_t x = 0; x < w.count[2];) {
-      const int64_t source = x * w.step[2] + w.base[2], to = at + x * d.phase.step[2];
-      if (x >= inner.lo && x + 4 * kLanes <= inner.hi) {
-        four_vectors(lines, line_count, source, to);
-        x += 4 * kLanes;
-      } else if (x >= inner.lo && x + kLanes <= inner.hi) {
-        one_vector(lines, line_count, source, to);
-        x += kLanes;
-      } else {
-        one_position(lines, line_count, x, to);
-        ++x;
-      }
-    }
-  }
-};
-
-template <class T>
-void depthwise_planes(const Depthwise<T>& d, int64_t n, const T* x) {
-  const Window& w = d.phase.window;
-  const int64_t taps = w.tap_count(), spatial = d.y_size[0] * d.y_size[1] * d.y_size[2];
-  const Inner inner = inner_positions(w);
-  const int64_t cost = std::max<int64_t>(1, w.positions() * std::max<int64_t>(1, taps));
-  parallel_for(0, n * d.channels, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
-    Workspace<TapLine<T>> tap(std::max<int64_t>(1, w.taps[0] * w.taps[1]));
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t channel = i % d.channels;
-      const Plane<T> plane{d, d.filters + channel * taps, d.bias ? d.bias[channel] : 0};
-      for (int64_t l = 0; l < w.count[0] * w.count[1]; ++l) {
-        const int64_t z = l / w.count[1], r = l % w.count[1];
-        const int64_t count = tap_lines(w, x + i * w.source(), z, r, w.size[2], tap.data());
-        plane.line(tap.data(), count, inner, i * spatial + d.place(z, r));
-      }
-    }
-  });
-}
-
 template <class T>
 void depthwise_typed(const Phase& p, const ConvCall& c, int64_t channels, const T* x, const accumulate_t<T>* filters,
                      T* y, const int64_t* y_size) {
@@ -337,7 +221,7 @@ void depthwise_typed(const Phase& p, const ConvCall& c, int64_t channels, const 
   }
   const Depthwise<T> d{p, channels, row, filters, bias.data(), static_cast<const T*>(c.residual), c.activation,
                        y, y_size};
-  c.channels_last ? depthwise_pixels(d, c.n, x) : depthwise_planes(d, c.n, x);
+  depthwise_pixels(d, c.n, x);
 }
 
 void depthwise_any(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
@@ -425,6 +309,13 @@ void filter_gradient_pixels(const Window& w, int64_t n, int64_t channels, const 
   }
 }
 
+template <class T>
+inline RowVec<T> load_apart(const T* p, int64_t step) {
+  if (step == 1) return load_vec(p);
+  T lanes[RowVec<T>::kLanes];
+  for (size_t i = 0; i < RowVec<T>::kLanes; ++i) lanes[i] = p[static_cast<int64_t>(i) * step];
+  return load_vec(lanes);
+}
 // Sum of a[j] * b[j * step].
 template <class T>
 inline accumulate_t<T> dot(const T* a, const T* b, int64_t step, int64_t count) {
@@ -514,7 +405,8 @@ void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* 
   const Workspace<char> own(c.packed ? 0 : filter_bytes(c, channels, taps));
   if (own.data()) arrange_filters(c, channels, taps, w, own.data());
   const void* filters = c.packed ? c.packed->filters->data() : own.data() ? own.data() : w;
-  HWY_DYNAMIC_DISPATCH(depthwise_any)(p, c, channels, x, filters, y, y_size);
+  if (c.channels_last) return HWY_DYNAMIC_DISPATCH(depthwise_any)(p, c, channels, x, filters, y, y_size);
+  depthwise_planes(p, c, channels, x, filters, y, y_size);
 }
 
 void depthwise_weight(const ConvCall& c, const void* dy, void* dw) {

@@ -91,6 +91,7 @@ void backward_input(const ConvCall& c, const void* dy, void* dx) {
   if (c.n * c.c_in * c.in[0] * c.in[1] * c.in[2] == 0) return;
   const auto fill = [&] { dispatch_floating(c.dtype, [&]<class T>() { fill_bias(c, static_cast<T*>(dx)); }); };
   if (c.c_out * c.out[0] * c.out[1] * c.out[2] == 0) return fill();
+  if (turning_pays(c)) return input_turned(c, dy, dx);
   if (scatter_pays(c)) return scatter_input(c, dy, dx);
   const Phases phases = find_phases(c);
   if (phases.empty) fill();

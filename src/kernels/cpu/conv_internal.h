@@ -205,6 +205,24 @@ inline int64_t filter_row(int64_t channels) { return (channels + 15) / 16 * 16; 
 int64_t filter_bytes(const ConvCall& c, int64_t channels, int64_t taps);
 void arrange_filters(const ConvCall& c, int64_t channels, int64_t taps, const void* w, void* out);
 
+// Channels first, see conv_depthwise_planes.cpp. filters: of the type sums have.
+void depthwise_planes(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
+                      const int64_t y_size[3]);
+
+// Planes with channels innermost in between, see conv_turned.cpp. First ask whether it pays; the answer for a forward
+// depends on dtype, groups and kernel only, as a packed weight does.
+bool turning_pays(const ConvCall& c);
+bool turning_pays_weight(const ConvCall& c);
+void forward_turned(const ConvCall& c);
+void input_turned(const ConvCall& c, const void* dy, void* dx);
+void weight_turned(const ConvCall& c, const void* dy, void* dw);
+
+// Groups of few channels, channels last, see conv_groups.cpp: forward. First ask whether it pays.
+bool groups_pay(const ConvCall& c);
+void run_groups(const ConvCall& c);
+int64_t group_filter_bytes(const ConvCall& c);
+void arrange_group_filters(const ConvCall& c, const void* w, void* out);
+
 // Winograd F(4 x 4, 3 x 3), see conv_winograd.cpp.
 // A tile of the image: rows and columns [0, 6) of which [y0, y1) x [x0, x1) lie inside, lines `line` values apart.
 struct InputTile {
