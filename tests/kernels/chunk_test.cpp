@@ -96,8 +96,10 @@ HWY_AFTER_NAMESPACE();
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "kernels/cpu/stream.h"
 #include "kernels/strided_data.h"
 
 namespace deft::cpu {
@@ -206,6 +208,39 @@ TEST(Elementwise, ChannelsLastWithSmallInnerDim) {
   for (int64_t c = 0; c < 3; ++c) bias.set(c * 33 * 35, 10 * c);
   elementwise(make_call(kAdd, f32, sizes, {&x, &bias}, out));
   for (int64_t i = 0; i < x.total(); ++i) ASSERT_EQ(out.at(i), i % 64 + 10 * (i / (33 * 35) % 3));
+}
+
+// Every kind of float: ties, NaN, infinities and, in some places, many subnormals.
+std::vector<float> random_floats(size_t n) {
+  std::mt19937 rng(5);
+  std::vector<float> x(n);
+  for (size_t i = 0; i < n; ++i) {
+    uint32_t bits = rng();
+    if (i % 3 == 0) bits = (bits & 0xffff0000) | 0x8000;
+    if (i / 500 % 2 == 0) bits |= 0x00800000;
+    if (i / 500 % 5 == 1) bits &= 0x807fffff;
+    x[i] = std::bit_cast<float>(bits);
+  }
+  return x;
+}
+
+TEST(Elementwise, RoundsToBf16AsTheScalarDoes) {
+  const int64_t limit = stream_bytes_per_thread();
+  for (int64_t n : {0, 1, 31, 32, 33, 1000, 5000, 300000}) {
+    const std::vector<float> x = random_floats(static_cast<size_t>(n));
+    for (int64_t bytes : {int64_t{0}, int64_t{1} << 16}) {  // through the caches, and past them
+      set_stream_bytes_per_thread(bytes);
+      Block in(f32, {n}, {1}), out(bf16, {n}, {1}, 1);
+      const LeakyRelu::Params same{1};
+      ElementwiseCall call = make_call(kLeakyRelu, f32, {n}, {&in}, out, &same);
+      call.in[0].data = const_cast<float*>(x.data());
+      elementwise(call);
+      const auto* got = static_cast<const BFloat16*>(call.out.data);
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(got[i].bits, BFloat16(x[i]).bits) << i << " of " << n;
+      ASSERT_TRUE(out.guards_intact());
+    }
+  }
+  set_stream_bytes_per_thread(limit);
 }
 
 }  // namespace

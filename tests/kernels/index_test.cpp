@@ -1,6 +1,8 @@
 #include "kernels/cpu/index.h"
 
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -313,6 +315,29 @@ TEST(Index, BadIndicesAreNamedAndNothingIsWritten) {
   expect_index_error("embedding_backward: found index -4 at position 2, expected 0 <= index < 2",
                      [&] { cpu::add_rows(DType::f32, x.data(), 3, 2, line.data(), -1, out.data(), 2, false); });
   EXPECT_TRUE(out.same_bits(start));
+}
+
+TEST(Index, OneIndexOutsideIsFoundAnywhere) {
+  constexpr int64_t kLowest = std::numeric_limits<int64_t>::min(), kHighest = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  for (auto [low, size] : {std::pair<int64_t, int64_t>{0, 7}, {-7, 7}, {0, 1}, {0, kHuge}, {-kHuge, kHuge}}) {
+    for (int64_t n = 0; n <= 40; ++n) {
+      std::vector<int64_t> index(static_cast<size_t>(n), size - 1);
+      for (size_t i = 0; i < index.size(); i += 2) index[i] = low;
+      EXPECT_FALSE(cpu::any_outside(index.data(), n, low, size)) << n;
+      for (int64_t& at : index) {
+        const int64_t keep = at;
+        for (int64_t bad : {size, low - 1, kLowest, kHighest}) {
+          at = bad;
+          EXPECT_TRUE(cpu::any_outside(index.data(), n, low, size)) << bad << " of " << n;
+        }
+        at = keep;
+      }
+    }
+  }
+  const int64_t zeros[20] = {};
+  EXPECT_FALSE(cpu::any_outside(zeros, 0, 0, 0));
+  EXPECT_TRUE(cpu::any_outside(zeros, 20, 0, 0));
 }
 
 }  // namespace

@@ -12,7 +12,10 @@
 namespace deft::cpu {
 namespace {
 
-constexpr int64_t kChunk = 512;
+// Elements at a time: of results that are written as they are, and of others, through the caches and past them. Whole
+// steps of three vectors (chunk-inl.h) are best for those, and past the caches few, which ask for few lines at once.
+constexpr int64_t kChunk = 512, kConvertedChunk = 768, kConvertedStreamChunk = 384;
+constexpr int64_t kLongestChunk = kConvertedChunk;
 // Runs at least this long are computed in place; shorter ones are gathered so that fn always gets long chunks.
 constexpr int64_t kLongRun = 64;
 
@@ -51,6 +54,7 @@ struct Plan {
   bool cut;             // chunks end where runs end
   bool stream = false;  // the result is written past the caches
   bool buffered = false;
+  int64_t chunk = kChunk;  // if buffered
   InputPlan in[kMaxInputs];
   char* out;
   size_t out_size;
@@ -59,9 +63,9 @@ struct Plan {
 };
 
 struct alignas(64) Buffers {
-  char in[kMaxInputs][kChunk * 8];
-  char raw[kChunk * 8];
-  char out[kChunk * 8];
+  char in[kMaxInputs][kLongestChunk * 8];
+  char raw[kLongestChunk * 8];
+  char out[kLongestChunk * 8];
 };
 
 // In the order of a multi-dim iteration: row-major without gaps.
@@ -107,6 +111,7 @@ void plan_output(Plan& p) {
   p.out_size = size_of(op.dtype);
   p.out_contiguous = (p.cut && p.it.inner_stride(0) == 1) || packed(p.it, 0);
   p.stream = p.out_contiguous && streams(p.it.total * static_cast<int64_t>(p.out_size)) && !is_in_place(p.call);
+  if (op.dtype != p.call.result) p.chunk = p.stream ? kConvertedStreamChunk : kConvertedChunk;
   p.out_direct = p.out_contiguous && op.dtype == p.call.result && !p.stream;
   p.scatter = dispatch_bits(op.dtype, []<class T>() -> ScatterFn { return scatter<T>; });
   if (!p.out_direct) p.buffered = true;
@@ -190,7 +195,7 @@ void run_range(const Plan& p, int64_t begin, int64_t end) {
   Walker at(p.it, begin);
   const void* in[kMaxInputs];
   for (int64_t left = end - begin; left > 0;) {
-    int64_t m = p.buffered ? std::min(left, kChunk) : left;
+    int64_t m = p.buffered ? std::min(left, p.chunk) : left;
     if (p.cut) m = std::min(m, at.left_in_run());
     for (int i = 0; i < p.call.inputs; ++i) in[i] = load_input(p, i, at, m, b, filled[i]);
     void* out = p.out_direct ? p.out + at.offset(0) * static_cast<int64_t>(p.out_size) : b.out;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "kernels/cpu/stream.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
@@ -77,6 +78,7 @@ struct ScatterPlan {
   const int64_t* index;
   const T* src;
   int64_t dim_count, dim_size;
+  bool negative;                        // there may be indices from the end
   int64_t out_dim, index_dim, src_dim;  // strides along dim
   int64_t out_run, index_run, src_run;  // strides along a run of lanes
 };
@@ -102,6 +104,19 @@ void scatter_lanes(const ScatterPlan<T>& p, const int64_t* at, int64_t length) {
         out[lane] = op == Scatter::assign ? src[lane] : combine<T>(op, out[lane], src[lane]);
       }
     }
+  } else if (!p.negative && p.out_dim == 1 && p.index_dim == 1 && p.src_dim == 1) {  // along rows
+    // The next row of out meanwhile: it is written all over, which no prefetcher foresees.
+    const int64_t row_bytes = p.dim_size * static_cast<int64_t>(sizeof(T));
+    const bool ahead = row_bytes <= 16 * 1024 && p.dim_size <= 4 * p.dim_count;
+    for (int64_t lane = 0; lane < length; ++lane) {
+      T* const out = p.out + at[0] + lane * p.out_run;
+      const int64_t* const index = p.index + at[1] + lane * p.index_run;
+      const T* const src = p.src + at[2] + lane * p.src_run;
+      if (ahead) prefetch_range(out + p.out_run, row_bytes);
+      for (int64_t i = 0, count = p.dim_count; i < count; ++i) {
+        out[index[i]] = op == Scatter::assign ? src[i] : combine<T>(op, out[index[i]], src[i]);
+      }
+    }
   } else if (std::abs(p.src_dim) < std::abs(p.src_run)) {
     for (int64_t lane = 0; lane < length; ++lane) {
       for (int64_t i = 0; i < p.dim_count; ++i) one(lane, i);
@@ -115,7 +130,7 @@ void scatter_lanes(const ScatterPlan<T>& p, const int64_t* at, int64_t length) {
 
 template <class T>
 void scatter_typed(Scatter op, T* out, const Strided& out_s, int dim, const int64_t* index, const Strided& index_s,
-                   const T* src, const Strided& src_s) {
+                   bool negative, const T* src, const Strided& src_s) {
   if (index_s.ndim == 0) {  // scalars: one element, index 0
     *out = op == Scatter::assign ? *src : combine<T>(op, *out, *src);
     return;
@@ -129,6 +144,7 @@ void scatter_typed(Scatter op, T* out, const Strided& out_s, int dim, const int6
                          src,
                          index_s.sizes[dim],
                          out_s.sizes[dim],
+                         negative,
                          out_s.strides[dim],
                          index_s.strides[dim],
                          src_s.strides[dim],
@@ -241,7 +257,11 @@ void check_indices(const char* op, const int64_t* index, const Strided& index_s,
     walk.runs(begin, end, [&](const int64_t* at, int64_t length) {
       const int64_t* p = index + at[0];
       bool wrong = false;
-      for (int64_t i = 0; i < length; ++i) wrong |= p[i * step] < low || p[i * step] >= size;
+      if (step == 1) {
+        wrong = any_outside(p, length, low, size);
+      } else {
+        for (int64_t i = 0; i < length; ++i) wrong |= p[i * step] < low || p[i * step] >= size;
+      }
       if (wrong) bad.store(true, std::memory_order_relaxed);
     });
   });
@@ -262,7 +282,7 @@ void scatter(DType dtype, Scatter op, void* out, const Strided& out_s, int dim, 
   if (index_s.numel() == 0) return;
   check_indices("scatter", index, index_s, out_s.ndim ? out_s.sizes[dim] : 1, false);
   dispatch_all(dtype, [&]<class T>() {
-    scatter_typed(op, static_cast<T*>(out), out_s, dim, index, index_s, static_cast<const T*>(src), src_s);
+    scatter_typed(op, static_cast<T*>(out), out_s, dim, index, index_s, false, static_cast<const T*>(src), src_s);
   });
 }
 
@@ -287,7 +307,7 @@ void index_add(DType dtype, void* out, const Strided& out_s, int dim, const int6
   check_indices("index_add", index, list_of(src_s, dim, index_step), out_s.ndim ? out_s.sizes[dim] : 1, allow_negative);
   if (src_s.numel() == 0) return;
   dispatch_all(dtype, [&]<class T>() {
-    scatter_typed(Scatter::add, static_cast<T*>(out), out_s, dim, index, spread(src_s, dim, index_step),
+    scatter_typed(Scatter::add, static_cast<T*>(out), out_s, dim, index, spread(src_s, dim, index_step), allow_negative,
                   static_cast<const T*>(src), src_s);
   });
 }
@@ -299,7 +319,7 @@ void index_copy(DType dtype, void* out, const Strided& out_s, int dim, const int
   if (src_s.numel() == 0) return;
   dispatch_bits(dtype, [&]<class T>() {
     scatter_typed(Scatter::assign, static_cast<T*>(out), out_s, dim, index, spread(src_s, dim, index_step),
-                  static_cast<const T*>(src), src_s);
+                  allow_negative, static_cast<const T*>(src), src_s);
   });
 }
 

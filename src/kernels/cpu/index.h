@@ -15,6 +15,8 @@ enum class Scatter : uint8_t { assign, add, mul, min, max };
 
 // Throws unless 0 <= index < size, or -size <= index < size with `allow_negative`.
 void check_indices(const char* op, const int64_t* index, const Strided& index_s, int64_t size, bool allow_negative);
+// Whether one of n values in a row is not in low .. size - 1; low is 0 or -size, size at most 2^62.
+bool any_outside(const int64_t* index, int64_t n, int64_t low, int64_t size);
 
 // out[.., i, ..] = src[.., index[.., i, ..], ..]; out has the sizes of index, which exceed those of src only in dim.
 void gather(DType dtype, const void* src, const Strided& src_s, int dim, const int64_t* index, const Strided& index_s,

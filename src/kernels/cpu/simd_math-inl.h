@@ -84,9 +84,81 @@ inline Double erf(Double x) {
   return per_lane(x, [](double v) { return std::erf(v); });
 }
 
+#if HWY_NATIVE_FMA
+// pow is 2^(y log2(x)), with a logarithm in two doubles: it is multiplied by up to 1075 / log2(x).
+struct TwoDoubles {
+  Double high, low;
+};
+// a b + c, where c is zero or twice as large. (Written so that it does not matter which products compilers contract.)
+inline TwoDoubles exact_fma(Double a, Double b, Double c) {
+  Double high = fma(a, b, c);
+  return {high, fma(a, b, c - high)};
+}
+// log2(1 + f) + k for 1 + f in [sqrt(1/2), sqrt(2)], within 2^-64 of it: s (1 + z/3 + z^2/5 + ...) 2 / log(2) for
+// s = f / (2 + f), z = s^2. What has a factor of z^2 need not be exact.
+inline constexpr double kLogSeries[] = {1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11, 1.0 / 13, 1.0 / 15,
+                                        1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23, 1.0 / 25};
+inline TwoDoubles long_log2(Double f, Double k) {
+  const Double zero(0), two(2);
+  Double d = two + f, d_low = f - (d - two);
+  Double s = f / d, s_low = fma(-s, d_low, fma(-s, d, f)) / d;
+  TwoDoubles z = exact_fma(s, s, zero);
+  z.low = fma(s + s, s_low, z.low);
+  Double rest = polynomial(z.high, z.high * z.high, kLogSeries);
+  TwoDoubles p = exact_fma(z.high, rest, Double(1.0 / 3));
+  p.low = fma(z.low, rest, p.low + Double(0x1.5555555555555p-56));
+  TwoDoubles w = exact_fma(z.high, p.high, zero);
+  w.low = fma(z.high, p.low, fma(z.low, p.high, w.low));
+  TwoDoubles l = exact_fma(s, w.high, s);
+  l.low = fma(s, w.low, fma(s_low, w.high, s_low)) + l.low;
+  const Double scale(0x1.71547652b82fep+1), scale_low(0x1.777d0ffda0d24p-55);  // 2 / log(2)
+  TwoDoubles r = exact_fma(l.high, scale, k);
+  r.low = fma(l.low, scale, fma(l.high, scale_low, r.low));
+  return r;
+}
+// log(2)^i / i!, from i = 1 on.
+inline constexpr double kPowerSeries[] = {
+    0.6931471805599453,     0.24022650695910072,    0.05550410866482158,   0.009618129107628477, 0.0013333558146428443,
+    0.0001540353039338161,  1.5252733804059841e-05, 1.321548679014431e-06, 1.01780860092397e-07, 7.054911620801123e-09,
+    4.4455382718708116e-10, 2.5678435993488206e-11, 1.3691488853904128e-12};
+inline Double power_of_two(TwoDoubles t) {
+  const Double::D d;
+  const hn::Rebind<uint64_t, Double::D> du;
+  // Adding this rounds to an integer, which then sits in the low bits plus the exponent offset.
+  const Double offset(0x1.8p52 + 1023);
+  Double n = (t.high + offset) - offset, r = (t.high - n) + t.low;
+  // 2^n in two halves, so that neither overflows before the product does.
+  Double half = n * Double(0.5) + offset, other = (n - (half - offset)) + offset;
+  Double scale(hn::BitCast(d, hn::ShiftLeft<52>(hn::BitCast(du, half.raw))));
+  Double rest(hn::BitCast(d, hn::ShiftLeft<52>(hn::BitCast(du, other.raw))));
+  return fma(polynomial(r, r * r, kPowerSeries), r, Double(1)) * scale * rest;
+}
+// Zero, infinity and NaN take the place of log2.
+[[gnu::noinline]] inline Double long_power(Double x, Double y) {
+  const Double::D d;
+  const hn::Rebind<uint64_t, Double::D> du;
+  const Double zero(0), inf = infinity<double>(), a = abs(x);
+  Mask<double> tiny = a < Double(std::numeric_limits<double>::min());
+  auto bits = hn::BitCast(du, select(tiny, a * Double(0x1p54), a).raw);
+  // The exponent of two that leaves [sqrt(1/2), sqrt(2)), in the upper bits; as a double from the low bits of 2^52.
+  auto up = hn::Sub(bits, hn::Set(du, 0x3fe6a09e667f3bcdu));
+  auto biased = hn::ShiftRight<52>(hn::Add(up, hn::Set(du, uint64_t{1} << 62)));
+  Double k = Double(hn::BitCast(d, hn::Or(biased, hn::Set(du, 0x4330000000000000u)))) - Double(0x1p52 + 1024);
+  k = k - select(tiny, Double(54), zero);
+  Double f = Double(hn::BitCast(d, hn::Sub(bits, hn::And(up, hn::Set(du, 0xfff0000000000000u))))) - Double(1);
+  TwoDoubles log = long_log2(f, k);
+  log.high = select(a == zero, -inf, select(a < inf, log.high, a));
+  TwoDoubles t = exact_fma(y, log.high, zero);
+  const Double limit(1100);  // beyond it powers are 0 and infinite
+  t.low = select(abs(t.high) < limit, fma(y, log.low, t.low), zero);
+  t.high = clamp(t.high, -1100.0, 1100.0);
+  return mend_power(x, y, power_of_two(t));
+}
+#else
 [[gnu::noinline]] inline Double long_power(Double x, Double y) {
   return per_lane(x, y, [](double u, double v) { return std::pow(u, v); });
 }
+#endif
 
 // ---- Both types.
 // Twice the exponents that need no logarithm.

@@ -269,24 +269,27 @@ inline Float power_halves(Float k, Float f, Float y) {
   return Float(hn::Combine(Float::D(), hn::DemoteTo(h, high.raw), hn::DemoteTo(h, low.raw)));
 #endif
 }
+// x^y, where r is |x|^y. An odd y keeps the sign of x, and a finite x below zero has no power that is not whole.
+template <class T>
+inline Vec<T> mend_power(Vec<T> x, Vec<T> y, Vec<T> r) {
+  using V = Vec<T>;
+  const V zero(0), one(1), a = abs(x), half = y * V(0.5);
+  r = select((a == one) | (y == zero), one, r);
+  Mask<T> whole = round(y) == y, odd = whole & (round(half) != half);
+  Mask<T> undefined = (x < zero) & (a < infinity<T>()) & !whole;
+  r = select(odd, copysign(r, x), r);
+  return select(undefined, V(std::numeric_limits<T>::quiet_NaN()), r);
+}
 // |x|^y first: zero, infinity and NaN take the place of log2's integer part. Not inlined: too long for loops that are
 // unrolled, and pow() often goes without.
 [[gnu::noinline]] inline Float long_power(Float x, Float y) {
-  const Float zero(0), one(1), inf = infinity<float>();
-  Float a = abs(x);
+  const Float zero(0), inf = infinity<float>(), a = abs(x);
   Mask<float> tiny = a < Float(std::numeric_limits<float>::min());
   Float scaled = select(tiny, a * Float(0x1p24f), a);
   IntVec e = log_exponent(scaled);
   Float k = log_power(e);
   k = select(tiny, select(a == zero, -inf, k - Float(24)), select(a < inf, k, a));
-  Float r = power_halves(k, from_bits(hn::Sub(bits_of(scaled), e)) - one, y);
-  r = select((a == one) | (y == zero), one, r);
-  // An odd y keeps the sign of x, and a finite x below zero has no power that is not whole.
-  Float half = y * Float(0.5f);
-  Mask<float> whole = round(y) == y, odd = whole & (round(half) != half);
-  Mask<float> undefined = (x < zero) & (a < inf) & !whole;
-  r = select(odd, copysign(r, x), r);
-  return select(undefined, Float(std::numeric_limits<float>::quiet_NaN()), r);
+  return mend_power(x, y, power_halves(k, from_bits(hn::Sub(bits_of(scaled), e)) - Float(1), y));
 }
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
