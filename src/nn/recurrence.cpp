@@ -238,8 +238,7 @@ class StateGrad {
   Tensor state_;
 };
 
-// The slope of sigmoid and tanh from their results.
-Tensor sigmoid_slope(const Tensor& s) { return s * (1 - s); }
+// The slope of tanh from its results; that of sigmoid, from s, is s (1 - s).
 Tensor tanh_slope(const Tensor& t) { return 1 - t.square(); }
 
 StepGrads lstm_backward(const Steps& steps, const Tensors& in, const Kept& kept, const Tensors& grads) {
@@ -247,21 +246,22 @@ StepGrads lstm_backward(const Steps& steps, const Tensors& in, const Kept& kept,
   int64_t n = in[1].size(1);
   Tensor input = gate(z, 0, n), forget = gate(z, 1, n), fresh = gate(z, 2, n), out = gate(z, 3, n);
   Tensor before = steps.states_before(in[2], kept.extra), bounded = tanh(kept.extra);
-  // Gradient of the gates: these factors times that of the cell (three of them) or of h (the last).
-  Tensor factors = stack({fresh * sigmoid_slope(input), before * sigmoid_slope(forget), input * tanh_slope(fresh),
-                          bounded * sigmoid_slope(out)},
-                         1);
+  // Gradient of the gates: these factors, then times that of the cell (three of them) or of h (the last).
+  StepGrads d{.gates = z * (1 - z), .side = {}, .h = {}, .c = steps.even ? grads[2] : grads[2].clone()};
+  gate(d.gates, 0, n).mul_(fresh);
+  gate(d.gates, 1, n).mul_(before);
+  gate(d.gates, 2, n).copy_(tanh_slope(fresh)).mul_(input);
+  gate(d.gates, 3, n).mul_(bounded);
   Tensor to_cell = out * tanh_slope(bounded);
-  StepGrads d{.gates = empty_like(z), .side = {}, .h = {}, .c = steps.even ? grads[2] : grads[2].clone()};
   StateGrad state(steps, grads[0], grads[1]);
   StepProduct product(weight.t(), {}, steps.count, steps.batch());
   for (int64_t i = steps.count - 1; i >= 0; --i) {
     Tensor dh = state.after(i);
-    Tensor dc = addcmul(top(d.c, steps.rows(i)), dh, steps.of(to_cell, i)), f = steps.of(factors, i);
+    Tensor dc = addcmul(top(d.c, steps.rows(i)), dh, steps.of(to_cell, i));
     Tensor dz = steps.of(d.gates, i), split = dz.view({steps.rows(i), 4, n});
-    split.narrow(1, 0, 3).copy_(f.narrow(1, 0, 3) * dc.unsqueeze(1));
-    split.select(1, 3).copy_(f.select(1, 3) * dh);
-    put(d.c, dc * steps.of(forget, i));
+    split.narrow(1, 0, 3).mul_(dc.unsqueeze(1));
+    split.select(1, 3).mul_(dh);
+    put(d.c, dc.mul_(steps.of(forget, i)));
     state.set(state.before(i, product, dz));
   }
   d.side = d.gates;
@@ -274,17 +274,18 @@ StepGrads gru_backward(const Steps& steps, const Tensors& in, const Kept& kept, 
   const Tensor &weight = in[3], &z = kept.gates;
   int64_t n = in[1].size(1);
   Tensor reset = gate(z, 0, n), update = gate(z, 1, n), fresh = gate(z, 2, n);
-  // Gradients of the three gates are these factors times that of h; the hidden side differs in the last.
+  // Gradients of the three gates are these factors, then times that of h; the hidden side differs in the last.
   Tensor to_fresh = (1 - update) * tanh_slope(fresh);
-  Tensor to_reset = to_fresh * kept.extra * sigmoid_slope(reset), to_update = (before - fresh) * sigmoid_slope(update);
-  Tensor factors = stack({to_reset, to_update, to_fresh * reset}, 1);
-  StepGrads d{.gates = empty_like(z), .side = empty_like(z), .h = {}, .c = {}};
+  StepGrads d{.gates = empty_like(z), .side = z * (1 - z), .h = {}, .c = {}};
+  gate(d.side, 0, n).mul_(to_fresh * kept.extra);
+  gate(d.side, 1, n).mul_(before - fresh);
+  gate(d.side, 2, n).copy_(to_fresh).mul_(reset);
   StateGrad state(steps, grads[0], grads[1]);
   StepProduct product(weight.t(), {}, steps.count, steps.batch());
   Tensor dh_all = empty_like(grads[0]);
   for (int64_t i = steps.count - 1; i >= 0; --i) {
     Tensor dh = state.after(i), ds = steps.of(d.side, i);
-    ds.view({steps.rows(i), 3, n}).copy_(steps.of(factors, i) * dh.unsqueeze(1));
+    ds.view({steps.rows(i), 3, n}).mul_(dh.unsqueeze(1));
     steps.of(dh_all, i).copy_(dh);
     state.set(state.before(i, product, ds).addcmul_(dh, steps.of(update, i)));
   }
@@ -297,11 +298,11 @@ StepGrads gru_backward(const Steps& steps, const Tensors& in, const Kept& kept, 
 StepGrads plain_backward(const Recurrence& kind, const Steps& steps, const Tensors& in, const Tensor& y,
                          const Tensors& grads) {
   Tensor slope = kind.cell == Cell::relu ? (y > 0).to(y.dtype()) : tanh_slope(y);
-  StepGrads d{.gates = empty_like(y), .side = {}, .h = {}, .c = {}};
+  StepGrads d{.gates = slope, .side = {}, .h = {}, .c = {}};
   StateGrad state(steps, grads[0], grads[1]);
   StepProduct product(in[3].t(), {}, steps.count, steps.batch());
   for (int64_t i = steps.count - 1; i >= 0; --i) {
-    Tensor dz = steps.of(d.gates, i).copy_(state.after(i) * steps.of(slope, i));
+    Tensor dz = steps.of(d.gates, i).mul_(state.after(i));
     state.set(state.before(i, product, dz));
   }
   d.side = d.gates;

@@ -271,6 +271,16 @@ TYPED_TEST(Conv, ManyTiles) {
   }
 }
 
+// More than is copied at a time (conv_copied.cpp): two samples of f32, five of 16 bits, and groups as f32.
+TYPED_TEST(Conv, PartsOfABatch) {
+  const DType t = dtype_of<TypeParam>;
+  check<TypeParam>(make(t, 2, 6, 4, 4, 1, {{158, 157, 1}}, kThree, kOne, kOne, kOne, false));
+  for (bool last : {false, true}) {
+    check<TypeParam>(make(t, 2, 5, 4, 4, 2, {{158, 157, 1}}, kThree, kTwo, kOne, kOne, last));
+    check<TypeParam>(make(t, 2, 5, 6, 4, 2, {{158, 157, 1}}, kOne, kOne, kZero, kOne, last));
+  }
+}
+
 TYPED_TEST(Conv, KernelSmallerThanStrideAndZeroSizes) {
   const DType t = dtype_of<TypeParam>;
   for (bool last : {false, true}) {
@@ -501,8 +511,9 @@ void check_bytes(const ConvCall& c, int32_t zero) {
   check_quantized<X, uint8_t>(b);
 }
 
-// Few channels without packing (conv_direct.cpp, conv_groups.cpp), at every level of instructions: bands of lines, ends
-// of lines, lines of one position, strides, gaps, groups that share vectors and groups of several.
+// Few channels without packing (conv_groups.cpp, conv_groups_weight.cpp, conv_depthwise_planes.cpp), forward and both
+// gradients, at every level of instructions: bands of lines, ends of lines, lines of one position, strides, gaps,
+// groups that share vectors and groups of several, partial sums.
 void check_groups(bool last) {
   const auto image = [&](int64_t n, int64_t c_in, int64_t c_out, int64_t groups, Dims in, Dims kernel, Dims stride,
                          Dims pad, Dims gaps) {
@@ -530,6 +541,9 @@ void check_groups(bool last) {
   image(1, 3, 3, 3, {{7, 7, 1}}, {{15, 15, 1}}, kOne, {{7, 7, 0}}, kOne);  // lines far apart
   image(1, 4, 4, 4, {{7, 7, 1}}, {{7, 7, 1}}, kOne, kZero, kOne);          // one position
   image(2, 6, 6, 3, {{3, 4, 1}}, kThree, kOne, {{5, 6, 0}}, kOne);         // lines outside
+  image(3, 36, 36, 9, {{30, 49, 1}}, {{2, 3, 1}}, kOne, kOne, kOne);       // partial sums of weights, blocks for lanes
+  image(2, 40, 56, 8, {{47, 45, 1}}, kOne, kOne, kZero, kOne);             // the same of one tap
+  image(2, 3, 3, 3, {{9, 9, 1}}, {{5, 5, 1}}, kOne, kTwo, kOne);           // more taps than are summed at once
   check<float>(make(DType::f32, 1, 2, 6, 12, 3, {{77, 1, 1}}, {{5, 1, 1}}, kTwo, kTwo, kTwo, last));
   for (Dims kernel : {kThree, Dims{{1, 3, 3}}}) {
     check<float>(make(DType::f32, 3, 2, 4, 8, 2, {{5, 6, 7}}, kernel, {{2, 1, 2}}, kOne, kOne, last));
@@ -542,6 +556,28 @@ TEST(ConvGroups, ChannelsFirst) {
 TEST(ConvGroups, ChannelsLast) {
   for_each_level([] { check_groups(true); });
 }
+
+// What lies between the lines of a copy takes no part, whatever it is times zero.
+void check_infinite_edges() {
+  ConvCall c = make(DType::f32, 2, 2, 2, 2, 2, {{5, 6, 1}}, kThree, kOne, kOne, kOne, false);
+  auto x = filled<float>(x_size(c), 1);
+  const auto dy = filled<float>(y_size(c), 2);
+  for (int64_t i = 0; i < x.size(); i += c.in[1]) x.data()[i] = std::numeric_limits<float>::infinity();
+  std::vector<double> sum(static_cast<size_t>(w_size(c))), norm = sum;
+  for_each_product(c, [&](int64_t xi, int64_t wi, int64_t yi) {
+    sum[wi] += as_double(x[xi]) * as_double(dy[yi]), norm[wi] += std::abs(as_double(x[xi]) * as_double(dy[yi]));
+  });
+  c.x = x.data();
+  auto dw = filled<float>(w_size(c), 3);
+  cpu::conv_backward_weight(c, dy.data(), dw.data());
+  for (int64_t i = 0; i < dw.size(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    EXPECT_EQ(std::isfinite(dw[i]), i % 3 == 2) << i;  // the last column of the kernel reads no first pixel
+    if (std::isfinite(sum[at]))
+      expect_near(as_double(dw[i]), sum[at], tolerance_of<float>(sum[at], norm[at], 60), "", i);
+  }
+}
+TEST(ConvGroups, InfiniteEdges) { for_each_level(check_infinite_edges); }
 
 TEST(Conv, Bytes) {
   for (bool last : {true, false}) {

@@ -196,17 +196,10 @@ void run_forward(const ConvCall& c, const ConvQuant* quant) {
   });
 }
 
-// The call whose weights are packed.
-ConvCall as_run(const ConvCall& call, const char* op) {
-  ConvCall c = normalized(call, op);
-  c.channels_last = c.channels_last || turning_pays(c);
-  return c;
-}
-
 void forward(const ConvCall& c) {
   const Window window = forward_window(c);
   if (c.n * c.c_out * window.positions() == 0) return;
-  if (turning_pays(c)) return forward_turned(c);
+  if (runs_copied(c)) return forward_copied(c);
   if (is_depthwise(c)) {
     if (c.packed) check_packed(c);
     return depthwise(whole_phase(window), c, c.c_out, c.x, c.w, c.y, c.out);
@@ -258,7 +251,8 @@ int64_t ConvWeight::bytes() const {
 }
 
 ConvWeightForm conv_weight_form(const ConvCall& call) {
-  const ConvCall c = detail::as_run(call, "conv_weight_form");
+  const ConvCall given = detail::normalized(call, "conv_weight_form"), c = detail::as_run(given);
+  if (c.dtype != given.dtype) return {false, false, nullptr};
   if (!is_integral(c.dtype) && detail::is_depthwise(c)) {
     return {detail::filter_bytes(c, c.c_out, c.kernel[0] * c.kernel[1] * c.kernel[2]) > 0, false, nullptr};
   }
@@ -268,9 +262,9 @@ ConvWeightForm conv_weight_form(const ConvCall& call) {
 }
 
 std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTile* tile) {
-  const ConvCall c = detail::as_run(call, "pack_conv_weight");
+  const ConvCall c = detail::as_run(detail::normalized(call, "pack_conv_weight"));
   const bool bytes = is_integral(c.dtype);
-  const ConvWeightForm form = conv_weight_form(c);
+  const ConvWeightForm form = conv_weight_form(call);
   if (!form.packs) return nullptr;
   auto out = std::make_unique<ConvWeight>();
   out->dtype = c.dtype, out->channels_last = c.channels_last, out->winograd = false;

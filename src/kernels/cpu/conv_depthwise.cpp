@@ -19,6 +19,7 @@ using detail::Phase;
 using detail::Window;
 
 constexpr int64_t kGrain = 32 * 1024;
+constexpr int kMany = 4;  // vectors of channels whose sums do not wait for each other
 
 // Positions [lo, hi) along x whose taps all lie inside.
 struct Inner {
@@ -139,21 +140,33 @@ void four_pixels(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_co
   }
 }
 
-// One position, up to one vector of channels, taps [t0, t1) of each kernel line.
-template <class T>
+// One position, kVectors vectors of channels or part of one, taps [t0, t1) of each kernel line.
+template <int kVectors, class T>
 inline void one_pixel(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t t0,
                       int64_t t1, int64_t c, int64_t at) {
   using V = RowVec<T>;
+  constexpr int64_t kLanes = V::kLanes;
   const Window& w = d.phase.window;
   const int64_t count = d.channels - c;
-  V sum(0);
+  V s[kVectors];
+#pragma GCC unroll 4
+  for (V& v : s) v = V(0);
   for (int64_t l = 0; l < line_count; ++l) {
     for (int64_t t = t0; t < t1; ++t) {
       const T* x = lines[l].from + (source + t * w.tap_step[2]) * d.channels + c;
-      sum = fma(load_some(x, count), V::load(d.filters + (lines[l].tap + t) * d.row + c), sum);
+      const auto* f = d.filters + (lines[l].tap + t) * d.row + c;
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        s[v] = fma(kVectors == 1 ? load_some(x, count) : load_vec(x + v * kLanes), V::load(f + v * kLanes), s[v]);
+      }
     }
   }
-  finish(d, sum, d.bias ? V::load(d.bias + c) : V(0), at, count);
+  accumulate_t<T> sums[kVectors][V::kLanes];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) s[v].store(sums[v]);
+  for (int64_t v = 0, k = 0; v < kVectors; ++v, k += kLanes) {
+    finish(d, V::load(sums[v]), d.bias ? V::load(d.bias + c + k) : V(0), at + k, count - k);
+  }
 }
 
 // Taps of position x that lie inside along x.
@@ -183,9 +196,12 @@ void line_of_pixels(const Depthwise<T>& d, const TapLine<T>* lines, int64_t coun
     }
     for (int64_t i = 0; i < (four ? 4 : 1); ++i) {
       const Inner taps = taps_inside(w, x + i);
-      for (int64_t k = c; k < d.channels; k += kLanes) {
-        one_pixel(d, lines, count, source + i * w.step[2], taps.lo, taps.hi, k, at + (x + i) * next + k);
+      const int64_t from = source + i * w.step[2], to = at + (x + i) * next;
+      int64_t k = c;
+      for (; k + kMany * kLanes <= d.channels; k += kMany * kLanes) {
+        one_pixel<kMany>(d, lines, count, from, taps.lo, taps.hi, k, to + k);
       }
+      for (; k < d.channels; k += kLanes) one_pixel<1>(d, lines, count, from, taps.lo, taps.hi, k, to + k);
     }
     x += four ? 4 : 1;
   }
@@ -280,7 +296,7 @@ void line_of_filters(const Window& w, const TapLine<T>* lines, int64_t line_coun
 }
 
 template <class T>
-void filter_gradient_pixels(const Window& w, int64_t n, int64_t channels, const T* x, const T* dy, T* dw) {
+void filter_gradient(const Window& w, int64_t n, int64_t channels, const T* x, const T* dy, T* dw) {
   using A = accumulate_t<T>;
   const int64_t lines = n * w.count[0] * w.count[1], taps = w.tap_count(), row = (channels + 15) / 16 * 16;
   // Partial sums over fixed ranges of lines, added in order.
@@ -309,63 +325,10 @@ void filter_gradient_pixels(const Window& w, int64_t n, int64_t channels, const 
   }
 }
 
-template <class T>
-inline RowVec<T> load_apart(const T* p, int64_t step) {
-  if (step == 1) return load_vec(p);
-  T lanes[RowVec<T>::kLanes];
-  for (size_t i = 0; i < RowVec<T>::kLanes; ++i) lanes[i] = p[static_cast<int64_t>(i) * step];
-  return load_vec(lanes);
-}
-// Sum of a[j] * b[j * step].
-template <class T>
-inline accumulate_t<T> dot(const T* a, const T* b, int64_t step, int64_t count) {
-  using V = RowVec<T>;
-  constexpr int64_t kLanes = V::kLanes;
-  accumulate_t<T> sum = 0;
-  int64_t j = 0;
-  if (count >= kLanes) {
-    V s(0);
-    for (; j + kLanes <= count; j += kLanes) s = fma(load_vec(a + j), load_apart(b + j * step, step), s);
-    accumulate_t<T> lanes[V::kLanes];
-    s.store(lanes);
-    for (auto v : lanes) sum += v;
-  }
-  for (; j < count; ++j) sum += static_cast<accumulate_t<T>>(a[j]) * static_cast<accumulate_t<T>>(b[j * step]);
-  return sum;
-}
-
-template <class T>
-void filter_gradient_planes(const Window& w, int64_t n, int64_t channels, const T* x, const T* dy, T* dw) {
-  const int64_t taps = w.tap_count(), positions = w.positions();
-  const int64_t cost = std::max<int64_t>(1, n * positions);
-  parallel_for(0, channels * taps, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t channel = i / taps, t = i % taps;
-      const int64_t tz = t / (w.taps[1] * w.taps[2]), ty = t / w.taps[2] % w.taps[1], tx = t % w.taps[2];
-      const Inner in = positions_inside(w, tx);
-      accumulate_t<T> total = 0;
-      for (int64_t l = 0; l < n * w.count[0] * w.count[1]; ++l) {
-        const int64_t r = l % w.count[1], z = l / w.count[1] % w.count[0], sample = l / (w.count[1] * w.count[0]);
-        const int64_t sz = z * w.step[0] + w.base[0] + tz * w.tap_step[0];
-        const int64_t sy = r * w.step[1] + w.base[1] + ty * w.tap_step[1];
-        if (sz < 0 || sz >= w.size[0] || sy < 0 || sy >= w.size[1]) continue;
-        const int64_t plane = sample * channels + channel;
-        const T* a = dy + plane * positions + (z * w.count[1] + r) * w.count[2] + in.lo;
-        const T* b = x + plane * w.source() + (sz * w.size[1] + sy) * w.size[2];
-        total += dot(a, b + in.lo * w.step[2] + w.base[2] + tx * w.tap_step[2], w.step[2], in.hi - in.lo);
-      }
-      dw[i] = static_cast<T>(total);
-    }
-  });
-}
-
 void depthwise_weight_any(const ConvCall& c, const void* dy, void* dw) {
   const Window w = detail::forward_window(c);
   dispatch_floating(c.dtype, [&]<class T>() {
-    const T *x = static_cast<const T*>(c.x), *g = static_cast<const T*>(dy);
-    T* to = static_cast<T*>(dw);
-    c.channels_last ? filter_gradient_pixels(w, c.n, c.c_in, x, g, to)
-                    : filter_gradient_planes(w, c.n, c.c_in, x, g, to);
+    filter_gradient(w, c.n, c.c_in, static_cast<const T*>(c.x), static_cast<const T*>(dy), static_cast<T*>(dw));
   });
 }
 
@@ -410,7 +373,7 @@ void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* 
 }
 
 void depthwise_weight(const ConvCall& c, const void* dy, void* dw) {
-  HWY_DYNAMIC_DISPATCH(depthwise_weight_any)(c, dy, dw);
+  c.channels_last ? HWY_DYNAMIC_DISPATCH(depthwise_weight_any)(c, dy, dw) : depthwise_planes_weight(c, dy, dw);
 }
 
 }  // namespace deft::cpu::detail

@@ -1,11 +1,7 @@
-// Convolutions in groups of few channels, channels last: nothing is packed, vectors run over output channels.
-//
-// Blocks of up to kBlock output channels are summed together: part of a group, or two or four narrow ones. Some output
-// lines at a time, what they read of x is copied with its padding, by groups of a block; each line once, over one that
-// is not read any more.
-//
-// Note [Lanes of groups]: of several groups, lane j of a block has output channel j / together of group j % together,
-// and the copy has the same input channel of each group side by side: repeated, they are a vector.
+// Convolutions in groups of few channels, channels last: nothing is packed, vectors run over output channels. See
+// conv_groups.h.
+#include "kernels/cpu/conv_groups.h"
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,256 +10,193 @@
 //
 #include "hwy/highway.h"
 #include "kernels/cpu/activate-inl.h"
-#include "kernels/cpu/conv_internal.h"
-#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/conv_groups-inl.h"
 #include "runtime/parallel.h"
-
-#ifndef DEFT_KERNELS_CPU_CONV_GROUPS_CPP_
-#define DEFT_KERNELS_CPU_CONV_GROUPS_CPP_
-namespace deft::cpu::detail {
-
-constexpr int64_t kBlock = 16;
-
-// How a call's channels make blocks.
-struct GroupBlocks {
-  explicit GroupBlocks(const ConvCall& c)
-      : in(c.c_in / c.groups),
-        out(c.c_out / c.groups),
-        together(std::max(in, out) > 8   ? 1
-                 : std::max(in, out) > 4 ? 2
-                                         : 4),
-        parts((out + kBlock - 1) / kBlock),
-        groups(c.groups) {}
-  int64_t copies() const { return (groups + together - 1) / together; }
-  int64_t count() const { return copies() * parts; }
-  int64_t first_group(int64_t block) const { return block / parts * together; }
-  int64_t first_out(int64_t block) const { return first_group(block) * out + block % parts * kBlock; }
-  int64_t outs(int64_t block) const {
-    return together > 1 ? std::min(together, groups - first_group(block)) * out
-                        : std::min(kBlock, out - block % parts * kBlock);
-  }
-  int64_t in, out;   // channels of a group
-  int64_t together;  // groups of a block: 1, 2 or 4
-  int64_t parts;     // blocks of a group, where it is wide
-  int64_t groups;
-};
-
-}  // namespace deft::cpu::detail
-#endif  // DEFT_KERNELS_CPU_CONV_GROUPS_CPP_
 
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
-using detail::GroupBlocks;
-using detail::kBlock;
-using detail::Window;
+using detail::GroupPass;
+using detail::Phase;
+using detail::ReadAhead;
 
 using V = Vec<float>;
 constexpr int64_t kLanes = V::kLanes;
-constexpr int kParts = kBlock / kLanes;  // vectors of a block
-// Positions of a tile: its sums stay in registers.
-constexpr int kPositions = kLanes == 16 ? 8 : HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON ? 4 : 2;
-constexpr int64_t kBandPositions = 64;  // at a time, at most; or a line
-constexpr int64_t kGrain = 32 * 1024;   // multiply-adds that pay for a lane
+constexpr int kParts = kBlockParts;
+// Positions of a tile, whose sums stay in registers: lines of images mostly are multiples of 7.
+constexpr int kPositions = kLanes == 16 ? 14 : HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON ? 4 : 2;
+constexpr int kFew = kPositions / 2;   // of the last tile, where they are enough
+constexpr int64_t kGrain = 32 * 1024;  // multiply-adds that pay for a lane
 
-class GroupConv {
+// The same as ReadAhead for pixels that are to be written, which may lie apart.
+class WriteAhead {
  public:
-  GroupConv(const ConvCall& c, const float* filters)
-      : c_(c),
-        w_(detail::forward_window(c)),
-        blocks_(c),
-        filters_(filters),
-        pixel_(blocks_.together * blocks_.in),
-        band_(std::clamp<int64_t>(kBandPositions / w_.count[2], 1, w_.count[1])),
-        bands_((w_.count[1] + band_ - 1) / band_),
-        rows_((band_ - 1) * w_.step[1] + (w_.taps[1] - 1) * w_.tap_step[1] + 1),
-        pixels_((w_.count[2] - 1) * w_.step[2] + (w_.taps[2] - 1) * w_.tap_step[2] + 1),
-        line_((pixels_ + kPositions * w_.step[2]) * pixel_ + kBlock),
-        copy_(rows_ * line_) {
-    const int64_t together = blocks_.together;
-    for (int64_t i = 0; together > 1 && i < kBlock; ++i) {
-      in_places_[i] = static_cast<int32_t>(i < pixel_ ? i % together * blocks_.in + i / together : 0);
-      const int64_t out = i % blocks_.out, group = i / blocks_.out;
-      out_places_[i] = static_cast<int32_t>(group < together ? out * together + group : 0);
+  // pixel: values of one.
+  WriteAhead(const float* at, int64_t pixel, int64_t step, int64_t width, int64_t line, int64_t lines, int64_t tiles)
+      : at_(at), pixel_(pixel), step_(step), width_(width), line_(line), lines_(lines) {
+    some_ = (pixel + kBlock - 1) / kBlock * width * lines / std::max<int64_t>(1, tiles) + 1;
+  }
+  void fetch() {
+    for (int64_t i = 0; i < some_ && lines_ > 0; ++i) {
+      __builtin_prefetch(at_ + x_ * step_ + value_, 1);
+      if ((value_ += kBlock) < pixel_) continue;
+      value_ = 0;
+      if (++x_ < width_) continue;
+      x_ = 0, at_ += line_, --lines_;
     }
   }
 
+ private:
+  const float* at_;
+  int64_t pixel_, step_, width_, line_, lines_, some_, value_ = 0, x_ = 0;
+};
+
+class GroupConv {
+ public:
+  explicit GroupConv(const GroupPass& pass)
+      : p_(pass),
+        w_(pass.phase.window),
+        blocks_(pass.blocks),
+        channels_(blocks_.groups * blocks_.out),
+        order_(LaneOrder::by_group(blocks_.together, blocks_.out)),
+        lines_(w_, blocks_, pass.n, pass.x, kPositions * w_.step[2]) {}
+
   void run() const {
-    const int64_t cost = band_ * w_.count[2] * blocks_.count() * kBlock * blocks_.in * w_.tap_count();
-    parallel_for(0, c_.n * w_.count[0] * bands_, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, cost)),
+    const int64_t cost = lines_.positions() * blocks_.count() * kBlock * blocks_.in * w_.tap_count();
+    parallel_for(0, lines_.bands(), std::max<int64_t>(1, kGrain / std::max<int64_t>(1, cost)),
                  [&](int64_t begin, int64_t end) { run(begin, end); });
   }
 
  private:
   void run(int64_t begin, int64_t end) const {
-    const Workspace<float> copy(blocks_.copies() * copy_);
-    const Workspace<const float*> lines(w_.taps[1]);
-    std::fill_n(copy.data(), blocks_.copies() * copy_, 0.0f);
-    int64_t next = 0;  // row to be copied
+    const int64_t size = lines_.copy_size(), copies = blocks_.copies();
+    const Workspace<float> copy(copies * size);
+    const Workspace<const float*> rows(w_.taps[1]);
+    std::fill_n(copy.data(), copies * size, 0.0f);
+    int64_t next = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t y0 = i % bands_ * band_, y1 = std::min(y0 + band_, w_.count[1]), image = i / bands_;
-      if (y0 == 0 || i == begin) next = 0;
-      const int64_t last = (y1 - 1) * w_.step[1] + (w_.taps[1] - 1) * w_.tap_step[1];
-      for (next = std::max(next, y0 * w_.step[1]); next <= last; ++next) {
-        fill(image, next + w_.base[1], copy.data() + next % rows_ * line_);
-      }
+      const GroupLines::Band band = lines_.band(i);
+      lines_.read(band, 0, copies, next, copy.data());
+      const int64_t tiles = blocks_.count() * (band.y1 - band.y0) * ((w_.count[2] + kPositions - 1) / kPositions);
+      const GroupLines::Band later = lines_.band(std::min(i + 1, end - 1));
+      ReadAhead read = lines_.ahead(later, next, tiles);
+      WriteAhead written = written_ahead(later, tiles);
       for (int64_t block = 0; block < blocks_.count(); ++block) {
-        for (int64_t y = y0; y < y1; ++y) {
-          for (int64_t t = 0; t < w_.taps[1]; ++t) {
-            const int64_t row = (y * w_.step[1] + t * w_.tap_step[1]) % rows_;
-            lines[t] = copy.data() + block / blocks_.parts * copy_ + row * line_;
-          }
-          run_line(lines.data(), block, (image * w_.count[1] + y) * w_.count[2]);
+        const float* from = copy.data() + blocks_.copy_of(block) * size;
+        for (int64_t y = band.y0; y < band.y1; ++y) {
+          for (int64_t t = 0; t < w_.taps[1]; ++t) rows[t] = lines_.row(from, y, t);
+          run_line(rows.data(), block, place(band.image, y) * channels_, read, written);
         }
       }
     }
   }
 
-  // Row y of x, of (n, z). Zeros beside it are there already.
-  void fill(int64_t image, int64_t y, float* to) const {
-    const int64_t z = image % w_.count[0] * w_.step[0] + w_.base[0], n = image / w_.count[0];
-    const int64_t lo = std::clamp<int64_t>(-w_.base[2], 0, pixels_);
-    const int64_t hi = std::clamp<int64_t>(w_.size[2] - w_.base[2], lo, pixels_), copies = blocks_.copies();
-    if (z < 0 || z >= w_.size[0] || y < 0 || y >= w_.size[1]) {
-      for (int64_t k = 0; k < copies; ++k) std::fill_n(to + k * copy_ + lo * pixel_, (hi - lo) * pixel_, 0.0f);
-      return;
-    }
-    const int64_t first = ((n * w_.size[0] + z) * w_.size[1] + y) * w_.size[2] + w_.base[2] + lo;
-    const float* from = static_cast<const float*>(c_.x) + first * c_.c_in;
-    const float* end = static_cast<const float*>(c_.x) + c_.n * w_.source() * c_.c_in;
-    to += lo * pixel_;
-    for (int64_t i = lo; i < hi; ++i, from += c_.c_in, to += pixel_) {
-      for (int64_t k = 0; k < copies; ++k) {
-        const float* channels = from + k * pixel_;
-        blocks_.together > 1 ? turn(channels, end - channels, in_places_, pixel_, to + k * copy_)
-                             : copy_channels(channels, to + k * copy_);
-      }
-    }
-    // turn() wrote beyond the last pixel.
-    for (int64_t k = 0; blocks_.together > 1 && k < copies; ++k) std::fill_n(to + k * copy_, kBlock, 0.0f);
-  }
-  void copy_channels(const float* from, float* to) const {
-    int64_t i = 0;
-    for (; i + kLanes <= pixel_; i += kLanes) V::load(from + i).store(to + i);
-    for (; i < pixel_; ++i) to[i] = from[i];
-  }
-  // to[i] = from[places[i]], of which `room` may be read.
-  static void turn(const float* from, int64_t room, const int32_t* places, [[maybe_unused]] int64_t count, float* to) {
-#if HWY_TARGET == HWY_AVX3
-    const V::D d;
-    // A whole block is written.
-    V(hn::TableLookupLanes(load_some(from, room).raw, hn::SetTableIndices(d, places))).store(to);
-#else
-    for (int64_t i = 0; i < count; ++i) to[i] = places[i] < room ? from[places[i]] : 0;
-#endif
+  // Pixel of the result where the line begins.
+  int64_t place(int64_t image, int64_t y) const {
+    const Phase& phase = p_.phase;
+    const int64_t z = phase.start[0] + image % w_.count[0] * phase.step[0], n = image / w_.count[0];
+    return ((n * p_.y_size[0] + z) * p_.y_size[1] + phase.start[1] + y * phase.step[1]) * p_.y_size[2] + phase.start[2];
   }
 
-  // q: its first position.
-  void run_line(const float* const* lines, int64_t block, int64_t q) const {
+  WriteAhead written_ahead(const GroupLines::Band& band, int64_t tiles) const {
+    const int64_t step = p_.phase.step[2] * channels_, line = p_.phase.step[1] * p_.y_size[2] * channels_;
+    return {
+        p_.y + place(band.image, band.y0) * channels_, channels_, step, w_.count[2], line, band.y1 - band.y0, tiles};
+  }
+
+  void run_line(const float* const* rows, int64_t block, int64_t at, ReadAhead& read, WriteAhead& written) const {
     float sums[kPositions * kBlock], bias[kBlock] = {};
-    const int64_t first = blocks_.first_out(block), outs = blocks_.outs(block);
-    if (c_.bias) std::copy_n(static_cast<const float*>(c_.bias) + first, outs, bias);
-    const float* filters = filters_ + block * w_.tap_count() * blocks_.in * kBlock;
+    const int64_t first = blocks_.first_out(block), outs = blocks_.outs(block), step = p_.phase.step[2] * channels_;
+    if (p_.bias) std::copy_n(p_.bias + first, outs, bias);
+    const float* filters = p_.filters + block * w_.tap_count() * blocks_.in * kBlock;
     for (int64_t x = 0; x < w_.count[2]; x += kPositions) {
-      blocks_.together == 1   ? sum_tile<1>(lines, x, filters, sums)
-      : blocks_.together == 2 ? sum_tile<2>(lines, x, filters, sums)
-                              : sum_tile<4>(lines, x, filters, sums);
       const int64_t live = std::min<int64_t>(kPositions, w_.count[2] - x);
-      put(sums, bias, live, outs, (q + x) * c_.c_out + first);
+      read.fetch<0>(), written.fetch();
+      live > kFew ? sum_some<kPositions>(rows, x, filters, sums) : sum_some<kFew>(rows, x, filters, sums);
+      put(sums, bias, live, outs, at + x * step + first);
     }
   }
-
-  // Vector `part` of a block: kTogether values from `from` on, repeated.
-  template <int kTogether>
-  static V repeat(const float* from, [[maybe_unused]] int part) {
-    if constexpr (kTogether == 1) {
-      return V(*from);
-    } else if constexpr (kLanes == 1) {
-      return V(from[part % kTogether]);
-    } else if constexpr (kTogether == 2) {
-      const hn::Repartition<uint64_t, V::D> d;
-      uint64_t two;
-      std::memcpy(&two, from, sizeof(two));
-      return V(hn::BitCast(V::D(), hn::Set(d, two)));
-    } else {
-      return V(hn::LoadDup128(V::D(), from));
-    }
+  template <int kCount>
+  void sum_some(const float* const* rows, int64_t x, const float* filters, float* sums) const {
+    blocks_.together == 1   ? sum_tile<1, kCount>(rows, x, filters, sums)
+    : blocks_.together == 2 ? sum_tile<2, kCount>(rows, x, filters, sums)
+                            : sum_tile<4, kCount>(rows, x, filters, sums);
   }
 
-  template <int kTogether>
-  HWY_NOINLINE void sum_tile(const float* const* lines, int64_t x, const float* filters, float* sums) const {
-    V s[kPositions][kParts];
-#pragma GCC unroll 8
-    for (int p = 0; p < kPositions; ++p) {
+  template <int kTogether, int kCount>
+  HWY_NOINLINE void sum_tile(const float* const* rows, int64_t x, const float* filters, float* sums) const {
+    V s[kCount][kParts];
+#pragma GCC unroll 16
+    for (int p = 0; p < kCount; ++p) {
 #pragma GCC unroll 4
       for (int v = 0; v < kParts; ++v) s[p][v] = V(0);
     }
-    const int64_t step = w_.step[2] * pixel_, tap_step = w_.tap_step[2] * pixel_;
+    const int64_t pixel = blocks_.pixel, step = w_.step[2] * pixel, tap_step = w_.tap_step[2] * pixel;
     // Taps of a kernel line mostly follow each other.
-    const int64_t runs = w_.tap_step[2] == 1 ? 1 : w_.taps[2], run = w_.tap_step[2] == 1 ? w_.taps[2] * pixel_ : pixel_;
+    const int64_t runs = w_.tap_step[2] == 1 ? 1 : w_.taps[2], run = w_.tap_step[2] == 1 ? w_.taps[2] * pixel : pixel;
+    constexpr int kPointers = (kCount + 2) / 3;
     for (int64_t t = 0; t < w_.taps[1] * runs; ++t) {
-      const float* tap = lines[runs == 1 ? t : t / runs] + x * step + (runs == 1 ? 0 : t % runs * tap_step);
+      const float* tap = rows[runs == 1 ? t : t / runs] + x * step + (runs == 1 ? 0 : t % runs * tap_step);
+      const float* from[kPointers];
+#pragma GCC unroll 8
+      for (int k = 0; k < kPointers; ++k) from[k] = tap + 3 * k * step;
       for (int64_t i = 0; i < run; i += kTogether, filters += kBlock) {
         V f[kParts];
 #pragma GCC unroll 4
         for (int v = 0; v < kParts; ++v) f[v] = V::load(filters + v * kLanes);
-#pragma GCC unroll 8
-        for (int p = 0; p < kPositions; ++p) {
-          const float* from = tap + p * step + i;
+#pragma GCC unroll 16
+        for (int p = 0; p < kCount; ++p) {
+          // GCC would keep a pointer for each position, more than there are registers.
+          if (p % 3 == 0) asm("" : "+r"(from[p / 3]));
 #pragma GCC unroll 4
-          for (int v = 0; v < kParts; ++v) s[p][v] = fma(repeat<kTogether>(from, v), f[v], s[p][v]);
+          for (int v = 0; v < kParts; ++v) {
+            s[p][v] = fma(repeat<kTogether>(from[p / 3] + p % 3 * step, v), f[v], s[p][v]);
+          }
         }
+#pragma GCC unroll 8
+        for (int k = 0; k < kPointers; ++k) from[k] += kTogether;
       }
     }
-#pragma GCC unroll 8
-    for (int p = 0; p < kPositions; ++p) {
+#pragma GCC unroll 16
+    for (int p = 0; p < kCount; ++p) {
 #pragma GCC unroll 4
       for (int v = 0; v < kParts; ++v) s[p][v].store(sums + p * kBlock + v * kLanes);
     }
   }
 
-  void put(float* sums, const float* bias, int64_t positions, int64_t outs, int64_t at) const {
-    if (blocks_.together > 1) {
-      for (int64_t p = 0; p < positions; ++p) {
-        float turned[kBlock];
-        turn(sums + p * kBlock, kBlock, out_places_, kBlock, turned);
-        std::copy_n(turned, kBlock, sums + p * kBlock);
+  void put(const float* sums, const float* bias, int64_t positions, int64_t outs, int64_t at) const {
+    const int64_t step = p_.phase.step[2] * channels_;
+    const bool turns = blocks_.together > 1, more = p_.residual || p_.activation != Activation::none || outs < kBlock;
+    float* y = p_.y + at;
+    for (int64_t p = 0; p < positions; ++p, sums += kBlock) {
+      float turned[kBlock];
+      if (turns) order_.turn(sums, kBlock, turned);
+      const float* from = turns ? turned : sums;
+      if (more) {
+        put_more(from, bias, outs, at + p * step);
+      } else {
+        for (int64_t i = 0; i < kBlock; i += kLanes) (V::load(from + i) + V::load(bias + i)).store(y + p * step + i);
       }
-    }
-    if (c_.residual || c_.activation != Activation::none || outs < kBlock) {
-      return put_more(sums, bias, positions, outs, at);
-    }
-    float* y = static_cast<float*>(c_.y) + at;
-    for (int64_t p = 0; p < positions; ++p, y += c_.c_out, sums += kBlock) {
-      for (int64_t i = 0; i < kBlock; i += kLanes) (V::load(sums + i) + V::load(bias + i)).store(y + i);
     }
   }
-  HWY_NOINLINE void put_more(const float* sums, const float* bias, int64_t positions, int64_t outs, int64_t at) const {
-    float* y = static_cast<float*>(c_.y);
-    const float* residual = static_cast<const float*>(c_.residual);
-    for (int64_t p = 0; p < positions; ++p, at += c_.c_out, sums += kBlock) {
-      for (int64_t i = 0; i < outs; i += kLanes) {
-        V v = V::load(sums + i) + V::load(bias + i);
-        if (residual) v += load_some(residual + at + i, outs - i);
-        store_some(activate(c_.activation, v), y + at + i, outs - i);
-      }
+  HWY_NOINLINE void put_more(const float* sums, const float* bias, int64_t outs, int64_t at) const {
+    for (int64_t i = 0; i < outs; i += kLanes) {
+      V v = V::load(sums + i) + V::load(bias + i);
+      if (p_.residual) v += load_some(p_.residual + at + i, outs - i);
+      store_some(activate(p_.activation, v), p_.y + at + i, outs - i);
     }
   }
 
-  const ConvCall& c_;
-  Window w_;
-  GroupBlocks blocks_;
-  const float* filters_;
-  int64_t pixel_;          // values of a copied pixel
-  int64_t band_, bands_;   // output lines at a time; so many times for an image
-  int64_t rows_, pixels_;  // of a copy
-  int64_t line_, copy_;    // values of a row; of a copy
-  // Note [Lanes of groups]: where the values of a copied pixel come from, and output channels.
-  int32_t in_places_[kBlock] = {}, out_places_[kBlock] = {};
+  const GroupPass& p_;
+  const Window& w_;
+  const GroupBlocks& blocks_;
+  int64_t channels_;  // of the result
+  LaneOrder order_;   // of output channels
+  GroupLines lines_;
 };
 
-void groups_any(const ConvCall& c, const float* filters) { GroupConv(c, filters).run(); }
+void groups_any(const GroupPass& pass) { GroupConv(pass).run(); }
 
 }  // namespace
 }  // namespace deft::cpu::HWY_NAMESPACE
@@ -275,7 +208,45 @@ namespace deft::cpu::detail {
 HWY_EXPORT(groups_any);
 
 namespace {
+
 constexpr int64_t kWide = 32;  // channels of a group, at most
+
+GroupBlocks forward_blocks(const ConvCall& c) { return {c.groups, c.c_in / c.groups, c.c_out / c.groups}; }
+GroupBlocks input_blocks(const ConvCall& c) { return {c.groups, c.c_out / c.groups, c.c_in / c.groups}; }
+
+int64_t filter_count(const GroupBlocks& blocks, int64_t taps) { return blocks.count() * taps * blocks.in * kBlock; }
+
+// The weights of a phase: [block][tap][channel of x][lane]. w: [group][...][taps of the kernel], where output channels
+// lie out_step, those of x in_step apart.
+void arrange(const ConvCall& c, const GroupBlocks& blocks, const Phase& phase, const float* w, int64_t out_step,
+             int64_t in_step, float* to) {
+  const int64_t taps = c.kernel[1] * c.kernel[2], group = blocks.in * blocks.out * taps, line = blocks.in * kBlock;
+  const Window& window = phase.window;
+  std::fill_n(to, filter_count(blocks, window.tap_count()), 0.0f);
+  for (int64_t b = 0; b < blocks.count(); ++b, to += window.tap_count() * line) {
+    blocks.for_each_lane(b, [&](int64_t lane, int64_t g, int64_t o) {
+      const float* from = w + g * group + o * out_step;
+      for (int64_t t = 0; t < window.tap_count(); ++t) {
+        const int64_t y = phase.first[1] + t / window.taps[2] * phase.tap_skip[1];
+        const int64_t k = y * c.kernel[2] + phase.first[2] + t % window.taps[2] * phase.tap_skip[2];
+        for (int64_t i = 0; i < blocks.in; ++i) to[t * line + i * kBlock + lane] = from[i * in_step + k];
+      }
+    });
+  }
+}
+
+// The same with taps in the other order where they go backwards.
+Phase forwards(const Phase& phase) {
+  Phase p = phase;
+  Window& w = p.window;
+  for (int d = 0; d < 3; ++d) {
+    if (w.tap_step[d] >= 0) continue;
+    w.base[d] += (w.taps[d] - 1) * w.tap_step[d], w.tap_step[d] = -w.tap_step[d];
+    p.first[d] += (w.taps[d] - 1) * p.tap_skip[d], p.tap_skip[d] = -p.tap_skip[d];
+  }
+  return p;
+}
+
 }  // namespace
 
 bool groups_pay(const ConvCall& c) {
@@ -284,33 +255,54 @@ bool groups_pay(const ConvCall& c) {
 }
 
 int64_t group_filter_bytes(const ConvCall& c) {
-  const GroupBlocks blocks(c);
-  return blocks.count() * c.kernel[1] * c.kernel[2] * blocks.in * kBlock * static_cast<int64_t>(sizeof(float));
+  return filter_count(forward_blocks(c), c.kernel[1] * c.kernel[2]) * static_cast<int64_t>(sizeof(float));
 }
-
 void arrange_group_filters(const ConvCall& c, const void* w, void* out) {
-  const GroupBlocks blocks(c);
   const int64_t taps = c.kernel[1] * c.kernel[2];
-  float* to = static_cast<float*>(out);
-  for (int64_t b = 0; b < blocks.count(); ++b) {
-    const float* from = static_cast<const float*>(w) + blocks.first_out(b) * blocks.in * taps;
-    const int64_t outs = blocks.outs(b), together = blocks.together;
-    for (int64_t t = 0; t < taps; ++t) {
-      for (int64_t i = 0; i < blocks.in; ++i, to += kBlock) {
-        for (int64_t lane = 0; lane < kBlock; ++lane) {
-          const int64_t of_group = lane / together, o = lane % together * blocks.out + of_group;
-          to[lane] = (together == 1 || of_group < blocks.out) && o < outs ? from[(o * blocks.in + i) * taps + t] : 0;
-        }
-      }
-    }
-  }
+  arrange(c, forward_blocks(c), whole_phase(forward_window(c)), static_cast<const float*>(w), c.c_in / c.groups * taps,
+          taps, static_cast<float*>(out));
 }
 
 void run_groups(const ConvCall& c) {
   const Workspace<char> own(c.packed ? 0 : group_filter_bytes(c));
   if (!c.packed) arrange_group_filters(c, c.w, own.data());
   const char* filters = c.packed ? c.packed->filters->data() : own.data();
-  HWY_DYNAMIC_DISPATCH(groups_any)(c, reinterpret_cast<const float*>(filters));
+  GroupPass pass{.phase = whole_phase(forward_window(c)), .blocks = forward_blocks(c), .n = c.n};
+  pass.x = static_cast<const float*>(c.x), pass.filters = reinterpret_cast<const float*>(filters);
+  pass.bias = static_cast<const float*>(c.bias), pass.residual = static_cast<const float*>(c.residual);
+  pass.activation = c.activation, pass.y = static_cast<float*>(c.y);
+  std::copy_n(c.out, 3, pass.y_size);
+  HWY_DYNAMIC_DISPATCH(groups_any)(pass);
+}
+
+void run_groups_input(const ConvCall& c, const std::vector<Phase>& phases, const void* dy, void* dx) {
+  const GroupBlocks blocks = input_blocks(c);
+  const int64_t taps = c.kernel[1] * c.kernel[2], spatial = c.out[0] * c.out[1] * c.out[2];
+  const Workspace<float> filters(filter_count(blocks, taps));
+  const auto of_phase = [&](const Phase& phase, float*& next) {
+    GroupPass pass{.phase = forwards(phase), .blocks = blocks, .n = c.n};
+    pass.x = static_cast<const float*>(dy), pass.bias = static_cast<const float*>(c.bias);
+    pass.filters = next, next += filter_count(blocks, phase.window.tap_count());
+    pass.y = static_cast<float*>(dx);
+    std::copy_n(c.in, 3, pass.y_size);
+    return pass;
+  };
+  float* next = filters.data();
+  for (const Phase& phase : phases) {
+    float* to = next;
+    arrange(c, blocks, of_phase(phase, next).phase, static_cast<const float*>(c.w), taps, blocks.out * taps, to);
+  }
+  // All phases read dy: while it is in the cache.
+  const int64_t samples = phases.size() == 1 ? c.n : 1;
+  run_each(c.n / samples, [&](int64_t n) {
+    float* from = filters.data();
+    for (const Phase& phase : phases) {
+      GroupPass pass = of_phase(phase, from);
+      pass.n = samples;
+      pass.x += n * spatial * c.c_out, pass.y += n * c.in[0] * c.in[1] * c.in[2] * c.c_in;
+      if (phase.window.tap_count() > 0) HWY_DYNAMIC_DISPATCH(groups_any)(pass);
+    }
+  });
 }
 
 }  // namespace deft::cpu::detail

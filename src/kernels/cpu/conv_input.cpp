@@ -8,7 +8,8 @@ namespace deft::cpu {
 namespace detail {
 namespace {
 
-constexpr int64_t kChunk = 64;  // output channels whose weights are read together
+constexpr int64_t kChunk = 64;             // output channels whose weights are read together
+constexpr int64_t kNearBytes = 256 << 10;  // of planes of dx and dy that are handled together
 
 struct Phases {
   std::vector<Phase> all;           // that hold a position
@@ -87,14 +88,40 @@ void run_phase(const ConvCall& c, const Phase& phase, const void* dy, const void
   });
 }
 
+// Some planes, or a sample of pixels, at a time: they are in the cache for all phases.
+void depthwise_phases(const ConvCall& c, const Phases& phases, const void* dy, FunctionRef<const void*(size_t)> weight,
+                      void* dx) {
+  const int64_t in = c.in[0] * c.in[1] * c.in[2], out = c.out[0] * c.out[1] * c.out[2];
+  const bool one = phases.all.size() == 1;
+  const int64_t near = kNearBytes / ((in + out) * static_cast<int64_t>(size_of(c.dtype)));
+  const int64_t part = one || c.channels_last ? c.c_in : std::clamp<int64_t>(near, 1, c.c_in);
+  const int64_t parts = (c.c_in + part - 1) / part;
+  ConvCall some = c;
+  some.residual = nullptr, some.activation = Activation::none, some.packed = nullptr;
+  some.n = one ? c.n : 1;
+  run_each(c.n / some.n * parts, [&](int64_t i) {
+    const int64_t n = i / parts, first = i % parts * part, channels = std::min(part, c.c_in - first);
+    ConvCall call = some;
+    if (c.bias) call.bias = at(c.bias, first, c.dtype);
+    const char* from = at(dy, (n * c.c_in + first) * out, c.dtype);
+    char* to = at(dx, (n * c.c_in + first) * in, c.dtype);
+    for (size_t k = 0; k < phases.all.size(); ++k) {
+      const Phase& phase = phases.all[k];
+      const int64_t taps = phase.window.tap_count();
+      if (taps > 0) depthwise(phase, call, channels, from, at(weight(k), first * taps, c.dtype), to, c.in);
+    }
+  });
+}
+
 void backward_input(const ConvCall& c, const void* dy, void* dx) {
   if (c.n * c.c_in * c.in[0] * c.in[1] * c.in[2] == 0) return;
   const auto fill = [&] { dispatch_floating(c.dtype, [&]<class T>() { fill_bias(c, static_cast<T*>(dx)); }); };
   if (c.c_out * c.out[0] * c.out[1] * c.out[2] == 0) return fill();
-  if (turning_pays(c)) return input_turned(c, dy, dx);
+  if (runs_copied(c)) return input_copied(c, dy, dx);
   if (scatter_pays(c)) return scatter_input(c, dy, dx);
   const Phases phases = find_phases(c);
   if (phases.empty) fill();
+  if (groups_pay(c)) return run_groups_input(c, phases.all, dy, dx);
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
   const int64_t rows = c.c_out * taps, size = static_cast<int64_t>(size_of(c.dtype));
   // Weights by phase, then (tap, output channel) or (output channel, tap), input channels innermost. Taps of no phase
@@ -110,17 +137,12 @@ void backward_input(const ConvCall& c, const void* dy, void* dx) {
       return (phases.first[i] * c.groups + g * count) * og + (c.channels_last ? t * og + o : o * count + t);
     });
   }
-  ConvCall plain = c;
-  plain.residual = nullptr, plain.activation = Activation::none, plain.packed = nullptr;
+  const auto weight = [&](size_t i) -> const void* {
+    return order ? at(ordered.data(), phases.first[i] * c.c_out * cg, c.dtype) : taps == 1 ? c.w : nullptr;
+  };
+  if (is_depthwise(c)) return depthwise_phases(c, phases, dy, weight, dx);
   for (size_t i = 0; i < phases.all.size(); ++i) {
-    const Phase& phase = phases.all[i];
-    if (phase.window.tap_count() == 0) continue;
-    const void* w = order ? at(ordered.data(), phases.first[i] * c.c_out * cg, c.dtype) : taps == 1 ? c.w : nullptr;
-    if (is_depthwise(c)) {
-      depthwise(phase, plain, c.c_in, dy, w, dx, c.in);
-    } else {
-      run_phase(c, phase, dy, w, dx);
-    }
+    if (phases.all[i].window.tap_count() > 0) run_phase(c, phases.all[i], dy, weight(i), dx);
   }
 }
 

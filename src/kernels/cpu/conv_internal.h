@@ -153,6 +153,18 @@ void order_weight(const ConvCall& c, DType dtype, const void* w, void* out, Weig
 template <class T>
 void join_taps(const T* from, int64_t taps, int64_t channels, T* to);
 
+// Memory that is brought near while tiles are summed, some bytes for each tile; `tiles` in all.
+struct ReadAhead {
+  ReadAhead(const void* first, int64_t bytes, int64_t tiles)
+      : at(static_cast<const char*>(first)), end(at + bytes), some(bytes / std::max<int64_t>(1, tiles) + 64) {}
+  template <int kWrite>
+  void fetch() {
+    for (const char* to = std::min(end, at + some); at < to; at += 64) __builtin_prefetch(at, kWrite);
+  }
+  const char *at, *end;
+  int64_t some;
+};
+
 inline const char* at(const void* p, int64_t count, DType dtype) {
   return static_cast<const char*>(p) + count * static_cast<int64_t>(size_of(dtype));
 }
@@ -208,18 +220,22 @@ void arrange_filters(const ConvCall& c, int64_t channels, int64_t taps, const vo
 // Channels first, see conv_depthwise_planes.cpp. filters: of the type sums have.
 void depthwise_planes(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
                       const int64_t y_size[3]);
+void depthwise_planes_weight(const ConvCall& c, const void* dy, void* dw);
 
-// Planes with channels innermost in between, see conv_turned.cpp. First ask whether it pays; the answer for a forward
-// depends on dtype, groups and kernel only, as a packed weight does.
-bool turning_pays(const ConvCall& c);
-bool turning_pays_weight(const ConvCall& c);
-void forward_turned(const ConvCall& c);
-void input_turned(const ConvCall& c, const void* dy, void* dx);
-void weight_turned(const ConvCall& c, const void* dy, void* dw);
+// Copies of another layout or type, see conv_copied.cpp. First ask. as_run() changes both as they are best; it depends on
+// dtype, channels, groups, kernel and layout only, as a packed weight does.
+ConvCall as_run(const ConvCall& c);
+bool runs_copied(const ConvCall& c);
+bool runs_copied_weight(const ConvCall& c);
+void forward_copied(const ConvCall& c);
+void input_copied(const ConvCall& c, const void* dy, void* dx);
+void weight_copied(const ConvCall& c, const void* dy, void* dw);
 
-// Groups of few channels, channels last, see conv_groups.cpp: forward. First ask whether it pays.
+// Groups of few channels, channels last, see conv_groups.cpp. First ask whether it pays.
 bool groups_pay(const ConvCall& c);
 void run_groups(const ConvCall& c);
+void run_groups_input(const ConvCall& c, const std::vector<Phase>& phases, const void* dy, void* dx);
+void run_groups_weight(const ConvCall& c, const float* dy, float* dw);
 int64_t group_filter_bytes(const ConvCall& c);
 void arrange_group_filters(const ConvCall& c, const void* w, void* out);
 

@@ -175,10 +175,13 @@ void backward_weight(const ConvCall& c, const T* dy, D* dw) {
   const int64_t cg = c.c_in / c.groups, size = c.c_out * cg * window.tap_count();
   if (size == 0) return;
   if (c.n * window.positions() == 0) return std::fill(dw, dw + size, D(0.0f)), void();
-  if (turning_pays_weight(c)) return weight_turned(c, dy, dw);
+  if (runs_copied_weight(c)) return weight_copied(c, dy, dw);
   if (is_depthwise(c)) {
     DEFT_ASSERT((std::is_same_v<T, D>));
     return depthwise_weight(c, dy, dw);
+  }
+  if constexpr (std::is_same_v<T, float> && std::is_same_v<D, float>) {
+    if (groups_pay(c)) return run_groups_weight(c, dy, dw);
   }
   const auto run = [&](int64_t begin, int64_t end) {
     for (int64_t g = begin; g < end; ++g) group_weight(c, window, g, static_cast<const T*>(c.x), dy, dw);
