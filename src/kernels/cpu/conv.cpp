@@ -251,8 +251,7 @@ int64_t ConvWeight::bytes() const {
 }
 
 ConvWeightForm conv_weight_form(const ConvCall& call) {
-  const ConvCall given = detail::normalized(call, "conv_weight_form"), c = detail::as_run(given);
-  if (c.dtype != given.dtype) return {false, false, nullptr};
+  const ConvCall c = detail::as_run(detail::normalized(call, "conv_weight_form"));
   if (!is_integral(c.dtype) && detail::is_depthwise(c)) {
     return {detail::filter_bytes(c, c.c_out, c.kernel[0] * c.kernel[1] * c.kernel[2]) > 0, false, nullptr};
   }
@@ -262,10 +261,12 @@ ConvWeightForm conv_weight_form(const ConvCall& call) {
 }
 
 std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTile* tile) {
-  const ConvCall c = detail::as_run(detail::normalized(call, "pack_conv_weight"));
+  ConvCall c = detail::as_run(detail::normalized(call, "pack_conv_weight"));
   const bool bytes = is_integral(c.dtype);
-  const ConvWeightForm form = conv_weight_form(call);
+  const ConvWeightForm form = conv_weight_form(c);
   if (!form.packs) return nullptr;
+  const detail::RunValues w(c.w, call.dtype, c.dtype, c.c_out * (c.c_in / c.groups) * detail::volume(c.kernel));
+  c.w = w.data();
   auto out = std::make_unique<ConvWeight>();
   out->dtype = c.dtype, out->channels_last = c.channels_last, out->winograd = false;
   out->c_in = c.c_in, out->c_out = c.c_out, out->groups = c.groups;

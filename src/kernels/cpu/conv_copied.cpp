@@ -11,8 +11,6 @@ constexpr int64_t kBytes = 2 << 20;        // of x and y at a time, as they are 
 constexpr int64_t kFewChannels = 8;        // pack better from planes, as 16-bit values
 constexpr int64_t kChannelsOfPoints = 32;  // of a group: more of them are multiplied well without a turn
 
-int64_t volume(const int64_t size[3]) { return size[0] * size[1] * size[2]; }
-
 // Images as they are given and, with channels innermost, as they are run.
 struct Images {
   DType dtype, run;
@@ -45,22 +43,6 @@ Images images_out(const ConvCall& c, const ConvCall& run) {
   return {c.dtype, run.dtype, c.channels_last, c.c_out, volume(c.out)};
 }
 
-// n values in the type of the run.
-class Values {
- public:
-  Values(const void* given, DType dtype, DType run, int64_t n)
-      : own_(given && dtype != run ? n * static_cast<int64_t>(size_of(run)) : 0), data_(given) {
-    if (!own_.data()) return;
-    convert(given, dtype, own_.data(), run, static_cast<size_t>(n));
-    data_ = own_.data();
-  }
-  const void* data() const { return data_; }
-
- private:
-  Workspace<char> own_;
-  const void* data_;
-};
-
 int64_t weight_count(const ConvCall& c) { return c.c_out * (c.c_in / c.groups) * volume(c.kernel); }
 
 // Calls run(first sample, samples) for parts of the batch, which depend on sizes only.
@@ -72,6 +54,13 @@ int64_t samples_of_a_part(int64_t n, const Images& in, const Images& out) {
 }
 
 }  // namespace
+
+RunValues::RunValues(const void* given, DType dtype, DType run, int64_t n)
+    : own_(given && dtype != run ? n * static_cast<int64_t>(size_of(run)) : 0), data_(given) {
+  if (!own_.data()) return;
+  convert(given, dtype, own_.data(), run, static_cast<size_t>(n));
+  data_ = own_.data();
+}
 
 ConvCall as_run(const ConvCall& c) {
   ConvCall run = c;
@@ -95,7 +84,7 @@ void forward_copied(const ConvCall& c) {
   ConvCall run = as_run(c);
   const Images in = images_in(c, run), out = images_out(c, run);
   const int64_t part = samples_of_a_part(c.n, in, out);
-  const Values w(c.packed ? nullptr : c.w, c.dtype, run.dtype, weight_count(c)),
+  const RunValues w(c.packed ? nullptr : c.w, c.dtype, run.dtype, weight_count(c)),
       bias(c.bias, c.dtype, run.dtype, c.c_out);
   run.w = w.data(), run.bias = bias.data();
   std::unique_ptr<ConvWeight> own;
@@ -114,7 +103,7 @@ void forward_copied(const ConvCall& c) {
 void input_copied(const ConvCall& c, const void* dy, void* dx) {
   ConvCall run = as_run(c);
   const Images in = images_in(c, run), out = images_out(c, run);
-  const Values w(c.w, c.dtype, run.dtype, weight_count(c)), bias(c.bias, c.dtype, run.dtype, c.c_in);
+  const RunValues w(c.w, c.dtype, run.dtype, weight_count(c)), bias(c.bias, c.dtype, run.dtype, c.c_in);
   run.w = w.data(), run.bias = bias.data();
   for_each_part(c.n, samples_of_a_part(c.n, in, out), [&](int64_t first, int64_t n) {
     const Workspace<char> from(out.run_bytes(n)), to(in.run_bytes(n));

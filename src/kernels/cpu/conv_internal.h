@@ -25,6 +25,8 @@ struct Window {
   }
 };
 
+inline int64_t volume(const int64_t size[3]) { return size[0] * size[1] * size[2]; }
+
 // The call with three spatial dims, ones in front, checked.
 ConvCall normalized(const ConvCall& call, const char* op);
 Window forward_window(const ConvCall& c);
@@ -222,9 +224,18 @@ void depthwise_planes(const Phase& p, const ConvCall& c, int64_t channels, const
                       const int64_t y_size[3]);
 void depthwise_planes_weight(const ConvCall& c, const void* dy, void* dw);
 
-// Copies of another layout or type, see conv_copied.cpp. First ask. as_run() changes both as they are best; it depends on
-// dtype, channels, groups, kernel and layout only, as a packed weight does.
+// Copies of another layout or type, see conv_copied.cpp. First ask. as_run() is the call with those that are best,
+// which depend on dtype, channels, groups, kernel and layout only, as a packed weight does.
 ConvCall as_run(const ConvCall& c);
+class RunValues {  // n values in the type of the run
+ public:
+  RunValues(const void* given, DType dtype, DType run, int64_t n);  // null stays null
+  const void* data() const { return data_; }
+
+ private:
+  Workspace<char> own_;
+  const void* data_;
+};
 bool runs_copied(const ConvCall& c);
 bool runs_copied_weight(const ConvCall& c);
 void forward_copied(const ConvCall& c);
