@@ -77,6 +77,7 @@ TEST(Softmax, EveryTailAndDType) {
     for (int64_t n : {63, 64, 65, 79, 127, 128, 129, 143}) check_softmax(t, {3, n, 1}, n % 5);
     check_softmax(t, {3, 5000, 1}, 1);
     check_softmax(t, {2, 700, 33}, 0);
+    check_softmax(t, {2, 300, 145}, 1);  // strips of several vectors, and what is left
     check_softmax(t, {300, 70, 1}, 0);
     check_softmax(t, {0, 7, 3}, 0);
   }

@@ -124,49 +124,74 @@ void log_softmax_grad_rows(const S* g, const S* y, S* dx, int64_t n, int64_t row
   }
 }
 
-// ---- inner > 1: as many neighbouring rows as a vector has lanes, elements `step` apart. Sums are kept in two levels,
-// so that they stay accurate for long rows.
-template <class T>
-struct ColumnSum {
-  Vec<T> total, part;
-  int64_t terms = 0;
-  ColumnSum() : total(0), part(0) {}  // written out: GCC compiles an implicit one for the baseline target
-  void add(Vec<T> v) {
-    part += v;
-    if (++terms % 256 == 0) {
-      total += part;
-      part = Vec<T>(0);
+// ---- inner > 1: kVectors vectors of neighbouring rows, elements `step` apart; `count` of the last vector count. Sums
+// are kept in two levels, so that they stay accurate for long rows.
+template <class T, int kVectors>
+struct ColumnSums {
+  Vec<T> total[kVectors], part[kVectors];
+  ColumnSums() {  // written out: GCC compiles an implicit one for the baseline target
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) total[k] = part[k] = Vec<T>(0);
+  }
+  void end_part() {
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) total[k] += part[k], part[k] = Vec<T>(0);
+  }
+};
+constexpr int64_t kPartTerms = 256;
+
+// Calls f(row, k, vector) for the rows of a column strip.
+template <int kVectors, class S, class F>
+HWY_INLINE void for_strip(const S* x, int64_t begin, int64_t end, int64_t step, int64_t count, F f) {
+  constexpr int64_t kLanes = RowVec<S>::kLanes;
+  for (int64_t i = begin; i < end; ++i) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) {
+      const S* from = x + i * step + k * kLanes;
+      f(i, k, kVectors == 1 ? load_some(from, count) : load_vec(from));
     }
   }
-  Vec<T> value() const { return total + part; }
-};
+}
 
-template <class S>
+template <int kVectors, class S>
 void softmax_columns(const S* x, S* y, int64_t n, int64_t step, int64_t count, bool log_result) {
   using V = RowVec<S>;
-  V top = load_some(x, count);
-  for (int64_t i = 1; i < n; ++i) top = max(top, load_some(x + i * step, count));
-  ColumnSum<C<S>> sum;
-  for (int64_t i = 0; i < n; ++i) sum.add(exp(load_some(x + i * step, count) - top));
-  const V scale = V(1) / sum.value(), log_sum = log(sum.value());
-  for (int64_t i = 0; i < n; ++i) {
-    const V d = load_some(x + i * step, count) - top;
-    store_some(log_result ? d - log_sum : exp(d) * scale, y + i * step, count);
+  constexpr int64_t kLanes = V::kLanes;
+  V top[kVectors];
+  for_strip<kVectors>(x, 0, 1, step, count, [&](int64_t, int k, V v) HWY_ATTR { top[k] = v; });
+  for_strip<kVectors>(x, 1, n, step, count, [&](int64_t, int k, V v) HWY_ATTR { top[k] = max(top[k], v); });
+  ColumnSums<C<S>, kVectors> sum;
+  for (int64_t i = 0; i < n; i += kPartTerms) {
+    for_strip<kVectors>(x, i, std::min(n, i + kPartTerms), step, count,
+                        [&](int64_t, int k, V v) HWY_ATTR { sum.part[k] += exp(v - top[k]); });
+    sum.end_part();
   }
+  V scale[kVectors];
+  for (int k = 0; k < kVectors; ++k) scale[k] = log_result ? log(sum.total[k]) : V(1) / sum.total[k];
+  for_strip<kVectors>(x, 0, n, step, count, [&](int64_t i, int k, V v) HWY_ATTR {
+    const V d = v - top[k], r = log_result ? d - scale[k] : exp(d) * scale[k];
+    S* to = y + i * step + k * kLanes;
+    kVectors == 1 ? store_some(r, to, count) : store_vec(r, to);
+  });
 }
-template <class S>
+template <int kVectors, class S>
 void softmax_grad_columns(const S* g, const S* y, S* dx, int64_t n, int64_t step, int64_t count, bool log_result) {
   using V = RowVec<S>;
-  ColumnSum<C<S>> sum;
-  for (int64_t i = 0; i < n; ++i) {
-    const V a = load_some(g + i * step, count);
-    sum.add(log_result ? a : a * load_some(y + i * step, count));
+  constexpr int64_t kLanes = V::kLanes;
+  const auto load = [&](const S* from) HWY_ATTR { return kVectors == 1 ? load_some(from, count) : load_vec(from); };
+  ColumnSums<C<S>, kVectors> sum;
+  for (int64_t i = 0; i < n; i += kPartTerms) {
+    for_strip<kVectors>(g, i, std::min(n, i + kPartTerms), step, count, [&](int64_t row, int k, V a) HWY_ATTR {
+      sum.part[k] += log_result ? a : a * load(y + row * step + k * kLanes);
+    });
+    sum.end_part();
   }
-  const V s = sum.value();
-  for (int64_t i = 0; i < n; ++i) {
-    const V a = load_some(g + i * step, count), b = load_some(y + i * step, count);
-    store_some(log_result ? a - exp(b) * s : b * (a - s), dx + i * step, count);
-  }
+  for_strip<kVectors>(g, 0, n, step, count, [&](int64_t i, int k, V a) HWY_ATTR {
+    const V b = load(y + i * step + k * kLanes);
+    const V r = log_result ? a - exp(b) * sum.total[k] : b * (a - sum.total[k]);
+    S* to = dx + i * step + k * kLanes;
+    kVectors == 1 ? store_some(r, to, count) : store_vec(r, to);
+  });
 }
 
 // g is null in the forward direction, where y is the output.
@@ -187,14 +212,22 @@ void run_rows_typed(const RowsView& v, const S* g, const S* x, S* out, bool log_
 }
 template <class S>
 void run_columns_typed(const RowsView& v, const S* g, const S* x, S* out, bool log_result) {
-  constexpr int64_t kLanes = RowVec<S>::kLanes;
-  const int64_t strips = (v.inner + kLanes - 1) / kLanes;
-  parallel_for(0, v.outer * strips, std::max<int64_t>(1, kGrain / (v.n * kLanes)), [&](int64_t begin, int64_t end) {
+  constexpr int64_t kLanes = RowVec<S>::kLanes, kWide = 4 * kLanes;
+  const int64_t strips = (v.inner + kWide - 1) / kWide;
+  parallel_for(0, v.outer * strips, std::max<int64_t>(1, kGrain / (v.n * kWide)), [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
-      const int64_t column = k % strips * kLanes, at = k / strips * v.n * v.inner + column;
-      const int64_t count = std::min(kLanes, v.inner - column);
-      g ? softmax_grad_columns(g + at, x + at, out + at, v.n, v.inner, count, log_result)
-        : softmax_columns(x + at, out + at, v.n, v.inner, count, log_result);
+      const int64_t first = k % strips * kWide, last = std::min(v.inner, first + kWide);
+      const int64_t at = k / strips * v.n * v.inner;
+      if (last - first == kWide) {
+        g ? softmax_grad_columns<4>(g + at + first, x + at + first, out + at + first, v.n, v.inner, kLanes, log_result)
+          : softmax_columns<4>(x + at + first, out + at + first, v.n, v.inner, kLanes, log_result);
+        continue;
+      }
+      for (int64_t c = first; c < last; c += kLanes) {
+        const int64_t count = std::min(kLanes, last - c);
+        g ? softmax_grad_columns<1>(g + at + c, x + at + c, out + at + c, v.n, v.inner, count, log_result)
+          : softmax_columns<1>(x + at + c, out + at + c, v.n, v.inner, count, log_result);
+      }
     }
   });
 }
