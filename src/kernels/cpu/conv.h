@@ -54,7 +54,7 @@ struct ConvQuant {
 void conv_forward_int8(const ConvCall& call, const ConvQuant& quant);
 
 // Weights as the kernels read them, made once for many forward calls of the same channels, groups, kernel, layout and
-// dtype.
+// dtype. dtype and layout are those of the kernel: planes may be turned, 16-bit groups widened (conv_copied.cpp).
 class ConvWeight {
  public:
   int64_t bytes() const;
@@ -62,7 +62,7 @@ class ConvWeight {
   bool channels_last, winograd;
   int64_t c_in, c_out, groups, kernel[3];
   std::vector<std::unique_ptr<PackedMatrix>> parts;  // one per group; 36 for Winograd
-  std::unique_ptr<Workspace<char>> filters;          // depthwise
+  std::unique_ptr<Workspace<char>> filters;          // depthwise, groups of few channels
   int64_t filter_bytes = 0;
 };
 // Reads dtype, channels, groups, kernel, layout and w of the call; for Winograd, chosen as conv_forward() would, its
