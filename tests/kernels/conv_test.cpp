@@ -343,6 +343,28 @@ TEST(ConvLines, CopiedWithTheirPadding) {
   check<float>(make(DType::f32, 1, 2, 32, 12, 1, {{200, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne, true));
 }
 
+// Rows of AMX tiles are positions of copied lines (conv_amx.cpp): tiles over the ends of lines, whole channels and
+// joined taps, residues of a stride, gaps between taps, few columns, weights that pass by in parts, blocks of k,
+// planes.
+TEST(ConvTiles, PositionsOfCopiedLines) {
+  const auto image = [](int64_t n, int64_t c_in, int64_t c_out, int64_t groups, Dims in, Dims kernel, Dims stride,
+                        Dims pad, Dims gaps) {
+    check<BFloat16>(make(DType::bf16, 2, n, c_in, c_out, groups, in, kernel, stride, pad, gaps, true));
+  };
+  image(2, 32, 40, 1, {{9, 14, 1}}, kThree, kOne, kOne, kOne);
+  image(3, 64, 16, 1, {{7, 7, 1}}, kThree, kTwo, kOne, kOne);
+  image(1, 32, 33, 1, {{13, 16, 1}}, {{3, 5, 1}}, {{3, 2, 1}}, {{1, 2, 0}}, kTwo);
+  image(2, 96, 20, 2, {{8, 9, 1}}, kThree, kOne, kTwo, kOne);
+  image(2, 64, 64, 2, {{40, 38, 1}}, kThree, kOne, kOne, kOne);
+  image(10, 96, 512, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne);
+  image(2, 16, 24, 1, {{9, 10, 1}}, kThree, kOne, kOne, kOne);
+  image(2, 48, 48, 3, {{15, 9, 1}}, kThree, kTwo, kOne, kOne);
+  image(1, 200, 34, 1, {{6, 5, 1}}, {{3, 4, 1}}, kOne, kTwo, {{1, 2, 1}});
+  image(1, 3, 40, 1, {{90, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
+  check<BFloat16>(make(DType::bf16, 3, 2, 32, 18, 1, {{4, 6, 7}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true));
+  check<BFloat16>(make(DType::bf16, 3, 2, 5, 18, 1, {{4, 6, 7}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true));
+  check<BFloat16>(make(DType::bf16, 1, 2, 64, 12, 1, {{200, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne, true));
+}
 // The same, written past the caches.
 TYPED_TEST(Conv, LargeWeightsBeyondTheCaches) {
   const int64_t before = cpu::stream_bytes_per_thread();
@@ -592,6 +614,18 @@ TEST(Conv, Bytes) {
                                 make(t, 3, 1, 4, 5, 1, {{4, 5, 6}}, kThree, kOne, kOne, kOne, last)}) {
         t == DType::i8 ? check_bytes<int8_t>(c, -7) : check_bytes<uint8_t>(c, 119);
       }
+    }
+  }
+}
+
+TEST(ConvTiles, Bytes) {
+  for (DType t : {DType::i8, DType::u8}) {
+    for (const ConvCall& c : {make(t, 2, 2, 64, 40, 1, {{7, 9, 1}}, kThree, kOne, kOne, kOne, true),
+                              make(t, 2, 2, 128, 16, 2, {{9, 11, 1}}, kThree, kTwo, kOne, kOne, true),
+                              make(t, 2, 9, 64, 800, 1, {{3, 3, 1}}, {{4, 4, 1}}, kOne, kTwo, kOne, true),
+                              make(t, 2, 2, 24, 33, 1, {{9, 8, 1}}, kThree, kOne, kOne, kTwo, true),
+                              make(t, 3, 2, 64, 18, 1, {{4, 6, 7}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true)}) {
+      t == DType::i8 ? check_bytes<int8_t>(c, -7) : check_bytes<uint8_t>(c, 119);
     }
   }
 }

@@ -40,6 +40,7 @@ void run_channels_last(const ConvPass& s) {
     return run_product(p);
   }
   if (lines_pay(s)) return run_lines(s, p);
+  if (amx_pays(s)) return run_amx(s, p);
   const PixelOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero, s.chunk);
   p.a = &x;
   run_product(p);
@@ -290,10 +291,16 @@ std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTil
   }
   const int64_t og = c.c_out / c.groups, depth = c.c_in / c.groups * c.kernel[0] * c.kernel[1] * c.kernel[2];
   const detail::ForwardWeight weight(c, bytes ? DType::i8 : c.dtype);
+  const bool joined = c.channels_last && detail::JoinedWeight::fits(*tile, c.dtype, c.c_in / c.groups, c.kernel);
   for (int64_t g = 0; g < c.groups; ++g) {
     const StridedSource lines(weight.group(g * og));
     const Side side = c.channels_last || bytes ? Side::b : Side::a;
-    out->parts.push_back(std::make_unique<PackedMatrix>(*tile, side, lines, og, depth));
+    if (joined) {
+      const detail::JoinedWeight rows(lines, *tile, depth / c.kernel[1]);
+      out->parts.push_back(std::make_unique<PackedMatrix>(*tile, side, rows, og, rows.step() * c.kernel[1]));
+    } else {
+      out->parts.push_back(std::make_unique<PackedMatrix>(*tile, side, lines, og, depth));
+    }
   }
   return out;
 }

@@ -12,18 +12,21 @@ namespace {
 constexpr int64_t kFewSteps = 128;            // positions at a time, at least
 constexpr int64_t kGap = ColumnTiles::kLine;  // between copied pixels, so that they spread over the first cache level
 constexpr int64_t kFewChannels = 32;
+constexpr int64_t kBytes = sizeof(float);
 constexpr int64_t kTasks = 2;  // for each of several lanes, which may trade them
 
 // All values of a tap are columns of tiles; or, of a few channels, all values under a row of the kernel, which lie
 // together, are rows of tiles, and columns are the channels of dy.
 enum class Form : uint8_t { none, taps, rows };
 
+Source source_of(const ConvCall& c) { return {c.c_in, c.c_in, true}; }
+
 Form form_of(const ConvCall& c, const Window& w) {
   if (!ColumnTiles::available() || c.dtype != DType::f32 || !c.channels_last || c.groups > 1) return Form::none;
   if (w.tap_count() == 1 || w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return Form::none;
   // A few positions at a time add to the sums too often (256 channels, 14 x 14 positions, stride 2: 18.5 ms, packed
   // 16.7).
-  const CopiedLines lines(w, c.c_in, kGap, nullptr);
+  const CopiedLines lines(w, source_of(c), c.dtype, nullptr, {.gap = kGap});
   if (!lines.near() || lines.most() * w.count[2] < kFewSteps) return Form::none;
   const auto wide = [](int64_t n) { return n > 0 && n % ColumnTiles::kWide == 0; };
   // Rows of 512 values lie too far apart (7 x 7 positions: 24 ms, packed 18).
@@ -42,20 +45,21 @@ class ColumnsGradient {
         dy_(dy),
         width_(w.count[2]),
         c_out_(c.c_out),
-        lines_(w, c.c_in, form == Form::taps ? kGap : 0, c.x),
+        lines_(w, source_of(c), c.dtype, c.x, {.gap = form == Form::taps ? kGap : 0}),
         tiles_(form == Form::taps ? c.c_out : w.taps[2] * c.c_in, form == Form::taps ? c.c_in : c.c_out, parts(c, w),
                sums, form == Form::taps ? c.c_in * w.tap_count() : c.c_out) {}
   int64_t tiles() const { return tiles_.count(); }
 
   // Tiles [begin, end) over lines [line0, line1) of dy.
   void run(int64_t line0, int64_t line1, int64_t begin, int64_t end) const {
-    const Workspace<float> copy(lines_.size(lines_.most()) + ColumnTiles::kLine);  // tiles read a little beyond
+    const Workspace<float> copy(lines_.size() / kBytes + ColumnTiles::kLine);  // tiles read a little beyond
     for (int64_t line = line0, count = 0; line < line1; line += count) {
       count = lines_.count(line, line1);
       lines_.copy(line, count, copy.data());
       ColumnsBlock block{.width = width_, .lines = count};
       const ColumnsBlock::Side of_dy{dy_ + line * width_ * c_out_, c_out_};
-      const ColumnsBlock::Side of_x{copy.data(), lines_.step(), lines_.line() - width_ * lines_.step()};
+      const ColumnsBlock::Side of_x{copy.data(), lines_.step() / kBytes,
+                                    (lines_.line() - width_ * lines_.step()) / kBytes};
       block.a = form_ == Form::taps ? of_dy : of_x, block.b = form_ == Form::taps ? of_x : of_dy;
       const int64_t next = line + count, next_count = lines_.count(next, line1);
       block.later[0] = {dy_ + next * width_ * c_out_, next_count * width_ * c_out_ / ColumnTiles::kLine};
@@ -67,15 +71,15 @@ class ColumnsGradient {
  private:
   Later read_later(int64_t line, int64_t count) const {
     const CopiedLines::Range range = lines_.read(line, count);
-    return {range.first, range.values / ColumnTiles::kLine};
+    return {reinterpret_cast<const float*>(range.first), range.bytes / kBytes / ColumnTiles::kLine};
   }
   std::vector<ColumnsPart> parts(const ConvCall& c, const Window& w) const {
     std::vector<ColumnsPart> all;
     for (int64_t y = 0; y < w.taps[1]; ++y) {
       const int64_t rows = ColumnTiles::rows_of(w.taps[2] * c.c_in);
-      if (form_ == Form::rows) all.push_back({.a = lines_.tap(y, 0), .c = y * rows * c.c_out});
+      if (form_ == Form::rows) all.push_back({.a = lines_.tap(y, 0) / kBytes, .c = y * rows * c.c_out});
       for (int64_t x = 0; form_ == Form::taps && x < w.taps[2]; ++x) {
-        all.push_back({.b = lines_.tap(y, x), .c = (y * w.taps[2] + x) * c.c_in});
+        all.push_back({.b = lines_.tap(y, x) / kBytes, .c = (y * w.taps[2] + x) * c.c_in});
       }
     }
     return all;

@@ -10,6 +10,7 @@ namespace {
 constexpr int64_t kBytes = 2 << 20;        // of x and y at a time, as they are run
 constexpr int64_t kFewChannels = 8;        // pack better from planes, as 16-bit values
 constexpr int64_t kChannelsOfPoints = 32;  // of a group: more of them are multiplied well without a turn
+constexpr int64_t kChannelsOfTiles = 16;   // of a group, at least, for AMX
 
 // Images as they are given and, with channels innermost, as they are run.
 struct Images {
@@ -62,22 +63,37 @@ RunValues::RunValues(const void* given, DType dtype, DType run, int64_t n)
   data_ = own_.data();
 }
 
-ConvCall as_run(const ConvCall& c) {
+namespace {
+
+ConvCall turned(const ConvCall& c) {
   ConvCall run = c;
   if (size_of(c.dtype) > 4 || !is_floating(c.dtype) || is_depthwise(c)) return run;
   const int64_t most = std::max(c.c_in, c.c_out) / c.groups;
   run.channels_last = c.channels_last || volume(c.kernel) > 1 || (c.groups > 1 && most <= kChannelsOfPoints);
-  ConvCall wide = run;
-  wide.dtype = DType::f32;
-  return groups_pay(wide) ? wide : run;
+  return run;
 }
-bool runs_copied(const ConvCall& c) {
-  const ConvCall run = as_run(c);
+ConvCall widened(const ConvCall& c) {
+  ConvCall wide = c;
+  if (size_of(c.dtype) == 2) wide.dtype = DType::f32;
+  return groups_pay(wide) ? wide : c;
+}
+bool differs(const ConvCall& run, const ConvCall& c) {
   return run.dtype != c.dtype || run.channels_last != c.channels_last;
 }
+// Groups that AMX tiles sum faster as they are, see conv_amx.cpp.
+bool tiles_pay(const ConvCall& c) {
+  return c.dtype == DType::bf16 && volume(c.kernel) > 1 && std::min(c.c_in, c.c_out) >= kChannelsOfTiles * c.groups &&
+         has_amx(Panel::bf16);
+}
+ConvCall as_run_weight(const ConvCall& c) { return widened(turned(c)); }
+
+}  // namespace
+
+ConvCall as_run(const ConvCall& c) { return tiles_pay(c) ? turned(c) : widened(turned(c)); }
+bool runs_copied(const ConvCall& c) { return differs(as_run(c), c); }
 bool runs_copied_weight(const ConvCall& c) {
   const bool few = size_of(c.dtype) == 2 && c.groups == 1 && c.c_in < kFewChannels;
-  return runs_copied(c) && !few;
+  return differs(as_run_weight(c), c) && !few;
 }
 
 void forward_copied(const ConvCall& c) {
@@ -116,7 +132,7 @@ void input_copied(const ConvCall& c, const void* dy, void* dx) {
 }
 
 void weight_copied(const ConvCall& c, const void* dy, void* dw) {
-  ConvCall run = as_run(c);
+  ConvCall run = as_run_weight(c);
   const Images in = images_in(c, run), out = images_out(c, run);
   const Workspace<char> x(in.run_bytes(c.n)), from(out.run_bytes(c.n));
   in.enter(0, c.n, c.x, x.data());

@@ -148,6 +148,24 @@ class TapWeight final : public PanelSource {
   int64_t channels_, taps_, chunk_;
 };
 
+// A weight whose k is (row of taps, tap, channel), with zeros behind each row of taps up to whole steps of the tile: as
+// conv_amx.cpp reads it where channels are not whole steps.
+class JoinedWeight final : public PanelSource {
+ public:
+  // Whether the convolutions of this tile read it so.
+  static bool fits(const GemmTile& tile, DType dtype, int64_t channels, const int64_t taps[3]);
+  // run: values of a row of taps.
+  JoinedWeight(const PanelSource& weight, const GemmTile& tile, int64_t run)
+      : weight_(weight), run_(run), step_(tile.padded_k(run)) {}
+  int64_t step() const { return step_; }  // from row to row
+  void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
+            int32_t* sums) const override;
+
+ private:
+  const PanelSource& weight_;
+  int64_t run_, step_;
+};
+
 // The weight with input channels innermost: out[place(g, o, tap) * cg + i].
 using WeightPlace = FunctionRef<int64_t(int64_t g, int64_t o, int64_t t)>;
 void order_weight(const ConvCall& c, DType dtype, const void* w, void* out, WeightPlace place);
@@ -198,6 +216,10 @@ void run_pass(const ConvPass& pass);
 // without a.
 bool lines_pay(const ConvPass& s);
 void run_lines(const ConvPass& s, const Product& p);
+// The same for 16-bit floats and bytes, see conv_amx.cpp.
+bool has_amx(Panel panel);
+bool amx_pays(const ConvPass& s);
+void run_amx(const ConvPass& s, const Product& p);
 // Calls run(i) for i < count (groups, samples), in parallel where they are many.
 void run_each(int64_t count, FunctionRef<void(int64_t)> run);
 

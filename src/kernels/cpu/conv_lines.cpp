@@ -4,8 +4,8 @@
 // 256 of 14 x 14 it would be 0.9 of the speed.)
 #include "kernels/cpu/column_tiles.h"
 #include "kernels/cpu/conv_internal.h"
-#include "kernels/cpu/copied_lines.h"
 #include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/line_blocks.h"
 #include "runtime/cpu_isa.h"
 #include "runtime/parallel.h"
 
@@ -16,19 +16,6 @@ constexpr int64_t kMostRows = 12, kWide = 32;              // of a tile
 constexpr int64_t kFewChannels = 128, kFewPositions = 14;  // out, at most; of a line, at least
 constexpr int64_t kGrain = 64 * 1024;                      // multiply-adds that pay for a lane
 constexpr int64_t kBytes = sizeof(float);
-
-// Values of k that follow each other in the copy, and the bytes from their end to the next ones.
-struct Piece {
-  int64_t count, skip;
-};
-// What x86/lines_tiles.S reads. Steps in bytes.
-struct LinesTile {
-  const float *a, *b;
-  float* c;
-  int64_t c_row, add, a_row;
-  const Piece* pieces;
-  int64_t count;
-};
 
 #if defined(__x86_64__)
 extern "C" {
@@ -49,59 +36,18 @@ void run_tile(const LinesTile& tile, int64_t rows) {
 #endif
 }
 
-// All of k: blocks as b is packed, each with its pieces. Without a heap: this is run for every call.
-class Blocks {
- public:
-  struct Block {
-    int64_t k, at;  // at: where its first value lies, from the first pixel of a position on
-    int64_t first, count;
-  };
-  Blocks(const ConvPass& s, const CopiedLines& lines, int64_t block_k)
-      : blocks_(s.source.channels * s.phase.window.tap_count() / block_k + 1),
-        pieces_(s.source.channels * s.phase.window.tap_count() / block_k + 1 +
-                s.phase.window.tap_count() * s.source.channels / chunk_of(s)) {
-    const Window& w = s.phase.window;
-    const int64_t chunk = chunk_of(s), taps = w.tap_count();
-    int64_t end = 0, pieces = 0;  // of the piece before; so far
-    for (int64_t k = 0, count = 0; k < s.source.channels * taps; k += count) {
-      const int64_t run = k / chunk, tap = run % taps;
-      const int64_t at = lines.tap(tap / w.taps[2], tap % w.taps[2]) + run / taps * chunk + k % chunk;
-      count = std::min(chunk - k % chunk, block_k - k % block_k);
-      const bool begins = k % block_k == 0;
-      if (begins) blocks_[count_++] = {k, at, pieces, 0};
-      if (!begins && at == end) {
-        pieces_[pieces - 1].count += count;
-      } else {
-        if (!begins) pieces_[pieces - 1].skip = (at - end) * kBytes;
-        pieces_[pieces++] = {count, 0};
-        ++blocks_[count_ - 1].count;
-      }
-      end = at + count;
-    }
-  }
-  const Block* begin() const { return blocks_.data(); }
-  const Block* end() const { return blocks_.data() + count_; }
-  const Piece* pieces(const Block& block) const { return pieces_.data() + block.first; }
-
- private:
-  static int64_t chunk_of(const ConvPass& s) { return s.chunk > 0 ? s.chunk : s.source.channels; }
-  Workspace<Block> blocks_;
-  Workspace<Piece> pieces_;
-  int64_t count_ = 0;
-};
-
 class LinesPass {
  public:
   LinesPass(const ConvPass& s, const Product& p, const PackedMatrix& b)
       : s_(s),
         p_(p),
         b_(b),
-        lines_(s.phase.window, s.source.channels, 0, s.x),
+        lines_(s.phase.window, s.source, s.x_dtype, s.x),
         heights_(s.phase.window.count[2]),
-        blocks_(s, lines_, p.tile->block_k) {}
+        blocks_(s, lines_) {}
 
   void run(int64_t line0, int64_t line1) const {
-    const Workspace<float> copy(lines_.size(lines_.most()));
+    const Workspace<char> copy(lines_.size());
     for (int64_t line = line0, count = 0; line < line1; line += count) {
       count = lines_.count(line, line1);
       lines_.copy(line, count, copy.data());
@@ -114,7 +60,7 @@ class LinesPass {
   }
 
  private:
-  void run_line(int64_t line, const float* copy, int64_t j, const ColumnTerms& terms) const {
+  void run_line(int64_t line, const char* copy, int64_t j, const ColumnTerms& terms) const {
     alignas(64) float sums[kMostRows * kWide + 32];  // and room to read a little beyond
     int64_t offsets[kMostRows];
     const int64_t width = s_.phase.window.count[2];
@@ -122,10 +68,10 @@ class LinesPass {
       // A tile that would go beyond the line begins earlier; `done` of its rows are made already.
       const int64_t height = heights_[r], x = std::min(heights_.first(r), width - height);
       const int64_t done = heights_.first(r) - x, rows = height - done, i0 = line * width + x + done;
-      for (const Blocks::Block& block : blocks_) {
-        const float* a = copy + x * lines_.step() + block.at;
-        run_tile({a, static_cast<const float*>(b_.panels(j, block.k)), sums, kWide * kBytes, block.k > 0,
-                  lines_.step() * kBytes, blocks_.pieces(block), block.count},
+      for (const LineBlocks::Block& block : blocks_) {
+        const char* a = copy + x * lines_.step() + block.at;
+        run_tile({a, b_.panels(j, block.k), sums, kWide * kBytes, block.k > 0, lines_.step(), blocks_.pieces(block),
+                  block.count},
                  height);
       }
       for (int64_t i = 0; i < rows; ++i) offsets[i] = (i0 + i) * p_.c_row;
@@ -140,7 +86,7 @@ class LinesPass {
   const PackedMatrix& b_;
   CopiedLines lines_;
   TileHeights heights_;
-  Blocks blocks_;
+  LineBlocks blocks_;
 };
 
 }  // namespace
@@ -151,7 +97,7 @@ bool lines_pay(const ConvPass& s) {
   if (w.tap_count() < 2 || w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return false;
   if (!cpu_has("avx512f") || s.tile->panel != Panel::f32 || s.tile->nr != kWide || s.tile->k_step != 1) return false;
   if (s.out_channels > kFewChannels || w.count[2] < kFewPositions) return false;
-  return CopiedLines(w, s.source.channels, 0, s.x).near();
+  return CopiedLines(w, s.source, s.x_dtype, s.x).near();
 }
 
 void run_lines(const ConvPass& s, const Product& p) {

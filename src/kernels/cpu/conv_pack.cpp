@@ -324,4 +324,24 @@ void TapWeight::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines,
   });
 }
 
+bool JoinedWeight::fits(const GemmTile& tile, DType dtype, int64_t channels, const int64_t taps[3]) {
+  return tile.begin && same_values(dtype, tile.panel, Side::a) && taps[0] == 1 && taps[1] * taps[2] > 1 &&
+         channels % tile.k_step != 0;
+}
+
+// Panels of a row are those of its values alone.
+void JoinedWeight::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
+                        int32_t* sums) const {
+  const int64_t width = tile.width(side), bytes = size_of(tile.panel);
+  char* to = static_cast<char*>(out);
+  for (int64_t l = 0; l < lines; l += width) {
+    for (int64_t p = 0, count = 0; p < k; p += count, to += count * width * bytes) {
+      const int64_t at = (k0 + p) % step_;
+      count = std::min(step_ - at, k - p);
+      weight_.pack(tile, side, l0 + l, std::min(width, lines - l), (k0 + p) / step_ * run_ + at,
+                   std::min(count, run_ - at), to, sums ? sums + l : nullptr);
+    }
+  }
+}
+
 }  // namespace deft::cpu::detail

@@ -1,0 +1,41 @@
+// Products of copied lines (copied_lines.h): rows of tiles are positions, whose values of k lie in pieces.
+#pragma once
+
+#include "kernels/cpu/copied_lines.h"
+
+namespace deft::cpu::detail {
+
+// Steps of k that follow each other in the copy, and the bytes from their end to the next ones.
+struct Piece {
+  int64_t count, skip;
+};
+
+// What x86/lines_tiles.S and x86/amx_lines_tiles.S read. Steps in bytes.
+struct LinesTile {
+  const void *a, *b;
+  void* c;
+  int64_t c_row, add, a_row;
+  const Piece* pieces;
+  int64_t count;
+};
+
+// All of k: blocks as b is packed, each with its pieces. Without a heap: this is made for every call.
+class LineBlocks {
+ public:
+  struct Block {
+    int64_t k, at;         // at: where its first value lies, from the first pixel of a position on
+    int64_t first, count;  // pieces
+  };
+  // Taps, or rows of joined ones, are whole steps of the tile.
+  LineBlocks(const ConvPass& s, const CopiedLines& lines, bool joined = false);
+  const Block* begin() const { return blocks_.data(); }
+  const Block* end() const { return blocks_.data() + count_; }
+  const Piece* pieces(const Block& block) const { return pieces_.data() + block.first; }
+
+ private:
+  Workspace<Block> blocks_;
+  Workspace<Piece> pieces_;
+  int64_t count_ = 0;
+};
+
+}  // namespace deft::cpu::detail

@@ -1,0 +1,128 @@
+// AMX: tiles whose rows are positions of copied lines, a_row bytes apart, and whose steps of k lie in pieces. rdi: a
+// LinesTile (kernels/cpu/line_blocks.h). Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes
+// all, else the first 16 are multiplied.
+#include "kernels/cpu/x86/tile.h"
+#if defined(__x86_64__)
+
+// A quarter of what the next step reads of b.
+.macro prefetch_b part, wide
+  .irp line, 0,1,2,3
+    prefetcht0 [rdx + 2048 + 128 * (4 * \part + \line)]
+    .if \wide
+      prefetcht0 [rdx + 2048 + 128 * (4 * \part + \line) + 64]
+    .endif
+  .endr
+.endm
+
+.macro each_sum op, strips, wide
+  \op 0, rcx, 0
+  .if \wide
+    \op 1, rcx, 64
+  .endif
+  .if \strips == 2
+    \op 2, r11, 0
+    .if \wide
+      \op 3, r11, 64
+    .endif
+  .endif
+.endm
+.macro clear_sum tile, from, at
+  tilezero tmm\tile
+.endm
+.macro load_sum tile, from, at
+  tileloadd tmm\tile, [\from + r8 + \at]
+.endm
+.macro store_sum tile, from, at
+  tilestored [\from + r8 + \at], tmm\tile
+.endm
+
+.macro amx_lines_tile name, op, strips, wide
+function \name
+  push rbx
+  .cfi_adjust_cfa_offset 8
+  .cfi_rel_offset rbx, 0
+  push r12
+  .cfi_adjust_cfa_offset 8
+  .cfi_rel_offset r12, 0
+  mov rcx, [rdi + 16]
+  mov r8, [rdi + 24]
+  mov r11, r8
+  shl r11, 4
+  add r11, rcx
+  cmp qword ptr [rdi + 32], 0
+  jne 1f
+  each_sum clear_sum, \strips, \wide
+  jmp 2f
+1:
+  each_sum load_sum, \strips, \wide
+2:
+  mov rsi, [rdi]
+  mov rdx, [rdi + 8]
+  mov rax, [rdi + 40]
+  mov r9, rax
+  shl r9, 4
+  add r9, rsi
+  mov r10d, 128
+  mov r12, [rdi + 48]
+  mov rdi, [rdi + 56]
+3:
+  mov rbx, [r12]
+  .balign 32
+4:
+  tileloadd tmm6, [rdx + r10]
+  .if \wide
+    tileloadd tmm7, [rdx + r10 + 64]
+  .endif
+  tileloadd tmm4, [rsi + rax]
+  .if \strips == 2
+    tileloadd tmm5, [r9 + rax]
+  .endif
+  \op tmm0, tmm4, tmm6
+  prefetch_b 0, \wide
+  prefetch_b 1, \wide
+  .if \wide
+    \op tmm1, tmm4, tmm7
+  .endif
+  prefetch_b 2, \wide
+  .if \strips == 2
+    \op tmm2, tmm5, tmm6
+    prefetch_b 3, \wide
+    .if \wide
+      \op tmm3, tmm5, tmm7
+    .endif
+  .else
+    prefetch_b 3, \wide
+  .endif
+  add rsi, 64
+  add r9, 64
+  add rdx, 2048
+  dec rbx
+  jnz 4b
+  mov rbx, [r12 + 8]
+  add rsi, rbx
+  add r9, rbx
+  add r12, 16
+  dec rdi
+  jnz 3b
+  each_sum store_sum, \strips, \wide
+  pop r12
+  .cfi_adjust_cfa_offset -8
+  .cfi_restore r12
+  pop rbx
+  .cfi_adjust_cfa_offset -8
+  .cfi_restore rbx
+endfunction \name
+.endm
+
+.macro amx_lines_tiles type, op
+  amx_lines_tile deft_amx_\type\()_lines_32x32, \op, 2, 1
+  amx_lines_tile deft_amx_\type\()_lines_32x16, \op, 2, 0
+  amx_lines_tile deft_amx_\type\()_lines_16x32, \op, 1, 1
+  amx_lines_tile deft_amx_\type\()_lines_16x16, \op, 1, 0
+.endm
+amx_lines_tiles bf16, tdpbf16ps
+amx_lines_tiles s8, tdpbssd
+amx_lines_tiles u8s8, tdpbusd
+
+.section .note.GNU-stack, "", @progbits
+#endif
