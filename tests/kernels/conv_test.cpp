@@ -418,6 +418,7 @@ TYPED_TEST(Conv, NonFiniteValuesStayWhereTheyBelong) {
       for (ConvCall c : {make(dtype_of<T>, 2, 2, 3, 5, 1, {{16, 15, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne, last),
                          make(dtype_of<T>, 2, 1, 16, 20, 1, {{7, 9, 1}}, kThree, kOne, kOne, kOne, last),
                          make(dtype_of<T>, 2, 1, 8, 8, 8, {{7, 9, 1}}, kThree, kOne, kOne, kOne, last),
+                         make(dtype_of<T>, 2, 1, 16, 3, 1, {{34, 33, 1}}, kThree, kOne, kOne, kOne, last),
                          make(dtype_of<T>, 2, 1, 9, 12, 1, {{6, 6, 1}}, kOne, kOne, kZero, kOne, last)}) {
         SCOPED_TRACE(describe(c));
         auto x = filled<T>(x_size(c), 1), w = filled<T>(w_size(c), 2), dy = filled<T>(y_size(c), 3);
@@ -618,6 +619,24 @@ TEST(Conv, Bytes) {
   }
 }
 
+// The weights' gradients (conv_amx_weight.cpp): slots of several images and parts of one, residues, padding that two
+// lines share and more of it, copies by tap, blocks of channels.
+TEST(ConvTiles, GradientsOfWeights) {
+  const auto image = [](int64_t n, int64_t c_in, int64_t c_out, int64_t groups, Dims in, Dims kernel, Dims stride,
+                        Dims pad, Dims gaps) {
+    check<BFloat16>(make(DType::bf16, 2, n, c_in, c_out, groups, in, kernel, stride, pad, gaps, true));
+  };
+  image(24, 32, 40, 1, {{7, 7, 1}}, kThree, kOne, kOne, kOne);
+  image(3, 20, 17, 1, {{21, 23, 1}}, kThree, kOne, kZero, kOne);
+  image(5, 64, 16, 2, {{30, 29, 1}}, kThree, kTwo, kOne, kOne);
+  image(2, 33, 12, 1, {{50, 61, 1}}, {{3, 5, 1}}, {{2, 3, 1}}, {{2, 4, 0}}, kTwo);
+  image(2, 16, 33, 1, {{75, 80, 1}}, kThree, kOne, kThree, kOne);
+  image(3, 3, 20, 1, {{75, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
+  image(2, 10, 20, 1, {{40, 33, 1}}, {{2, 5, 1}}, {{1, 3, 1}}, {{1, 5, 0}}, {{3, 2, 1}});
+  image(1, 4, 8, 1, {{3, 1200, 1}}, kThree, kOne, kOne, kOne);
+  check<BFloat16>(make(DType::bf16, 3, 3, 20, 18, 1, {{9, 16, 15}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true));
+  check<BFloat16>(make(DType::bf16, 2, 3, 24, 24, 1, {{30, 30, 1}}, kThree, kOne, kOne, kOne, false));
+}
 TEST(ConvTiles, Bytes) {
   for (DType t : {DType::i8, DType::u8}) {
     for (const ConvCall& c : {make(t, 2, 2, 64, 40, 1, {{7, 9, 1}}, kThree, kOne, kOne, kOne, true),

@@ -85,15 +85,13 @@ bool tiles_pay(const ConvCall& c) {
   return c.dtype == DType::bf16 && volume(c.kernel) > 1 && std::min(c.c_in, c.c_out) >= kChannelsOfTiles * c.groups &&
          has_amx(Panel::bf16);
 }
-ConvCall as_run_weight(const ConvCall& c) { return widened(turned(c)); }
-
 }  // namespace
 
 ConvCall as_run(const ConvCall& c) { return tiles_pay(c) ? turned(c) : widened(turned(c)); }
 bool runs_copied(const ConvCall& c) { return differs(as_run(c), c); }
 bool runs_copied_weight(const ConvCall& c) {
   const bool few = size_of(c.dtype) == 2 && c.groups == 1 && c.c_in < kFewChannels;
-  return differs(as_run_weight(c), c) && !few;
+  return differs(as_run(c), c) && !few;
 }
 
 void forward_copied(const ConvCall& c) {
@@ -132,7 +130,7 @@ void input_copied(const ConvCall& c, const void* dy, void* dx) {
 }
 
 void weight_copied(const ConvCall& c, const void* dy, void* dw) {
-  ConvCall run = as_run_weight(c);
+  ConvCall run = as_run(c);
   const Images in = images_in(c, run), out = images_out(c, run);
   const Workspace<char> x(in.run_bytes(c.n)), from(out.run_bytes(c.n));
   in.enter(0, c.n, c.x, x.data());

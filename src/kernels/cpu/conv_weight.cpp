@@ -169,6 +169,18 @@ void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x
   sum_positions(c, a, PlaneOperand(window, source, c.dtype, x, Lines::values), dw);
 }
 
+template <class D>
+bool sum_tiles(const ConvCall& c, const Window& window, const void* dy, D* dw) {
+  const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, taps = window.tap_count(), depth = cg * taps;
+  return sum_amx(c, window, dy, [&](int64_t group, int64_t first, int64_t count, const float* sums) {
+    const Workspace<float> line(2 * depth);
+    D* to = dw + (group * og + first) * depth;
+    for (int64_t o = 0; o < count; ++o, to += depth) {
+      finish_channel(sums + o * depth, 0, 1, cg, taps, false, line.data(), to);
+    }
+  });
+}
+
 template <class T, class D>
 void backward_weight(const ConvCall& c, const T* dy, D* dw) {
   const Window window = forward_window(c);
@@ -182,6 +194,9 @@ void backward_weight(const ConvCall& c, const T* dy, D* dw) {
   }
   if constexpr (std::is_same_v<T, float> && std::is_same_v<D, float>) {
     if (groups_pay(c)) return run_groups_weight(c, dy, dw);
+  }
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (amx_weight_pays(c, window) && sum_tiles(c, window, dy, dw)) return;
   }
   const auto run = [&](int64_t begin, int64_t end) {
     for (int64_t g = begin; g < end; ++g) group_weight(c, window, g, static_cast<const T*>(c.x), dy, dw);

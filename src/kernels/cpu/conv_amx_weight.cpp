@@ -1,0 +1,306 @@
+// Gradients of weights on AMX tiles, bf16: rows are input channels, columns output channels, and k runs over positions.
+// Of x, images are copied turned, with their padding, a line of positions after another: every tap reads the copy at a
+// place of its own, which a tile's rows may begin at, while pairs of dy's positions lie as tiles read columns. What
+// tiles read between two lines meets zeros of dy.
+#include <atomic>
+#include <cstring>
+
+#include "kernels/cpu/conv_internal.h"
+#include "kernels/cpu/copy.h"
+#include "kernels/cpu/line_blocks.h"
+#include "runtime/parallel.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace deft::cpu::detail {
+
+#if defined(__x86_64__)
+
+extern "C" {
+void deft_amx_bf16_lines_32x32(const LinesTile* tile);
+void deft_amx_bf16_lines_32x16(const LinesTile* tile);
+void deft_amx_bf16_lines_16x32(const LinesTile* tile);
+void deft_amx_bf16_lines_16x16(const LinesTile* tile);
+void deft_amx_begin();
+void deft_amx_end();
+}
+
+namespace {
+
+using Word = uint16_t;  // the bits of a bf16
+
+constexpr int64_t kBlock = 32, kHalf = 16;  // rows and columns of a tile; half of either
+constexpr int64_t kStep = 32;               // positions of a step
+constexpr int64_t kPositions = 4096;        // at a time, for each lane
+// Many weights of few positions are packed (512 channels, 8 x 7 x 7 positions: 6.8 ms, so 8.7).
+constexpr int64_t kFewPositions = 1024, kManyWeights = 512 * 1024;
+constexpr int64_t kBlockBytes = kBlock * kBlock * static_cast<int64_t>(sizeof(float));
+
+int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
+int64_t blocks_of(int64_t channels) { return (channels + kBlock - 1) / kBlock; }
+
+bool all_finite(const float* values, int64_t count) {
+  constexpr uint32_t kInfinity = 0x7f800000;
+  uint32_t most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, values + i, sizeof(bits));
+    most = std::max(most, bits & 0x7fffffff);
+  }
+  return most < kInfinity;
+}
+
+// Where x's pixels go: rows by residues of the stride along y, columns by those along x, or once for each tap. A slot
+// has some output lines of an image, at `pitch` positions from each other.
+struct TurnedLines {
+  TurnedLines(const ConvCall& c, const Window& w) : window(w), by_tap(c.groups == 1 && c.c_in < kHalf) {
+    int64_t reach[2];  // from the first tap to the last one
+    for (int d = 0; d < 2; ++d) {
+      residues[d] = std::min(w.step[d + 1], (w.taps[d + 1] - 1) * w.tap_step[d + 1] + 1);
+      reach[d] = (w.taps[d + 1] - 1) * w.tap_step[d + 1] / w.step[d + 1];
+    }
+    if (by_tap) residues[1] = w.taps[2], reach[1] = 0;
+    // The padding behind a line is that before the next one: columns [least, most) of some residue are not padding.
+    int64_t least = INT64_MAX, most = w.count[2];
+    for (int64_t r = 0; r < residues[1]; ++r) {
+      least = std::min(least, first_inside(r)), most = std::max(most, end_inside(r));
+    }
+    pitch = round_up(std::max(most, w.count[2] + reach[1] - least), 2);
+    lines = std::clamp<int64_t>(kPositions / pitch, 1, w.count[1]);
+    parts = (w.count[1] + lines - 1) / lines;
+    rows = lines + reach[0];
+    depth = round_up(lines * pitch, kStep);
+    slots = std::clamp<int64_t>(kPositions * num_threads() / depth, 1, c.n * w.count[0] * parts);
+    slot = rows * pitch;
+    plane = slots * slot;
+    // Rows of tiles at powers of two from each other would share few lines of the first cache level.
+    const int64_t planes = residues[0] * (by_tap ? 1 : residues[1]);
+    channel = (round_up(planes * plane, kStep) / kStep | 1) * kStep;
+    copy = by_tap ? c.c_in * channel : plane;
+  }
+  // The first column of residue r; those that lie inside.
+  int64_t column(int64_t r) const { return window.base[2] + (by_tap ? r * window.tap_step[2] : r); }
+  int64_t first_inside(int64_t r) const {
+    const int64_t first = (std::max<int64_t>(0, -column(r)) + window.step[2] - 1) / window.step[2];
+    return by_tap ? std::min(first, window.count[2]) : first;
+  }
+  int64_t end_inside(int64_t r) const {
+    const int64_t inside = std::max<int64_t>(0, window.size[2] - column(r));
+    const int64_t end = (inside + window.step[2] - 1) / window.step[2];
+    return std::max(first_inside(r), by_tap ? std::min(end, window.count[2]) : end);
+  }
+  // Where tap t, or row t of taps that have copies, begins to read.
+  int64_t tap(int64_t t) const {
+    const int64_t sy = window.step[1], sx = window.step[2];
+    if (by_tap) return t * window.tap_step[1] % sy * plane + t * window.tap_step[1] / sy * pitch;
+    const int64_t y = t / window.taps[2] * window.tap_step[1], x = t % window.taps[2] * window.tap_step[2];
+    return (y % sy * residues[1] + x % sx) * plane + y / sy * pitch + x / sx;
+  }
+  const Window& window;
+  bool by_tap;
+  int64_t residues[2];           // along y and x, that are read
+  int64_t pitch, lines, parts;   // positions of a line; lines of a slot; slots of an image
+  int64_t rows, depth, slots;    // rows of a slot, its positions as whole steps; slots at a time
+  int64_t slot, plane, channel;  // values from one slot, residue and channel to the next,
+  int64_t copy;                  // from one residue along x to the next
+};
+
+class WeightGradient {
+ public:
+  WeightGradient(const ConvCall& c, const Window& w, const void* dy, WeightSums finish)
+      : c_(c),
+        w_(w),
+        x_(static_cast<const Word*>(c.x)),
+        dy_(static_cast<const Word*>(dy)),
+        finish_(finish),
+        t_(c, w),
+        cg_(c.c_in / c.groups * (t_.by_tap ? w.taps[2] : 1)),
+        og_(c.c_out / c.groups),
+        taps_(t_.by_tap ? w.taps[1] : w.tap_count()),
+        panels_(c.groups * blocks_of(og_)),
+        panel_(t_.slots * t_.depth * kBlock),
+        turned_(turned_size()),
+        pairs_(panels_ * panel_),
+        sums_(panels_ * blocks_of(cg_) * taps_ * kBlock * kBlock),
+        pieces_(t_.slots) {
+    std::memset(turned_.data(), 0, static_cast<size_t>(turned_size()) * sizeof(Word));
+    std::memset(pairs_.data(), 0, static_cast<size_t>(panels_ * panel_) * sizeof(Word));
+    for (int64_t s = 0; s < t_.slots; ++s) {
+      pieces_[s] = {t_.depth / kStep, (t_.slot - t_.depth) * static_cast<int64_t>(sizeof(Word))};
+    }
+  }
+
+  // False where some sum is not finite: it may have met zero times infinity where there is no product.
+  bool run() {
+    const int64_t all = c_.n * w_.count[0] * t_.parts, lanes = in_parallel_region() ? 1 : num_threads();
+    const bool by_panel = panels_ >= 2 * lanes || lanes == 1;
+    for (int64_t first = 0; first < all; first += t_.slots) {
+      const int64_t count = std::min(t_.slots, all - first);
+      parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t s = begin; s < end; ++s) enter(first + s, s);
+      });
+      const bool last = first + count == all;
+      const int64_t tasks = by_panel ? panels_ : panels_ * blocks_of(cg_) * taps_;
+      parallel_balanced(0, tasks, 1, [&](int64_t begin, int64_t end) {
+        deft_amx_begin();
+        for (int64_t task = begin; task < end; ++task) {
+          by_panel ? sum_panel(task, count, first > 0) : sum_block(task, count, first > 0);
+          if (by_panel && last) finish(task);
+        }
+        deft_amx_end();
+      });
+    }
+    if (!by_panel) {
+      parallel_for(0, panels_, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t p = begin; p < end; ++p) finish(p);
+      });
+    }
+    return finite_;
+  }
+
+ private:
+  // Tiles read beyond the last channel and the last position.
+  int64_t turned_size() const { return (c_.groups * cg_ + kBlock) * t_.channel + t_.depth + t_.tap(taps_ - 1); }
+
+  // ---- Copies.
+
+  // Slot s gets what output lines [y0, y1) of an image read, and their dy.
+  void enter(int64_t which, int64_t s) const {
+    const int64_t image = which / t_.parts, y0 = which % t_.parts * t_.lines, y1 = std::min(y0 + t_.lines, w_.count[1]);
+    const int64_t z = image % w_.count[0] * w_.step[0] + w_.base[0];
+    const bool inside = z >= 0 && z < w_.size[0];
+    const Word* plane = x_ + (image / w_.count[0] * w_.size[0] + z) * w_.size[1] * w_.size[2] * c_.c_in;
+    for (int64_t ry = 0; ry < t_.residues[0]; ++ry) {
+      for (int64_t rx = 0; rx < t_.residues[1]; ++rx) {
+        turn(inside ? plane : nullptr, y0 * w_.step[1] + w_.base[1] + ry, rx,
+             turned_.data() + ry * (t_.by_tap ? 1 : t_.residues[1]) * t_.plane + rx * t_.copy + s * t_.slot);
+      }
+    }
+    for (int64_t panel = 0; panel < panels_; ++panel) {
+      Word* to = pairs_.data() + panel * panel_ + s * t_.depth * kBlock;
+      const Word* from = dy_ + (image * w_.count[1] + y0) * w_.count[2] * c_.c_out + first_out(panel);
+      for (int64_t y = 0; y < t_.lines; ++y, to += t_.pitch * kBlock, from += w_.count[2] * c_.c_out) {
+        if (y0 + y < y1) {
+          pair(from, outs(panel), to);
+        } else {
+          std::memset(to, 0, static_cast<size_t>(t_.pitch * kBlock) * sizeof(Word));
+        }
+      }
+    }
+  }
+
+  // Rows from `row` on, at the stride's distance, and of them the columns of a residue. plane: null outside.
+  void turn(const Word* plane, int64_t row, int64_t rx, Word* to) const {
+    const int64_t step = w_.step[1];
+    const int64_t lo = plane ? std::min((std::max<int64_t>(0, -row) + step - 1) / step, t_.rows) : t_.rows;
+    const int64_t hi = std::clamp((w_.size[1] - row + step - 1) / step, lo, t_.rows);
+    for (int64_t c = 0; c < c_.c_in; ++c) {
+      std::memset(to + c * t_.channel, 0, static_cast<size_t>(lo * t_.pitch) * sizeof(Word));
+      std::memset(to + c * t_.channel + hi * t_.pitch, 0,
+                  static_cast<size_t>((t_.rows - hi) * t_.pitch) * sizeof(Word));
+    }
+    const int64_t first = t_.first_inside(rx), columns = t_.end_inside(rx) - first;
+    if (lo == hi || columns == 0) return;
+    const int64_t sizes[3] = {hi - lo, c_.c_in, columns}, line = w_.size[2] * c_.c_in;
+    const Word* from = plane + (row + lo * step) * line + (t_.column(rx) + first * w_.step[2]) * c_.c_in;
+    copy_strided({const_cast<Word*>(from), DType::bf16, {step * line, 1, w_.step[2] * c_.c_in}},
+                 {to + lo * t_.pitch + first, DType::bf16, {t_.pitch, t_.channel, 1}}, 3, sizes);
+  }
+
+  int64_t first_out(int64_t panel) const { return panel / blocks_of(og_) * og_ + panel % blocks_of(og_) * kBlock; }
+  int64_t outs(int64_t panel) const { return std::min(kBlock, og_ - panel % blocks_of(og_) * kBlock); }
+
+  // A line of dy: [pair of positions][channel][position of the pair].
+  [[gnu::target("avx512bw")]] void pair(const Word* from, int64_t count, Word* to) const {
+    alignas(64) Word order[2][kBlock];
+    for (Word i = 0; i < kBlock; ++i) {
+      order[0][i] = static_cast<Word>(i / 2 + i % 2 * kBlock), order[1][i] = static_cast<Word>(order[0][i] + kHalf);
+    }
+    const __m512i low = _mm512_load_si512(order[0]), high = _mm512_load_si512(order[1]);
+    const auto mask = static_cast<__mmask32>((uint64_t{1} << count) - 1);
+    for (int64_t x = 0; x < w_.count[2]; x += 2, from += 2 * c_.c_out, to += 2 * kBlock) {
+      const __m512i a = _mm512_maskz_loadu_epi16(mask, from);
+      const __m512i b = _mm512_maskz_loadu_epi16(x + 1 < w_.count[2] ? mask : 0, from + c_.c_out);
+      _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
+      _mm512_storeu_si512(to + kBlock, _mm512_permutex2var_epi16(a, high, b));
+    }
+  }
+
+  // ---- Sums.
+
+  float* block(int64_t panel, int64_t i) const {
+    return sums_.data() + (panel * blocks_of(cg_) + i) * taps_ * kBlock * kBlock;
+  }
+  void sum_panel(int64_t panel, int64_t slots, bool add) const {
+    for (int64_t i = 0; i < blocks_of(cg_); ++i) {
+      for (int64_t t = 0; t < taps_; ++t) sum_tile(panel, i, t, slots, add);
+    }
+  }
+  void sum_block(int64_t task, int64_t slots, bool add) const {
+    const int64_t t = task % taps_, block = task / taps_;
+    sum_tile(block / blocks_of(cg_), block % blocks_of(cg_), t, slots, add);
+  }
+  void sum_tile(int64_t panel, int64_t i, int64_t tap, int64_t slots, bool add) const {
+    const int64_t channel = panel / blocks_of(og_) * cg_ + i * kBlock;
+    const LinesTile tile{turned_.data() + channel * t_.channel + t_.tap(tap),
+                         pairs_.data() + panel * panel_,
+                         block(panel, i) + tap * kBlock * kBlock,
+                         kBlockBytes / kBlock,
+                         add,
+                         t_.channel * static_cast<int64_t>(sizeof(Word)),
+                         pieces_.data(),
+                         slots};
+    const bool tall = cg_ - i * kBlock > kHalf, wide = outs(panel) > kHalf;
+    tall   ? wide ? deft_amx_bf16_lines_32x32(&tile) : deft_amx_bf16_lines_32x16(&tile)
+      : wide ? deft_amx_bf16_lines_16x32(&tile)
+           : deft_amx_bf16_lines_16x16(&tile);
+  }
+
+  // The sums of a panel as [output channel][tap][input channel].
+  void finish(int64_t panel) {
+    const int64_t depth = taps_ * cg_, count = outs(panel);
+    const Workspace<float> lines(count * depth);
+    for (int64_t i = 0; i < cg_; i += kBlock) {
+      float* from = block(panel, i / kBlock);
+      const int64_t sizes[3] = {taps_, std::min(kBlock, cg_ - i), count};
+      copy_strided({from, DType::f32, {kBlock * kBlock, kBlock, 1}}, {lines.data() + i, DType::f32, {cg_, 1, depth}}, 3,
+                   sizes);
+    }
+    if (!all_finite(lines.data(), count * depth)) finite_ = false;
+    finish_(panel / blocks_of(og_), panel % blocks_of(og_) * kBlock, count, lines.data());
+  }
+
+  const ConvCall& c_;
+  const Window& w_;
+  const Word *x_, *dy_;
+  WeightSums finish_;
+  TurnedLines t_;
+  int64_t cg_, og_, taps_;  // of a group: rows and columns; taps, or rows of taps that have copies
+  int64_t panels_, panel_;  // of dy's channels: how many; values of one
+  Workspace<Word> turned_, pairs_;
+  Workspace<float> sums_;  // [panel][block of input channels][tap][input channel][output channel]
+  Workspace<Piece> pieces_;
+  std::atomic<bool> finite_ = true;
+};
+
+}  // namespace
+
+bool amx_weight_pays(const ConvCall& c, const Window& w) {
+  if (c.dtype != DType::bf16 || !c.channels_last || !has_amx(Panel::bf16)) return false;
+  if (w.taps[0] != 1 || w.tap_count() == 1) return false;
+  return c.n * w.positions() >= kFewPositions || c.c_out * (c.c_in / c.groups) * w.tap_count() <= kManyWeights;
+}
+
+bool sum_amx(const ConvCall& c, const Window& w, const void* dy, WeightSums finish) {
+  return WeightGradient(c, w, dy, finish).run();
+}
+
+#else
+
+bool amx_weight_pays(const ConvCall&, const Window&) { return false; }
+bool sum_amx(const ConvCall&, const Window&, const void*, WeightSums) { return false; }
+
+#endif
+
+}  // namespace deft::cpu::detail
