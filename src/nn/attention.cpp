@@ -57,7 +57,8 @@ MultiheadAttention::MultiheadAttention(int64_t embed_dim, int64_t num_heads, con
       num_heads_(num_heads),
       options_(options) {
   DEFT_CHECK(num_heads > 0 && embed_dim % num_heads == 0, ValueError,
-             "MultiheadAttention: {} features cannot be cut into {} heads", embed_dim, num_heads);
+             "MultiheadAttention: {} features cannot be cut into {} heads; choose a number that divides them",
+             embed_dim, num_heads);
   for (Tensor* w : {&in_proj_weight, &q_proj_weight, &k_proj_weight, &v_proj_weight})
     if (w->defined()) init::xavier_uniform_(*w);
   if (options.bias) init::zeros_(out_proj.bias);

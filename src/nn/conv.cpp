@@ -22,7 +22,8 @@ void check_settings(const char* name, int spatial,
 
 void check_channels(const char* name, int spatial, int64_t in, int64_t out, int64_t groups) {
   DEFT_CHECK(in > 0 && out > 0 && groups > 0 && in % groups == 0 && out % groups == 0, ValueError,
-             "{}{}d: {} input and {} output channels cannot be cut into {} groups", name, spatial, in, out, groups);
+             "{}{}d: {} input and {} output channels cannot be cut into {} groups; choose a number that divides both",
+             name, spatial, in, out, groups);
 }
 
 Shape weight_sizes(int64_t first, int64_t second, const Sizes& kernel, int spatial) {

@@ -127,8 +127,9 @@ GroupNorm::GroupNorm(int64_t groups, int64_t channels, double eps, bool affine)
       groups_(groups),
       channels_(channels),
       eps_(eps) {
-  DEFT_CHECK(groups > 0 && channels % groups == 0, ValueError, "GroupNorm: {} channels cannot be cut into {} groups",
-             channels, groups);
+  DEFT_CHECK(groups > 0 && channels % groups == 0, ValueError,
+             "GroupNorm: {} channels cannot be cut into {} groups; choose a number that divides them", channels,
+             groups);
 }
 Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, groups_, weight, bias, eps_); }
 std::string GroupNorm::describe() const {

@@ -634,8 +634,24 @@ TEST(ConvTiles, GradientsOfWeights) {
   image(3, 3, 20, 1, {{75, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
   image(2, 10, 20, 1, {{40, 33, 1}}, {{2, 5, 1}}, {{1, 3, 1}}, {{1, 5, 0}}, {{3, 2, 1}});
   image(1, 4, 8, 1, {{3, 1200, 1}}, kThree, kOne, kOne, kOne);
+  image(3, 20, 40, 1, {{41, 40, 1}}, kOne, kOne, kZero, kOne);
+  image(3, 20, 40, 1, {{81, 80, 1}}, kOne, kTwo, kZero, kOne);
   check<BFloat16>(make(DType::bf16, 3, 3, 20, 18, 1, {{9, 16, 15}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true));
   check<BFloat16>(make(DType::bf16, 2, 3, 24, 24, 1, {{30, 30, 1}}, kThree, kOne, kOne, kOne, false));
+}
+// Tiles multiply what lies at the ends of lines by zero, which may not show.
+TEST(ConvTiles, InfiniteEdges) {
+  ConvCall c = make(DType::bf16, 2, 1, 16, 3, 1, {{34, 33, 1}}, kThree, kOne, kOne, kOne, true);
+  auto x = filled<BFloat16>(x_size(c), 1);
+  const auto dy = filled<BFloat16>(y_size(c), 2);
+  for (int64_t i = 0; i < x.size(); i += c.in[1] * c.c_in) x.data()[i] = BFloat16(INFINITY);  // of channel 0
+  c.x = x.data();
+  auto dw = filled<BFloat16>(w_size(c), 3);
+  cpu::conv_backward_weight(c, dy.data(), dw.data());
+  for (int64_t i = 0; i < dw.size(); ++i) {
+    const bool reads_them = i / 9 % c.c_in == 0 && i % 3 != 2;  // the last column of the kernel reads no first pixel
+    EXPECT_EQ(std::isfinite(as_double(dw[i])), !reads_them) << i;
+  }
 }
 TEST(ConvTiles, Bytes) {
   for (DType t : {DType::i8, DType::u8}) {

@@ -35,6 +35,8 @@ constexpr int64_t kStep = 32;               // positions of a step
 constexpr int64_t kPositions = 4096;        // at a time, for each lane
 // Many weights of few positions are packed (512 channels, 8 x 7 x 7 positions: 6.8 ms, so 8.7).
 constexpr int64_t kFewPositions = 1024, kManyWeights = 512 * 1024;
+// Of one tap, turning x takes a good part of the time: only many positions of few channels pay.
+constexpr int64_t kManyPositions = 4096;
 constexpr int64_t kBlockBytes = kBlock * kBlock * static_cast<int64_t>(sizeof(float));
 
 int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
@@ -288,7 +290,8 @@ class WeightGradient {
 
 bool amx_weight_pays(const ConvCall& c, const Window& w) {
   if (c.dtype != DType::bf16 || !c.channels_last || !has_amx(Panel::bf16)) return false;
-  if (w.taps[0] != 1 || w.tap_count() == 1) return false;
+  if (w.taps[0] != 1) return false;
+  if (w.tap_count() == 1) return c.groups == 1 && 2 * c.c_in <= c.c_out && c.n * w.positions() >= kManyPositions;
   return c.n * w.positions() >= kFewPositions || c.c_out * (c.c_in / c.groups) * w.tap_count() <= kManyWeights;
 }
 

@@ -232,7 +232,7 @@ void scatter_input(const ConvCall& c, const void* dy, void* dx);
 bool columns_pay(const ConvCall& c, const Window& w);
 void sum_columns(const ConvCall& c, const Window& w, int64_t parts, const float* dy, float* sums);
 
-// The gradient of weights of several taps on AMX tiles, see conv_amx_weight.cpp. finish(group, first, count, sums) gets
+// The gradient of weights on AMX tiles, see conv_amx_weight.cpp. finish(group, first, count, sums) gets
 // the sums of some output channels of a group, [output channel][tap][input channel]; called from several threads.
 // False: some are not finite, and must be found in another way. First ask whether it pays.
 using WeightSums = FunctionRef<void(int64_t group, int64_t first, int64_t count, const float* sums)>;
