@@ -631,6 +631,7 @@ TEST(ConvTiles, GradientsOfWeights) {
   image(5, 64, 16, 2, {{30, 29, 1}}, kThree, kTwo, kOne, kOne);
   image(2, 33, 12, 1, {{50, 61, 1}}, {{3, 5, 1}}, {{2, 3, 1}}, {{2, 4, 0}}, kTwo);
   image(2, 16, 33, 1, {{75, 80, 1}}, kThree, kOne, kThree, kOne);
+  image(2, 16, 9, 1, {{75, 80, 1}}, kThree, kOne, kOne, kOne);
   image(3, 3, 20, 1, {{75, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
   image(2, 10, 20, 1, {{40, 33, 1}}, {{2, 5, 1}}, {{1, 3, 1}}, {{1, 5, 0}}, {{3, 2, 1}});
   image(1, 4, 8, 1, {{3, 1200, 1}}, kThree, kOne, kOne, kOne);
