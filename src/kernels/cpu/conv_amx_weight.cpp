@@ -79,6 +79,7 @@ struct TurnedLines {
     // Rows of tiles at powers of two from each other would share few lines of the first cache level.
     const int64_t planes = residues[0] * (by_tap ? 1 : residues[1]);
     channel = (round_up(planes * plane, kStep) / kStep | 1) * kStep;
+    unused = channel - planes * plane;
     copy = by_tap ? c.c_in * channel : plane;
   }
   // The first column of residue r; those that lie inside.
@@ -105,6 +106,7 @@ struct TurnedLines {
   int64_t pitch, lines, parts;   // positions of a line; lines of a slot; slots of an image
   int64_t rows, depth, slots;    // rows of a slot, its positions as whole steps; slots at a time
   int64_t slot, plane, channel;  // values from one slot, residue and channel to the next,
+  int64_t unused;                // at the end of a channel
   int64_t copy;                  // from one residue along x to the next
 };
 
@@ -126,8 +128,9 @@ class WeightGradient {
         pairs_(panels_ * panel_),
         sums_(panels_ * blocks_of(cg_) * taps_ * kBlock * kBlock),
         pieces_(t_.slots) {
-    std::memset(turned_.data(), 0, static_cast<size_t>(turned_size()) * sizeof(Word));
-    std::memset(pairs_.data(), 0, static_cast<size_t>(panels_ * panel_) * sizeof(Word));
+    // Beyond the slots of a channel tiles meet dy's zeros, too.
+    for (int64_t i = 1; i <= c_.groups * cg_; ++i) clear(turned_.data() + i * t_.channel - t_.unused, t_.unused);
+    clear(turned_.data() + c_.groups * cg_ * t_.channel, t_.depth + t_.tap(taps_ - 1));
     for (int64_t s = 0; s < t_.slots; ++s) {
       pieces_[s] = {t_.depth / kStep, (t_.slot - t_.depth) * static_cast<int64_t>(sizeof(Word))};
     }
@@ -140,7 +143,10 @@ class WeightGradient {
     for (int64_t first = 0; first < all; first += t_.slots) {
       const int64_t count = std::min(t_.slots, all - first);
       parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t s = begin; s < end; ++s) enter(first + s, s);
+        for (int64_t s = begin; s < end; ++s) {
+          if (first == 0) clear_slot(s);
+          enter(first + s, s);
+        }
       });
       const bool last = first + count == all;
       const int64_t tasks = by_panel ? panels_ : panels_ * blocks_of(cg_) * taps_;
@@ -167,6 +173,18 @@ class WeightGradient {
 
   // ---- Copies.
 
+  static void clear(Word* from, int64_t count) { std::memset(from, 0, static_cast<size_t>(count) * sizeof(Word)); }
+  // The padding, which copies leave alone.
+  void clear_slot(int64_t s) const {
+    const int64_t planes = (t_.channel - t_.unused) / t_.plane;
+    for (int64_t i = 0; i < c_.groups * cg_ * planes; ++i) {
+      clear(turned_.data() + i / planes * t_.channel + i % planes * t_.plane + s * t_.slot, t_.slot);
+    }
+    for (int64_t panel = 0; panel < panels_; ++panel) {
+      clear(pairs_.data() + panel * panel_ + s * t_.depth * kBlock, t_.depth * kBlock);
+    }
+  }
+
   // Slot s gets what output lines [y0, y1) of an image read, and their dy.
   void enter(int64_t which, int64_t s) const {
     const int64_t image = which / t_.parts, y0 = which % t_.parts * t_.lines, y1 = std::min(y0 + t_.lines, w_.count[1]);
@@ -186,7 +204,7 @@ class WeightGradient {
         if (y0 + y < y1) {
           pair(from, outs(panel), to);
         } else {
-          std::memset(to, 0, static_cast<size_t>(t_.pitch * kBlock) * sizeof(Word));
+          clear(to, t_.pitch * kBlock);
         }
       }
     }
@@ -198,9 +216,8 @@ class WeightGradient {
     const int64_t lo = plane ? std::min((std::max<int64_t>(0, -row) + step - 1) / step, t_.rows) : t_.rows;
     const int64_t hi = std::clamp((w_.size[1] - row + step - 1) / step, lo, t_.rows);
     for (int64_t c = 0; c < c_.c_in; ++c) {
-      std::memset(to + c * t_.channel, 0, static_cast<size_t>(lo * t_.pitch) * sizeof(Word));
-      std::memset(to + c * t_.channel + hi * t_.pitch, 0,
-                  static_cast<size_t>((t_.rows - hi) * t_.pitch) * sizeof(Word));
+      clear(to + c * t_.channel, lo * t_.pitch);
+      clear(to + c * t_.channel + hi * t_.pitch, (t_.rows - hi) * t_.pitch);
     }
     const int64_t first = t_.first_inside(rx), columns = t_.end_inside(rx) - first;
     if (lo == hi || columns == 0) return;

@@ -3,6 +3,7 @@
 // for such groups.
 #include "kernels/cpu/conv_internal.h"
 #include "kernels/cpu/copy.h"
+#include "runtime/parallel.h"
 
 namespace deft::cpu::detail {
 namespace {
@@ -48,7 +49,12 @@ int64_t weight_count(const ConvCall& c) { return c.c_out * (c.c_in / c.groups) *
 
 // Calls run(first sample, samples) for parts of the batch, which depend on sizes only.
 void for_each_part(int64_t n, int64_t part, FunctionRef<void(int64_t, int64_t)> run) {
-  run_each((n + part - 1) / part, [&](int64_t i) { run(i * part, std::min(part, n - i * part)); });
+  const int64_t parts = (n + part - 1) / part;
+  const auto some = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) run(i * part, std::min(part, n - i * part));
+  };
+  if (parts < num_threads()) return some(0, parts);  // parallel inside
+  parallel_balanced(0, parts, 1, some);
 }
 int64_t samples_of_a_part(int64_t n, const Images& in, const Images& out) {
   return std::clamp<int64_t>(kBytes / std::max<int64_t>(1, in.run_bytes(1) + out.run_bytes(1)), 1, n);
