@@ -33,6 +33,7 @@ using Word = uint16_t;  // the bits of a bf16
 constexpr int64_t kBlock = 32, kHalf = 16;  // rows and columns of a tile; half of either
 constexpr int64_t kStep = 32;               // positions of a step
 constexpr int64_t kPositions = 4096;        // at a time, for each lane
+constexpr int64_t kMostParts = 16, kPartPositions = 3072, kPartSums = 2 << 20;  // part_count()
 // Many weights of few positions are packed (512 channels, 8 x 7 x 7 positions: 6.8 ms, so 8.7).
 constexpr int64_t kFewPositions = 1024, kManyWeights = 512 * 1024;
 // Of one tap, turning x takes a good part of the time: only many positions of few channels pay.
@@ -56,7 +57,9 @@ bool all_finite(const float* values, int64_t count) {
 // Where x's pixels go: rows by residues of the stride along y, columns by those along x, or once for each tap. A slot
 // has some output lines of an image, at `pitch` positions from each other.
 struct TurnedLines {
-  TurnedLines(const ConvCall& c, const Window& w) : window(w), by_tap(c.groups == 1 && c.c_in < kHalf) {
+  // Slots are summed in parts, by so many lanes each.
+  TurnedLines(const ConvCall& c, const Window& w, int64_t lanes = 1, int64_t parts_of_sums = 1)
+      : window(w), by_tap(c.groups == 1 && c.c_in < kHalf) {
     int64_t reach[2];  // from the first tap to the last one
     for (int d = 0; d < 2; ++d) {
       residues[d] = std::min(w.step[d + 1], (w.taps[d + 1] - 1) * w.tap_step[d + 1] + 1);
@@ -73,7 +76,8 @@ struct TurnedLines {
     parts = (w.count[1] + lines - 1) / lines;
     rows = lines + reach[0];
     depth = round_up(lines * pitch, kStep);
-    slots = std::clamp<int64_t>(kPositions * num_threads() / depth, 1, c.n * w.count[0] * parts);
+    all = c.n * w.count[0] * parts;
+    slots = std::clamp<int64_t>(kPositions * lanes / depth, 1, (all + parts_of_sums - 1) / parts_of_sums);
     slot = rows * pitch;
     plane = slots * slot;
     // Rows of tiles at powers of two from each other would share few lines of the first cache level.
@@ -104,72 +108,87 @@ struct TurnedLines {
   bool by_tap;
   int64_t residues[2];           // along y and x, that are read
   int64_t pitch, lines, parts;   // positions of a line; lines of a slot; slots of an image
-  int64_t rows, depth, slots;    // rows of a slot, its positions as whole steps; slots at a time
+  int64_t rows, depth;           // of a slot: rows of x; positions as whole steps
+  int64_t all, slots;            // slots; those at a time
   int64_t slot, plane, channel;  // values from one slot, residue and channel to the next,
   int64_t unused;                // at the end of a channel
   int64_t copy;                  // from one residue along x to the next
 };
 
+// Sums are [panel of output channels][block of input channels][tap][input channel][output channel]: panels and blocks
+// of 32, channels of a group only. Taps along x that have copies count as input channels.
+struct SumsForm {
+  SumsForm(const ConvCall& c, const Window& w, bool by_tap)
+      : groups(c.groups),
+        cg(c.c_in / c.groups * (by_tap ? w.taps[2] : 1)),
+        og(c.c_out / c.groups),
+        taps(by_tap ? w.taps[1] : w.tap_count()),
+        panels(c.groups * blocks_of(og)),
+        panel(blocks_of(cg) * taps * kBlock * kBlock) {}
+  int64_t group(int64_t p) const { return p / blocks_of(og); }
+  int64_t first_out(int64_t p) const { return p % blocks_of(og) * kBlock; }
+  int64_t outs(int64_t p) const { return std::min(kBlock, og - first_out(p)); }
+  int64_t groups, cg, og, taps;
+  int64_t panels, panel;  // how many; values of one
+};
+
+// Sums over some slots.
 class WeightGradient {
  public:
-  WeightGradient(const ConvCall& c, const Window& w, const void* dy, WeightSums finish)
+  WeightGradient(const ConvCall& c, const Window& w, const TurnedLines& lines, const SumsForm& form, const void* dy,
+                 float* sums)
       : c_(c),
         w_(w),
+        t_(lines),
+        f_(form),
         x_(static_cast<const Word*>(c.x)),
         dy_(static_cast<const Word*>(dy)),
-        finish_(finish),
-        t_(c, w),
-        cg_(c.c_in / c.groups * (t_.by_tap ? w.taps[2] : 1)),
-        og_(c.c_out / c.groups),
-        taps_(t_.by_tap ? w.taps[1] : w.tap_count()),
-        panels_(c.groups * blocks_of(og_)),
         panel_(t_.slots * t_.depth * kBlock),
         turned_(turned_size()),
-        pairs_(panels_ * panel_),
-        sums_(panels_ * blocks_of(cg_) * taps_ * kBlock * kBlock),
+        pairs_(f_.panels * panel_),
+        sums_(sums),
         pieces_(t_.slots) {
     // Beyond the slots of a channel tiles meet dy's zeros, too.
-    for (int64_t i = 1; i <= c_.groups * cg_; ++i) clear(turned_.data() + i * t_.channel - t_.unused, t_.unused);
-    clear(turned_.data() + c_.groups * cg_ * t_.channel, t_.depth + t_.tap(taps_ - 1));
+    for (int64_t i = 1; i <= f_.groups * f_.cg; ++i) clear(turned_.data() + i * t_.channel - t_.unused, t_.unused);
+    clear(turned_.data() + f_.groups * f_.cg * t_.channel, t_.depth + t_.tap(f_.taps - 1));
     for (int64_t s = 0; s < t_.slots; ++s) {
       pieces_[s] = {t_.depth / kStep, (t_.slot - t_.depth) * static_cast<int64_t>(sizeof(Word))};
     }
   }
 
-  // False where some sum is not finite: it may have met zero times infinity where there is no product.
-  bool run() {
-    const int64_t all = c_.n * w_.count[0] * t_.parts, lanes = in_parallel_region() ? 1 : num_threads();
-    const bool by_panel = panels_ >= 2 * lanes || lanes == 1;
-    for (int64_t first = 0; first < all; first += t_.slots) {
-      const int64_t count = std::min(t_.slots, all - first);
-      parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t s = begin; s < end; ++s) {
-          if (first == 0) clear_slot(s);
-          enter(first + s, s);
+  // Slots [begin, end). done(panel): its sums are made.
+  void run(int64_t begin, int64_t end, FunctionRef<void(int64_t panel)> done) const {
+    const int64_t lanes = in_parallel_region() ? 1 : num_threads();
+    const bool by_panel = f_.panels >= 2 * lanes || lanes == 1;
+    for (int64_t first = begin; first < end; first += t_.slots) {
+      const int64_t count = std::min(t_.slots, end - first);
+      // Tiles read a little beyond a slot: also of one that is not used.
+      parallel_for(0, first == begin ? t_.slots : count, 1, [&](int64_t s0, int64_t s1) {
+        for (int64_t s = s0; s < s1; ++s) {
+          if (first == begin) clear_slot(s);
+          if (s < count) enter(first + s, s);
         }
       });
-      const bool last = first + count == all;
-      const int64_t tasks = by_panel ? panels_ : panels_ * blocks_of(cg_) * taps_;
-      parallel_balanced(0, tasks, 1, [&](int64_t begin, int64_t end) {
+      const bool last = first + count == end, add = first > begin;
+      const int64_t tasks = by_panel ? f_.panels : f_.panels * blocks_of(f_.cg) * f_.taps;
+      parallel_balanced(0, tasks, 1, [&](int64_t t0, int64_t t1) {
         deft_amx_begin();
-        for (int64_t task = begin; task < end; ++task) {
-          by_panel ? sum_panel(task, count, first > 0) : sum_block(task, count, first > 0);
-          if (by_panel && last) finish(task);
+        for (int64_t task = t0; task < t1; ++task) {
+          by_panel ? sum_panel(task, count, add) : sum_block(task, count, add);
+          if (by_panel && last) done(task);
         }
         deft_amx_end();
       });
     }
-    if (!by_panel) {
-      parallel_for(0, panels_, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t p = begin; p < end; ++p) finish(p);
-      });
-    }
-    return finite_;
+    if (by_panel) return;
+    parallel_for(0, f_.panels, 1, [&](int64_t p0, int64_t p1) {
+      for (int64_t p = p0; p < p1; ++p) done(p);
+    });
   }
 
  private:
   // Tiles read beyond the last channel and the last position.
-  int64_t turned_size() const { return (c_.groups * cg_ + kBlock) * t_.channel + t_.depth + t_.tap(taps_ - 1); }
+  int64_t turned_size() const { return (f_.groups * f_.cg + kBlock) * t_.channel + t_.depth + t_.tap(f_.taps - 1); }
 
   // ---- Copies.
 
@@ -177,10 +196,10 @@ class WeightGradient {
   // The padding, which copies leave alone.
   void clear_slot(int64_t s) const {
     const int64_t planes = (t_.channel - t_.unused) / t_.plane;
-    for (int64_t i = 0; i < c_.groups * cg_ * planes; ++i) {
+    for (int64_t i = 0; i < f_.groups * f_.cg * planes; ++i) {
       clear(turned_.data() + i / planes * t_.channel + i % planes * t_.plane + s * t_.slot, t_.slot);
     }
-    for (int64_t panel = 0; panel < panels_; ++panel) {
+    for (int64_t panel = 0; panel < f_.panels; ++panel) {
       clear(pairs_.data() + panel * panel_ + s * t_.depth * kBlock, t_.depth * kBlock);
     }
   }
@@ -197,12 +216,13 @@ class WeightGradient {
              turned_.data() + ry * (t_.by_tap ? 1 : t_.residues[1]) * t_.plane + rx * t_.copy + s * t_.slot);
       }
     }
-    for (int64_t panel = 0; panel < panels_; ++panel) {
+    for (int64_t panel = 0; panel < f_.panels; ++panel) {
       Word* to = pairs_.data() + panel * panel_ + s * t_.depth * kBlock;
-      const Word* from = dy_ + (image * w_.count[1] + y0) * w_.count[2] * c_.c_out + first_out(panel);
+      const Word* from =
+          dy_ + (image * w_.count[1] + y0) * w_.count[2] * c_.c_out + f_.group(panel) * f_.og + f_.first_out(panel);
       for (int64_t y = 0; y < t_.lines; ++y, to += t_.pitch * kBlock, from += w_.count[2] * c_.c_out) {
         if (y0 + y < y1) {
-          pair(from, outs(panel), to);
+          pair(from, f_.outs(panel), to);
         } else {
           clear(to, t_.pitch * kBlock);
         }
@@ -227,9 +247,6 @@ class WeightGradient {
                  {to + lo * t_.pitch + first, DType::bf16, {t_.pitch, t_.channel, 1}}, 3, sizes);
   }
 
-  int64_t first_out(int64_t panel) const { return panel / blocks_of(og_) * og_ + panel % blocks_of(og_) * kBlock; }
-  int64_t outs(int64_t panel) const { return std::min(kBlock, og_ - panel % blocks_of(og_) * kBlock); }
-
   // A line of dy: [pair of positions][channel][position of the pair].
   [[gnu::target("avx512bw")]] void pair(const Word* from, int64_t count, Word* to) const {
     alignas(64) Word order[2][kBlock];
@@ -248,20 +265,18 @@ class WeightGradient {
 
   // ---- Sums.
 
-  float* block(int64_t panel, int64_t i) const {
-    return sums_.data() + (panel * blocks_of(cg_) + i) * taps_ * kBlock * kBlock;
-  }
+  float* block(int64_t panel, int64_t i) const { return sums_ + panel * f_.panel + i * f_.taps * kBlock * kBlock; }
   void sum_panel(int64_t panel, int64_t slots, bool add) const {
-    for (int64_t i = 0; i < blocks_of(cg_); ++i) {
-      for (int64_t t = 0; t < taps_; ++t) sum_tile(panel, i, t, slots, add);
+    for (int64_t i = 0; i < blocks_of(f_.cg); ++i) {
+      for (int64_t t = 0; t < f_.taps; ++t) sum_tile(panel, i, t, slots, add);
     }
   }
   void sum_block(int64_t task, int64_t slots, bool add) const {
-    const int64_t t = task % taps_, block = task / taps_;
-    sum_tile(block / blocks_of(cg_), block % blocks_of(cg_), t, slots, add);
+    const int64_t t = task % f_.taps, block = task / f_.taps;
+    sum_tile(block / blocks_of(f_.cg), block % blocks_of(f_.cg), t, slots, add);
   }
   void sum_tile(int64_t panel, int64_t i, int64_t tap, int64_t slots, bool add) const {
-    const int64_t channel = panel / blocks_of(og_) * cg_ + i * kBlock;
+    const int64_t channel = f_.group(panel) * f_.cg + i * kBlock;
     const LinesTile tile{turned_.data() + channel * t_.channel + t_.tap(tap),
                          pairs_.data() + panel * panel_,
                          block(panel, i) + tap * kBlock * kBlock,
@@ -270,38 +285,46 @@ class WeightGradient {
                          t_.channel * static_cast<int64_t>(sizeof(Word)),
                          pieces_.data(),
                          slots};
-    const bool tall = cg_ - i * kBlock > kHalf, wide = outs(panel) > kHalf;
+    const bool tall = f_.cg - i * kBlock > kHalf, wide = f_.outs(panel) > kHalf;
     tall   ? wide ? deft_amx_bf16_lines_32x32(&tile) : deft_amx_bf16_lines_32x16(&tile)
       : wide ? deft_amx_bf16_lines_16x32(&tile)
            : deft_amx_bf16_lines_16x16(&tile);
   }
 
-  // The sums of a panel as [output channel][tap][input channel].
-  void finish(int64_t panel) {
-    const int64_t depth = taps_ * cg_, count = outs(panel);
-    const Workspace<float> lines(count * depth);
-    for (int64_t i = 0; i < cg_; i += kBlock) {
-      float* from = block(panel, i / kBlock);
-      const int64_t sizes[3] = {taps_, std::min(kBlock, cg_ - i), count};
-      copy_strided({from, DType::f32, {kBlock * kBlock, kBlock, 1}}, {lines.data() + i, DType::f32, {cg_, 1, depth}}, 3,
-                   sizes);
-    }
-    if (!all_finite(lines.data(), count * depth)) finite_ = false;
-    finish_(panel / blocks_of(og_), panel % blocks_of(og_) * kBlock, count, lines.data());
-  }
-
   const ConvCall& c_;
   const Window& w_;
+  const TurnedLines& t_;
+  const SumsForm& f_;
   const Word *x_, *dy_;
-  WeightSums finish_;
-  TurnedLines t_;
-  int64_t cg_, og_, taps_;  // of a group: rows and columns; taps, or rows of taps that have copies
-  int64_t panels_, panel_;  // of dy's channels: how many; values of one
+  int64_t panel_;  // values of dy's copies for a panel
   Workspace<Word> turned_, pairs_;
-  Workspace<float> sums_;  // [panel][block of input channels][tap][input channel][output channel]
+  float* sums_;
   Workspace<Piece> pieces_;
-  std::atomic<bool> finite_ = true;
 };
+
+// The sums of a panel, of all parts, as [output channel][tap][input channel]. False: some are not finite.
+bool finish_panel(const SumsForm& f, int64_t parts, float* sums, int64_t panel, WeightSums finish) {
+  float* own = sums + panel * f.panel;
+  for (int64_t part = 1; part < parts; ++part) {
+    const float* other = own + part * f.panels * f.panel;
+    for (int64_t i = 0; i < f.panel; ++i) own[i] += other[i];
+  }
+  const int64_t depth = f.taps * f.cg, count = f.outs(panel);
+  const Workspace<float> lines(count * depth);
+  for (int64_t i = 0; i < f.cg; i += kBlock) {
+    const int64_t sizes[3] = {f.taps, std::min(kBlock, f.cg - i), count};
+    copy_strided({own + i * f.taps * kBlock, DType::f32, {kBlock * kBlock, kBlock, 1}},
+                 {lines.data() + i, DType::f32, {f.cg, 1, depth}}, 3, sizes);
+  }
+  finish(f.group(panel), f.first_out(panel), count, lines.data());
+  return all_finite(lines.data(), count * depth);
+}
+
+// Few sums of many positions: parts of fixed size, which lanes make on their own.
+int64_t part_count(const TurnedLines& t, const SumsForm& f, int64_t positions) {
+  return std::max<int64_t>(1,
+                           std::min({kMostParts, positions / kPartPositions, kPartSums / (f.panels * f.panel), t.all}));
+}
 
 }  // namespace
 
@@ -313,7 +336,34 @@ bool amx_weight_pays(const ConvCall& c, const Window& w) {
 }
 
 bool sum_amx(const ConvCall& c, const Window& w, const void* dy, WeightSums finish) {
-  return WeightGradient(c, w, dy, finish).run();
+  const TurnedLines whole(c, w);
+  const SumsForm form(c, w, whole.by_tap);
+  const int64_t parts = part_count(whole, form, c.n * w.positions()), size = form.panels * form.panel;
+  const Workspace<float> sums(parts * size);
+  std::atomic<bool> finite = true;
+  const auto end_panel = [&](int64_t panel) {
+    if (!finish_panel(form, parts, sums.data(), panel, finish)) finite = false;
+  };
+  const auto run_part = [&](const TurnedLines& lines, int64_t part) {
+    const WeightGradient gradient(c, w, lines, form, dy, sums.data() + part * size);
+    const int64_t begin = lines.all * part / parts, end = lines.all * (part + 1) / parts;
+    const auto nothing = [](int64_t) {};
+    parts == 1 ? gradient.run(begin, end, end_panel) : gradient.run(begin, end, nothing);
+  };
+  if (4 * parts < 3 * num_threads()) {  // parallel inside
+    const TurnedLines of_all(c, w, num_threads(), parts);
+    for (int64_t part = 0; part < parts; ++part) run_part(of_all, part);
+  } else {
+    const TurnedLines of_lane(c, w, 1, parts);
+    parallel_balanced(0, parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) run_part(of_lane, part);
+    });
+  }
+  if (parts == 1) return finite;
+  parallel_for(0, form.panels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) end_panel(panel);
+  });
+  return finite;
 }
 
 #else
