@@ -635,6 +635,8 @@ TEST(ConvTiles, GradientsOfWeights) {
   image(3, 3, 20, 1, {{75, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
   image(2, 10, 20, 1, {{40, 33, 1}}, {{2, 5, 1}}, {{1, 3, 1}}, {{1, 5, 0}}, {{3, 2, 1}});
   image(1, 4, 8, 1, {{3, 1200, 1}}, kThree, kOne, kOne, kOne);
+  image(9, 3, 2, 1, {{90, 90, 1}}, kThree, kOne, kOne, kOne);  // in parts
+  image(8, 16, 4, 1, {{60, 60, 1}}, kThree, kOne, kOne, kOne);
   image(3, 20, 40, 1, {{41, 40, 1}}, kOne, kOne, kZero, kOne);
   image(3, 20, 40, 1, {{81, 80, 1}}, kOne, kTwo, kZero, kOne);
   check<BFloat16>(make(DType::bf16, 3, 3, 20, 18, 1, {{9, 16, 15}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true));
