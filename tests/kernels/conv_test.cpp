@@ -343,24 +343,25 @@ TEST(ConvLines, CopiedWithTheirPadding) {
   check<float>(make(DType::f32, 1, 2, 32, 12, 1, {{200, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne, true));
 }
 
+void check_bf16(int64_t n, int64_t c_in, int64_t c_out, int64_t groups, Dims in, Dims kernel, Dims stride, Dims pad,
+                Dims gaps) {
+  check<BFloat16>(make(DType::bf16, 2, n, c_in, c_out, groups, in, kernel, stride, pad, gaps, true));
+}
+
 // Rows of AMX tiles are positions of copied lines (conv_amx.cpp): tiles over the ends of lines, whole channels and
 // joined taps, residues of a stride, gaps between taps, few columns, weights that pass by in parts, blocks of k,
 // planes.
 TEST(ConvTiles, PositionsOfCopiedLines) {
-  const auto image = [](int64_t n, int64_t c_in, int64_t c_out, int64_t groups, Dims in, Dims kernel, Dims stride,
-                        Dims pad, Dims gaps) {
-    check<BFloat16>(make(DType::bf16, 2, n, c_in, c_out, groups, in, kernel, stride, pad, gaps, true));
-  };
-  image(2, 32, 40, 1, {{9, 14, 1}}, kThree, kOne, kOne, kOne);
-  image(3, 64, 16, 1, {{7, 7, 1}}, kThree, kTwo, kOne, kOne);
-  image(1, 32, 33, 1, {{13, 16, 1}}, {{3, 5, 1}}, {{3, 2, 1}}, {{1, 2, 0}}, kTwo);
-  image(2, 96, 20, 2, {{8, 9, 1}}, kThree, kOne, kTwo, kOne);
-  image(2, 64, 64, 2, {{40, 38, 1}}, kThree, kOne, kOne, kOne);
-  image(10, 96, 512, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne);
-  image(2, 16, 24, 1, {{9, 10, 1}}, kThree, kOne, kOne, kOne);
-  image(2, 48, 48, 3, {{15, 9, 1}}, kThree, kTwo, kOne, kOne);
-  image(1, 200, 34, 1, {{6, 5, 1}}, {{3, 4, 1}}, kOne, kTwo, {{1, 2, 1}});
-  image(1, 3, 40, 1, {{90, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
+  check_bf16(2, 32, 40, 1, {{9, 14, 1}}, kThree, kOne, kOne, kOne);
+  check_bf16(3, 64, 16, 1, {{7, 7, 1}}, kThree, kTwo, kOne, kOne);
+  check_bf16(1, 32, 33, 1, {{13, 16, 1}}, {{3, 5, 1}}, {{3, 2, 1}}, {{1, 2, 0}}, kTwo);
+  check_bf16(2, 96, 20, 2, {{8, 9, 1}}, kThree, kOne, kTwo, kOne);
+  check_bf16(2, 64, 64, 2, {{40, 38, 1}}, kThree, kOne, kOne, kOne);
+  check_bf16(10, 96, 512, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne);
+  check_bf16(2, 16, 24, 1, {{9, 10, 1}}, kThree, kOne, kOne, kOne);
+  check_bf16(2, 48, 48, 3, {{15, 9, 1}}, kThree, kTwo, kOne, kOne);
+  check_bf16(1, 200, 34, 1, {{6, 5, 1}}, {{3, 4, 1}}, kOne, kTwo, {{1, 2, 1}});
+  check_bf16(1, 3, 40, 1, {{90, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
   check<BFloat16>(make(DType::bf16, 3, 2, 32, 18, 1, {{4, 6, 7}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true));
   check<BFloat16>(make(DType::bf16, 3, 2, 5, 18, 1, {{4, 6, 7}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true));
   check<BFloat16>(make(DType::bf16, 1, 2, 64, 12, 1, {{200, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne, true));
@@ -622,23 +623,19 @@ TEST(Conv, Bytes) {
 // The weights' gradients (conv_amx_weight.cpp): slots of several images and parts of one, residues, padding that two
 // lines share and more of it, copies by tap, blocks of channels.
 TEST(ConvTiles, GradientsOfWeights) {
-  const auto image = [](int64_t n, int64_t c_in, int64_t c_out, int64_t groups, Dims in, Dims kernel, Dims stride,
-                        Dims pad, Dims gaps) {
-    check<BFloat16>(make(DType::bf16, 2, n, c_in, c_out, groups, in, kernel, stride, pad, gaps, true));
-  };
-  image(24, 32, 40, 1, {{7, 7, 1}}, kThree, kOne, kOne, kOne);
-  image(3, 20, 17, 1, {{21, 23, 1}}, kThree, kOne, kZero, kOne);
-  image(5, 64, 16, 2, {{30, 29, 1}}, kThree, kTwo, kOne, kOne);
-  image(2, 33, 12, 1, {{50, 61, 1}}, {{3, 5, 1}}, {{2, 3, 1}}, {{2, 4, 0}}, kTwo);
-  image(2, 16, 33, 1, {{75, 80, 1}}, kThree, kOne, kThree, kOne);
-  image(2, 16, 9, 1, {{75, 80, 1}}, kThree, kOne, kOne, kOne);
-  image(3, 3, 20, 1, {{75, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
-  image(2, 10, 20, 1, {{40, 33, 1}}, {{2, 5, 1}}, {{1, 3, 1}}, {{1, 5, 0}}, {{3, 2, 1}});
-  image(1, 4, 8, 1, {{3, 1200, 1}}, kThree, kOne, kOne, kOne);
-  image(9, 3, 2, 1, {{90, 90, 1}}, kThree, kOne, kOne, kOne);  // in parts
-  image(8, 16, 4, 1, {{60, 60, 1}}, kThree, kOne, kOne, kOne);
-  image(3, 20, 40, 1, {{41, 40, 1}}, kOne, kOne, kZero, kOne);
-  image(3, 20, 40, 1, {{81, 80, 1}}, kOne, kTwo, kZero, kOne);
+  check_bf16(24, 32, 40, 1, {{7, 7, 1}}, kThree, kOne, kOne, kOne);
+  check_bf16(3, 20, 17, 1, {{21, 23, 1}}, kThree, kOne, kZero, kOne);
+  check_bf16(5, 64, 16, 2, {{30, 29, 1}}, kThree, kTwo, kOne, kOne);
+  check_bf16(2, 33, 12, 1, {{50, 61, 1}}, {{3, 5, 1}}, {{2, 3, 1}}, {{2, 4, 0}}, kTwo);
+  check_bf16(2, 16, 33, 1, {{75, 80, 1}}, kThree, kOne, kThree, kOne);
+  check_bf16(2, 16, 9, 1, {{75, 80, 1}}, kThree, kOne, kOne, kOne);
+  check_bf16(3, 3, 20, 1, {{75, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
+  check_bf16(2, 10, 20, 1, {{40, 33, 1}}, {{2, 5, 1}}, {{1, 3, 1}}, {{1, 5, 0}}, {{3, 2, 1}});
+  check_bf16(1, 4, 8, 1, {{3, 1200, 1}}, kThree, kOne, kOne, kOne);
+  check_bf16(9, 3, 2, 1, {{90, 90, 1}}, kThree, kOne, kOne, kOne);  // in parts
+  check_bf16(8, 16, 4, 1, {{60, 60, 1}}, kThree, kOne, kOne, kOne);
+  check_bf16(3, 20, 40, 1, {{41, 40, 1}}, kOne, kOne, kZero, kOne);
+  check_bf16(3, 20, 40, 1, {{81, 80, 1}}, kOne, kTwo, kZero, kOne);
   check<BFloat16>(make(DType::bf16, 3, 3, 20, 18, 1, {{9, 16, 15}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true));
   check<BFloat16>(make(DType::bf16, 2, 3, 24, 24, 1, {{30, 30, 1}}, kThree, kOne, kOne, kOne, false));
 }

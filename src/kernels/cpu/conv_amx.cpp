@@ -6,12 +6,12 @@
 
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/line_blocks.h"
+#include "kernels/cpu/tile_series.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu::detail {
 
 #if defined(__x86_64__)
-namespace {
 
 extern "C" {
 #define DEFT_TILES(type)                                     \
@@ -24,7 +24,19 @@ DEFT_TILES(s8);
 DEFT_TILES(u8s8);
 #undef DEFT_TILES
 }
-using RunTile = void (*)(const LinesTile*);
+
+RunLines amx_lines_tile(Panel panel, bool tall, bool wide) {
+#define DEFT_TILES(type)                                                                         \
+  {                                                                                              \
+    deft_amx_##type##_lines_16x16, deft_amx_##type##_lines_16x32, deft_amx_##type##_lines_32x16, \
+        deft_amx_##type##_lines_32x32                                                            \
+  }
+  static constexpr RunLines kBf16[] = DEFT_TILES(bf16), kSigned[] = DEFT_TILES(s8), kUnsigned[] = DEFT_TILES(u8s8);
+#undef DEFT_TILES
+  return (panel == Panel::bf16 ? kBf16 : panel == Panel::s8 ? kSigned : kUnsigned)[2 * tall + wide];
+}
+
+namespace {
 
 constexpr int64_t kRows = 32, kColumns = 32, kHalf = 16;  // of a tile; half of either
 constexpr int64_t kLine = 64;                             // bytes: a step of k, a cache line
@@ -38,23 +50,6 @@ constexpr int64_t kFarBytes = 2 << 20, kManyPositions = 256;
 constexpr int64_t kGrain = 512 * 1024;  // multiply-adds that pay for a lane
 constexpr int64_t kFewPositions = 64;   // of a lane, at least
 constexpr int64_t kPartsOfLane = 4;     // where there are many lines: lanes may trade them
-
-// The tiles of a panel type: [rows > 16][columns > 16].
-struct Tiles {
-  RunTile run[2][2];
-};
-#define DEFT_TILES(type)                                                \
-  Tiles {                                                               \
-    {                                                                   \
-      {deft_amx_##type##_lines_16x16, deft_amx_##type##_lines_16x32}, { \
-        deft_amx_##type##_lines_32x16, deft_amx_##type##_lines_32x32    \
-      }                                                                 \
-    }                                                                   \
-  }
-Tiles tiles_of(Panel panel) {
-  return panel == Panel::bf16 ? DEFT_TILES(bf16) : panel == Panel::s8 ? DEFT_TILES(s8) : DEFT_TILES(u8s8);
-}
-#undef DEFT_TILES
 
 bool joins(const ConvPass& s) { return JoinedWeight::fits(*s.tile, s.x_dtype, s.source.channels, s.phase.window.taps); }
 
@@ -73,14 +68,12 @@ class AmxPass {
       : p_(p),
         b_(b),
         tile_(*s.tile),
-        tiles_(tiles_of(tile_.panel)),
-        size_(size_of(tile_.panel)),
         width_(s.phase.window.count[2]),
         lines_(s.phase.window, s.source, s.x_dtype, s.x, form_of(s)),
         blocks_(s, lines_, joins(s)),
         joined_(joins(s)),
         copy_size_(lines_.size()) {
-    const int64_t panel_bytes = kColumns * tile_.padded_k(p.k) * size_;
+    const int64_t panel_bytes = kColumns * tile_.padded_k(p.k) * size_of(tile_.panel);
     chunk_ = std::max<int64_t>(1, kNearBytes / panel_bytes) * kColumns;
     most_bands_ = p.n <= chunk_ ? 1 : std::clamp<int64_t>(kCopyBytes / copy_size_, 1, kMostBands);
   }
@@ -95,7 +88,7 @@ class AmxPass {
       const int32_t* sums = b_.sums();
       column_terms(p_, j, std::min(kColumns, j1 - j), sums ? sums + j : nullptr, terms[(j - j0) / kColumns]);
     }
-    const Series series(tile_);
+    const TileSeries series(tile_);
     Band bands[kMostBands];
     for (int64_t line = line0; line < line1;) {
       int64_t count = 0;
@@ -113,13 +106,6 @@ class AmxPass {
   }
 
  private:
-  struct Series {
-    explicit Series(const GemmTile& t) : tile(t) { tile.begin(); }
-    ~Series() { tile.end(); }
-    Series(const Series&) = delete;
-    Series& operator=(const Series&) = delete;
-    const GemmTile& tile;
-  };
   // Output lines of one image.
   struct Band {
     int64_t line, lines;
@@ -143,7 +129,7 @@ class AmxPass {
     for (int64_t i = 0; i < run_count; ++i) find_offsets(runs[i], offsets + runs[i].row);
     for (int64_t j = j0; j < j1; j += kColumns, ++terms) {
       const auto columns = static_cast<int>(std::min(kColumns, j1 - j));
-      const RunTile run_tile = tiles_.run[count > kHalf][columns > kHalf];
+      const RunLines run_tile = amx_lines_tile(tile_.panel, count > kHalf, columns > kHalf);
       for (const LineBlocks::Block& block : blocks_) {
         const LinesTile tile{band.copy + q * lines_.step() + block.at,
                              b_.panels(j, block.k),
@@ -182,8 +168,7 @@ class AmxPass {
   const Product& p_;
   const PackedMatrix& b_;
   const GemmTile& tile_;
-  Tiles tiles_;
-  int64_t size_, width_;
+  int64_t width_;
   CopiedLines lines_;
   LineBlocks blocks_;
   bool joined_;

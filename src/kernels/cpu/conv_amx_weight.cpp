@@ -8,6 +8,7 @@
 #include "kernels/cpu/conv_internal.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/line_blocks.h"
+#include "kernels/cpu/tile_series.h"
 #include "runtime/parallel.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -16,15 +17,6 @@
 namespace deft::cpu::detail {
 
 #if defined(__x86_64__)
-
-extern "C" {
-void deft_amx_bf16_lines_32x32(const LinesTile* tile);
-void deft_amx_bf16_lines_32x16(const LinesTile* tile);
-void deft_amx_bf16_lines_16x32(const LinesTile* tile);
-void deft_amx_bf16_lines_16x16(const LinesTile* tile);
-void deft_amx_begin();
-void deft_amx_end();
-}
 
 namespace {
 
@@ -172,12 +164,11 @@ class WeightGradient {
       const bool last = first + count == end, add = first > begin;
       const int64_t tasks = by_panel ? f_.panels : f_.panels * blocks_of(f_.cg) * f_.taps;
       parallel_balanced(0, tasks, 1, [&](int64_t t0, int64_t t1) {
-        deft_amx_begin();
+        const TileSeries series(gemm_tiles(Panel::bf16)[0]);
         for (int64_t task = t0; task < t1; ++task) {
           by_panel ? sum_panel(task, count, add) : sum_block(task, count, add);
           if (by_panel && last) done(task);
         }
-        deft_amx_end();
       });
     }
     if (by_panel) return;
@@ -285,10 +276,7 @@ class WeightGradient {
                          t_.channel * static_cast<int64_t>(sizeof(Word)),
                          pieces_.data(),
                          slots};
-    const bool tall = f_.cg - i * kBlock > kHalf, wide = f_.outs(panel) > kHalf;
-    tall   ? wide ? deft_amx_bf16_lines_32x32(&tile) : deft_amx_bf16_lines_32x16(&tile)
-      : wide ? deft_amx_bf16_lines_16x32(&tile)
-           : deft_amx_bf16_lines_16x16(&tile);
+    amx_lines_tile(Panel::bf16, f_.cg - i * kBlock > kHalf, f_.outs(panel) > kHalf)(&tile);
   }
 
   const ConvCall& c_;

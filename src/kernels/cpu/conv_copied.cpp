@@ -1,6 +1,6 @@
 // Convolutions of copies, some samples at a time while they are in the cache, where that is faster by more than the
 // copies take: planes are turned, for kernels of several taps and groups of few channels; 16-bit floats are widened,
-// for such groups.
+// for such groups, unless tiles take them as they are.
 #include "kernels/cpu/conv_internal.h"
 #include "kernels/cpu/copy.h"
 #include "runtime/parallel.h"

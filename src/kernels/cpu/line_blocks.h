@@ -19,6 +19,10 @@ struct LinesTile {
   int64_t count;
 };
 
+// The AMX tile of more than 16 rows (tall), of more than 16 columns (wide), or of up to 16 of them.
+using RunLines = void (*)(const LinesTile* tile);
+RunLines amx_lines_tile(Panel panel, bool tall, bool wide);
+
 // All of k: blocks as b is packed, each with its pieces. Without a heap: this is made for every call.
 class LineBlocks {
  public:

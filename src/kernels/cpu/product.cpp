@@ -12,6 +12,7 @@
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/product_bytes.h"
 #include "kernels/cpu/product_few_rows.h"
+#include "kernels/cpu/tile_series.h"
 #include "kernels/cpu/workspace.h"
 #include "runtime/memory.h"
 #include "runtime/parallel.h"
@@ -113,26 +114,13 @@ class Region {
     b_ = a_ + round_up(a_bytes, 64);
     sums_ = b_ + round_up(b_bytes, 64);
     line_sums_ = line_bytes ? reinterpret_cast<int32_t*>(sums_ + round_up(sum_bytes, 64)) : nullptr;
-    const Series series(t_);
+    const detail::TileSeries series(t_);
     for (int64_t i = m0; i < m1; i += chunk) {
       for (int64_t j = n0; j < n1; j += columns_) columns(i, std::min(m1, i + chunk), j, std::min(n1, j + columns_));
     }
   }
 
  private:
-  // begin() and end() of the tile, also when packing throws.
-  struct Series {
-    explicit Series(const GemmTile& t) : tile(t) {
-      if (tile.begin) tile.begin();
-    }
-    ~Series() {
-      if (tile.end) tile.end();
-    }
-    Series(const Series&) = delete;
-    Series& operator=(const Series&) = delete;
-    const GemmTile& tile;
-  };
-
   // As many rows as the second cache level takes, in blocks of about the same size.
   int64_t block_rows(int64_t rows, int64_t line_bytes) const {
     const int64_t most = std::clamp<int64_t>(p_.block_bytes / line_bytes, t_.mr, kMostRows) / t_.mr * t_.mr;
