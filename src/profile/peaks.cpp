@@ -166,6 +166,8 @@ struct alignas(64) TileConfig {
         : "cc", "memory");                                           \
   }
 DEFT_PEAK_LOOP(amx_bf16_loop, "tdpbf16ps %%tmm7, %%tmm6, %%tmm\\r")
+// TDPFP16PS, which assemblers before binutils 2.40 do not know.
+DEFT_PEAK_LOOP(amx_f16_loop, ".byte 0xc4, 0xe2, 0x43, 0x5c, 0xc6 | \\r << 3")
 DEFT_PEAK_LOOP(amx_int8_loop, "tdpbssd %%tmm7, %%tmm6, %%tmm\\r")
 #undef DEFT_PEAK_LOOP
 
@@ -181,7 +183,9 @@ ArithmeticLoop loop_for(Arithmetic arithmetic) {
   if (cpu_has("avx512f")) f32 = {"VFMADD231PS zmm", 24 * 32, fma_zmm_loop};
   switch (arithmetic) {
     case Arithmetic::f32:
-    case Arithmetic::f16:  // widened: VFMADD...PH would keep sums in f16
+      return f32;
+    case Arithmetic::f16:  // else widened: VFMADD...PH would keep sums in f16
+      if (cpu_has("amx_fp16") && tiles_permitted()) return {"TDPFP16PS", 6 * 16384, amx_f16_loop};
       return f32;
     case Arithmetic::bf16:
       if (cpu_has("amx_bf16") && tiles_permitted()) return {"TDPBF16PS", 6 * 16384, amx_bf16_loop};

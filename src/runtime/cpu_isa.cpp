@@ -29,7 +29,8 @@ constexpr IsaLevel kX86[] = {
     {"sse4", bits({"sse4_1", "sse4_2"})}, {"avx2", bits({"avx", "avx2", "fma", "f16c"})},
     {"avx_vnni", bits({"avx_vnni"})},     {"avx512", bits({"avx512f", "avx512dq", "avx512bw", "avx512vl"})},
     {"vnni", bits({"avx512_vnni"})},      {"bf16", bits({"avx512_bf16"})},
-    {"fp16", bits({"avx512_fp16"})},      {"amx", bits({"amx_tile", "amx_bf16", "amx_int8"})}};
+    {"fp16", bits({"avx512_fp16"})},      {"amx", bits({"amx_tile", "amx_bf16", "amx_int8"})},
+    {"amx_fp16", bits({"amx_fp16"})}};
 constexpr IsaLevel kOther[] = {{"scalar", 0}};
 static_assert(std::size(kArm) <= kIsaLevels && std::size(kX86) <= kIsaLevels && std::size(kIsaFeatures) < 63);
 

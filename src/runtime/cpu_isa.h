@@ -17,7 +17,7 @@ namespace deft {
 inline constexpr std::string_view kIsaFeatures[] = {
     "asimd",    "asimdhp",  "asimdfhm",    "asimddp",     "bf16",        "i8mm",     "sse4_1",   "sse4_2",
     "avx",      "avx2",     "fma",         "f16c",        "avx_vnni",    "avx512f",  "avx512dq", "avx512bw",
-    "avx512vl", "amx_tile", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8"};
+    "avx512vl", "amx_tile", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8", "amx_fp16"};
 
 // One of them, found when compiling: a name that is not in the list is a compile error.
 class CpuFeature {
@@ -35,7 +35,7 @@ struct IsaLevel {
   const char* name;
   uint64_t features;  // what it adds to the levels below: bits of kIsaFeatures
 };
-inline constexpr int kIsaLevels = 8;  // most levels of an architecture
+inline constexpr int kIsaLevels = 9;  // most levels of an architecture
 // Lowest first. `architecture` is "aarch64" or "x86-64"; anything else has one level without features.
 std::span<const IsaLevel> isa_levels(std::string_view architecture);
 

@@ -17,6 +17,10 @@ const Names kNeoverseV1 = {"asimd", "atomics", "asimdhp", "asimddp", "sve", "asi
 const Names kSapphireRapids = {"sse4_1",      "sse4_2",      "avx",      "fma",      "f16c",     "avx2",
                                "avx_vnni",    "avx512f",     "avx512dq", "avx512bw", "avx512vl", "avx512_vnni",
                                "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"};
+Names with(Names names, const char* more) {
+  names.push_back(more);
+  return names;
+}
 
 Names without(Names names, std::initializer_list<const char*> gone) {
   for (const char* name : gone) std::erase(names, name);
@@ -30,6 +34,7 @@ TEST(CpuIsa, TheMachinesLevelIsTheHighestItHasAllFeaturesOf) {
   EXPECT_EQ(level(choose_isa("aarch64", without(kNeoverseV1, {"i8mm"}), nullptr)), "bf16");
   EXPECT_EQ(level(choose_isa("aarch64", {"asimd", "asimdhp"}, nullptr)), "neon");
   EXPECT_EQ(level(choose_isa("x86-64", kSapphireRapids, nullptr)), "amx");
+  EXPECT_EQ(level(choose_isa("x86-64", with(kSapphireRapids, "amx_fp16"), nullptr)), "amx_fp16");
   EXPECT_EQ(level(choose_isa("x86-64", without(kSapphireRapids, {"amx_tile"}), nullptr)), "fp16");
   EXPECT_EQ(level(choose_isa("x86-64", {"sse4_1", "sse4_2", "avx", "f16c"}, nullptr)), "sse4");
   EXPECT_EQ(level(choose_isa("x86-64", {"sse4_1", "sse4_2", "avx", "avx2", "f16c", "fma", "avx_vnni"}, nullptr)),

@@ -120,18 +120,26 @@ struct SamePanel {
     hn::StoreU(y[0], d, out);
   }
 };
+template <int group>
 struct HalfPanel {
   using Value = Half;
-  static constexpr int kGroup = 1;
+  static constexpr int kGroup = group;
   static constexpr bool kRough = true;
   template <class D>
   static HWY_INLINE void put(D d, const V<D>* y, Half* out) {
-    if constexpr (kStep<D> == kStep<Full<float>>) {
+    if constexpr (kStep<D> != kStep<Full<float>>) {
+      float lanes[kStep<D>];
+      for (int g = 0; g < group; ++g) {
+        hn::StoreU(y[g], d, lanes);
+        for (int64_t i = 0; i < kStep<D>; ++i) out[i * group + g] = static_cast<Half>(lanes[i]);
+      }
+    } else if constexpr (group == 1) {
       store_vec(Vec<float>(y[0]), out);
     } else {
-      float lanes[kStep<D>];
-      hn::StoreU(y[0], d, lanes);
-      for (int64_t i = 0; i < kStep<D>; ++i) out[i] = static_cast<Half>(lanes[i]);
+      const hn::Rebind<uint32_t, D> du;
+      const auto low = hn::PromoteTo(du, half_bits(Vec<float>(y[0])));
+      const auto high = hn::PromoteTo(du, half_bits(Vec<float>(y[1])));
+      hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), du, reinterpret_cast<uint32_t*>(out));
     }
   }
 };
@@ -444,7 +452,8 @@ RowPasses<T> passes_for_width(int width) {
 RowPasses<float> passes_f32(const GemmTile& tile) {
   const int group = tile.b_group;
   if (tile.panel == Panel::f32 && group == 1) return passes_for_width<float, SamePanel<float>>(tile.nr);
-  if (tile.panel == Panel::f16 && group == 1) return passes_for_width<float, HalfPanel>(tile.nr);
+  if (tile.panel == Panel::f16 && group == 1) return passes_for_width<float, HalfPanel<1>>(tile.nr);
+  if (tile.panel == Panel::f16 && group == 2) return passes_for_width<float, HalfPanel<2>>(tile.nr);
   if (tile.panel == Panel::bf16 && group == 2) return passes_for_width<float, BFloat16Panel<2>>(tile.nr);
   if (tile.panel == Panel::bf16 && group == 4) return passes_for_width<float, BFloat16Panel<4>>(tile.nr);
   return {};

@@ -201,6 +201,7 @@ void forward(const ConvCall& c) {
   const Window window = forward_window(c);
   if (c.n * c.c_out * window.positions() == 0) return;
   if (runs_copied(c)) return forward_copied(c);
+  if (merged_groups(c) > 1) return forward_merged(c);
   if (is_depthwise(c)) {
     if (c.packed) check_packed(c);
     return depthwise(whole_phase(window), c, c.c_out, c.x, c.w, c.y, c.out);
@@ -242,7 +243,8 @@ void conv_forward_int8(const ConvCall& call, const ConvQuant& quant) {
   DEFT_CHECK(quant.x_zero >= least && quant.x_zero <= least + 255, ValueError,
              "conv_forward_int8: found the zero point {}, expected one of {}'s values", quant.x_zero, name_of(c.dtype));
   if (c.n * c.c_out * c.out[0] * c.out[1] * c.out[2] == 0) return;
-  detail::run_forward(c, &quant);
+  const detail::MergedWeight weight(c, DType::i8);
+  detail::run_forward(weight.call(c), &quant);
 }
 
 int64_t ConvWeight::bytes() const {
@@ -252,7 +254,8 @@ int64_t ConvWeight::bytes() const {
 }
 
 ConvWeightForm conv_weight_form(const ConvCall& call) {
-  const ConvCall c = detail::as_run(detail::normalized(call, "conv_weight_form"));
+  ConvCall c = detail::as_run(detail::normalized(call, "conv_weight_form"));
+  c.groups /= detail::merged_groups(c);
   if (!is_integral(c.dtype) && detail::is_depthwise(c)) {
     return {detail::filter_bytes(c, c.c_out, c.kernel[0] * c.kernel[1] * c.kernel[2]) > 0, false, nullptr};
   }
@@ -268,6 +271,8 @@ std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTil
   if (!form.packs) return nullptr;
   const detail::RunValues w(c.w, call.dtype, c.dtype, c.c_out * (c.c_in / c.groups) * detail::volume(c.kernel));
   c.w = w.data();
+  const detail::MergedWeight merged(c, bytes ? DType::i8 : c.dtype);
+  c = merged.call(c);
   auto out = std::make_unique<ConvWeight>();
   out->dtype = c.dtype, out->channels_last = c.channels_last, out->winograd = false;
   out->c_in = c.c_in, out->c_out = c.c_out, out->groups = c.groups;

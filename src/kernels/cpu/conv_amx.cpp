@@ -20,6 +20,7 @@ extern "C" {
   void deft_amx_##type##_lines_16x32(const LinesTile* tile); \
   void deft_amx_##type##_lines_16x16(const LinesTile* tile)
 DEFT_TILES(bf16);
+DEFT_TILES(f16);
 DEFT_TILES(s8);
 DEFT_TILES(u8s8);
 #undef DEFT_TILES
@@ -31,9 +32,13 @@ RunLines amx_lines_tile(Panel panel, bool tall, bool wide) {
     deft_amx_##type##_lines_16x16, deft_amx_##type##_lines_16x32, deft_amx_##type##_lines_32x16, \
         deft_amx_##type##_lines_32x32                                                            \
   }
-  static constexpr RunLines kBf16[] = DEFT_TILES(bf16), kSigned[] = DEFT_TILES(s8), kUnsigned[] = DEFT_TILES(u8s8);
+  static constexpr RunLines kBf16[] = DEFT_TILES(bf16), kF16[] = DEFT_TILES(f16);
+  static constexpr RunLines kSigned[] = DEFT_TILES(s8), kUnsigned[] = DEFT_TILES(u8s8);
 #undef DEFT_TILES
-  return (panel == Panel::bf16 ? kBf16 : panel == Panel::s8 ? kSigned : kUnsigned)[2 * tall + wide];
+  const size_t form = 2 * tall + wide;
+  if (panel == Panel::bf16) return kBf16[form];
+  if (panel == Panel::f16) return kF16[form];
+  return panel == Panel::s8 ? kSigned[form] : kUnsigned[form];
 }
 
 namespace {
@@ -52,11 +57,6 @@ constexpr int64_t kFewPositions = 64;   // of a lane, at least
 constexpr int64_t kPartsOfLane = 4;     // where there are many lines: lanes may trade them
 
 bool joins(const ConvPass& s) { return JoinedWeight::fits(*s.tile, s.x_dtype, s.source.channels, s.phase.window.taps); }
-
-bool takes(Panel panel, DType dtype) {
-  return (panel == Panel::bf16 && dtype == DType::bf16) || (panel == Panel::s8 && dtype == DType::i8) ||
-         (panel == Panel::u8s8 && dtype == DType::u8);
-}
 
 CopiedForm form_of(const ConvPass& s) {
   return {.zero = s.x_zero, .apart = true, .joined = joins(s) ? kLine : 0, .positions = kPositions};
@@ -208,7 +208,7 @@ bool has_amx(Panel panel) { return !gemm_tiles(panel).empty() && gemm_tiles(pane
 
 bool amx_pays(const ConvPass& s) {
   const Window& w = s.phase.window;
-  if (!s.tile->begin || !takes(s.tile->panel, s.x_dtype) || s.source.channels == 0) return false;
+  if (!s.tile->begin || !same_values(s.x_dtype, s.tile->panel, Side::a) || s.source.channels == 0) return false;
   if (w.tap_count() < 2 || w.taps[0] != 1) return false;
   if (joins(s)) return true;  // so the weight is packed
   const int64_t b_bytes = s.out_channels * s.source.channels * w.tap_count() * size_of(s.tile->panel);

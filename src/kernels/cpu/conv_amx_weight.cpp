@@ -1,7 +1,7 @@
-// Gradients of weights on AMX tiles, bf16: rows are input channels, columns output channels, and k runs over positions.
-// Of x, images are copied turned, with their padding, a line of positions after another: every tap reads the copy at a
-// place of its own, which a tile's rows may begin at, while pairs of dy's positions lie as tiles read columns. What
-// tiles read between two lines meets zeros of dy.
+// Gradients of weights on AMX tiles, bf16 and f16: rows are input channels, columns output channels, and k runs over
+// positions. Of x, images are copied turned, with their padding, a line of positions after another: every tap reads the
+// copy at a place of its own, which a tile's rows may begin at, while pairs of dy's positions lie as tiles read
+// columns. What tiles read between two lines meets zeros of dy.
 #include <atomic>
 #include <cstring>
 
@@ -20,7 +20,7 @@ namespace deft::cpu::detail {
 
 namespace {
 
-using Word = uint16_t;  // the bits of a bf16
+using Word = uint16_t;  // the bits of a bf16 or f16
 
 constexpr int64_t kBlock = 32, kHalf = 16;  // rows and columns of a tile; half of either
 constexpr int64_t kStep = 32;               // positions of a step
@@ -164,7 +164,7 @@ class WeightGradient {
       const bool last = first + count == end, add = first > begin;
       const int64_t tasks = by_panel ? f_.panels : f_.panels * blocks_of(f_.cg) * f_.taps;
       parallel_balanced(0, tasks, 1, [&](int64_t t0, int64_t t1) {
-        const TileSeries series(gemm_tiles(Panel::bf16)[0]);
+        const TileSeries series(gemm_tiles(panel_for(c_.dtype))[0]);
         for (int64_t task = t0; task < t1; ++task) {
           by_panel ? sum_panel(task, count, add) : sum_block(task, count, add);
           if (by_panel && last) done(task);
@@ -234,8 +234,8 @@ class WeightGradient {
     if (lo == hi || columns == 0) return;
     const int64_t sizes[3] = {hi - lo, c_.c_in, columns}, line = w_.size[2] * c_.c_in;
     const Word* from = plane + (row + lo * step) * line + (t_.column(rx) + first * w_.step[2]) * c_.c_in;
-    copy_strided({const_cast<Word*>(from), DType::bf16, {step * line, 1, w_.step[2] * c_.c_in}},
-                 {to + lo * t_.pitch + first, DType::bf16, {t_.pitch, t_.channel, 1}}, 3, sizes);
+    copy_strided({const_cast<Word*>(from), c_.dtype, {step * line, 1, w_.step[2] * c_.c_in}},
+                 {to + lo * t_.pitch + first, c_.dtype, {t_.pitch, t_.channel, 1}}, 3, sizes);
   }
 
   // A line of dy: [pair of positions][channel][position of the pair].
@@ -276,7 +276,7 @@ class WeightGradient {
                          t_.channel * static_cast<int64_t>(sizeof(Word)),
                          pieces_.data(),
                          slots};
-    amx_lines_tile(Panel::bf16, f_.cg - i * kBlock > kHalf, f_.outs(panel) > kHalf)(&tile);
+    amx_lines_tile(panel_for(c_.dtype), f_.cg - i * kBlock > kHalf, f_.outs(panel) > kHalf)(&tile);
   }
 
   const ConvCall& c_;
@@ -318,7 +318,7 @@ int64_t part_count(const TurnedLines& t, const SumsForm& f, int64_t positions) {
 }  // namespace
 
 bool amx_weight_pays(const ConvCall& c, const Window& w) {
-  if (c.dtype != DType::bf16 || !c.channels_last || !has_amx(Panel::bf16)) return false;
+  if (size_of(c.dtype) != 2 || !c.channels_last || !has_amx(panel_for(c.dtype))) return false;
   if (w.taps[0] != 1) return false;
   if (w.tap_count() == 1) return c.groups == 1 && 2 * c.c_in <= c.c_out && c.n * w.positions() >= kManyPositions;
   return c.n * w.positions() >= kFewPositions || c.c_out * (c.c_in / c.groups) * w.tap_count() <= kManyWeights;

@@ -88,12 +88,16 @@ bool differs(const ConvCall& run, const ConvCall& c) {
 }
 // Groups that AMX tiles sum faster as they are, see conv_amx.cpp.
 bool tiles_pay(const ConvCall& c) {
-  return c.dtype == DType::bf16 && volume(c.kernel) > 1 && std::min(c.c_in, c.c_out) >= kChannelsOfTiles * c.groups &&
-         has_amx(Panel::bf16);
+  const int64_t groups = c.groups / merged_groups(c);
+  return size_of(c.dtype) == 2 && volume(c.kernel) > 1 && std::min(c.c_in, c.c_out) >= kChannelsOfTiles * groups &&
+         has_amx(panel_for(c.dtype));
 }
 }  // namespace
 
-ConvCall as_run(const ConvCall& c) { return tiles_pay(c) ? turned(c) : widened(turned(c)); }
+ConvCall as_run(const ConvCall& c) {
+  const ConvCall run = turned(c);
+  return tiles_pay(run) ? run : widened(run);
+}
 bool runs_copied(const ConvCall& c) { return differs(as_run(c), c); }
 bool runs_copied_weight(const ConvCall& c) {
   const bool few = size_of(c.dtype) == 2 && c.groups == 1 && c.c_in < kFewChannels;

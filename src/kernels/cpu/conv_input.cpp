@@ -118,6 +118,7 @@ void backward_input(const ConvCall& c, const void* dy, void* dx) {
   const auto fill = [&] { dispatch_floating(c.dtype, [&]<class T>() { fill_bias(c, static_cast<T*>(dx)); }); };
   if (c.c_out * c.out[0] * c.out[1] * c.out[2] == 0) return fill();
   if (runs_copied(c)) return input_copied(c, dy, dx);
+  if (merged_groups(c) > 1) return input_merged(c, dy, dx);
   if (scatter_pays(c)) return scatter_input(c, dy, dx);
   const Phases phases = find_phases(c);
   if (phases.empty) fill();

@@ -148,6 +148,9 @@ class TapWeight final : public PanelSource {
   int64_t channels_, taps_, chunk_;
 };
 
+// Panels of that side hold such values as they are.
+bool same_values(DType dtype, Panel panel, Side side);
+
 // A weight whose k is (row of taps, tap, channel), with zeros behind each row of taps up to whole steps of the tile: as
 // conv_amx.cpp reads it where channels are not whole steps.
 class JoinedWeight final : public PanelSource {
@@ -252,6 +255,22 @@ void arrange_filters(const ConvCall& c, int64_t channels, int64_t taps, const vo
 void depthwise_planes(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
                       const int64_t y_size[3]);
 void depthwise_planes_weight(const ConvCall& c, const void* dy, void* dw);
+
+// Groups of few channels as fewer groups of more, see conv_merged.cpp: how many make one. 1: they are run as they are.
+int64_t merged_groups(const ConvCall& c);
+class MergedWeight {  // with zeros between groups; c.w as it is where groups stay as they are
+ public:
+  MergedWeight(const ConvCall& c, DType dtype);
+  ConvCall call(const ConvCall& c) const;  // of the groups that it is for
+
+ private:
+  int64_t together_;
+  Workspace<char> own_;
+  const void* data_;
+};
+void forward_merged(const ConvCall& c);
+void input_merged(const ConvCall& c, const void* dy, void* dx);
+void weight_merged(const ConvCall& c, const void* dy, void* dw);
 
 // Copies of another layout or type, see conv_copied.cpp. First ask. as_run() is the call with those that are best,
 // which depend on dtype, channels, groups, kernel and layout only, as a packed weight does.

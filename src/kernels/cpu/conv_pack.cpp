@@ -8,11 +8,6 @@
 
 namespace deft::cpu::detail {
 
-namespace {
-
-constexpr int64_t kChunk = 64;      // positions taken at a time where they run along k
-constexpr int64_t kShortRun = 256;  // bytes: a kernel line of few channels is one run
-
 bool same_values(DType dtype, Panel panel, Side side) {
   switch (panel) {
     case Panel::f32:
@@ -29,6 +24,11 @@ bool same_values(DType dtype, Panel panel, Side side) {
       return dtype == DType::i8;
   }
 }
+
+namespace {
+
+constexpr int64_t kChunk = 64;      // positions taken at a time where they run along k
+constexpr int64_t kShortRun = 256;  // bytes: a kernel line of few channels is one run
 
 void widen(DType dtype, const void* from, int64_t count, float* to) {
   if (dtype == DType::bf16) {

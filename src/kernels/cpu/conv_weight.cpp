@@ -188,6 +188,7 @@ void backward_weight(const ConvCall& c, const T* dy, D* dw) {
   if (size == 0) return;
   if (c.n * window.positions() == 0) return std::fill(dw, dw + size, D(0.0f)), void();
   if (runs_copied_weight(c)) return weight_copied(c, dy, dw);
+  if (merged_groups(c) > 1) return weight_merged(c, dy, dw);
   if (is_depthwise(c)) {
     DEFT_ASSERT((std::is_same_v<T, D>));
     return depthwise_weight(c, dy, dw);
@@ -195,7 +196,7 @@ void backward_weight(const ConvCall& c, const T* dy, D* dw) {
   if constexpr (std::is_same_v<T, float> && std::is_same_v<D, float>) {
     if (groups_pay(c)) return run_groups_weight(c, dy, dw);
   }
-  if constexpr (std::is_same_v<T, BFloat16>) {
+  if constexpr (sizeof(T) == 2) {
     if (amx_weight_pays(c, window) && sum_tiles(c, window, dy, dw)) return;
   }
   const auto run = [&](int64_t begin, int64_t end) {

@@ -4,9 +4,10 @@
 // nr) over all of k as [k / group][width][group]: the next `group` values of k of each line in turn. Lines beyond the
 // matrix, and k up to the next multiple of k_step, are zeros. Panels of a matrix follow each other.
 //
-// Note [One chain]: element (i, j) of an f32, f64 or f16 product is one chain of fused multiply-adds in order of k,
-// whatever the tile; so the choice of tile, of blocks of rows and columns, and of threads never changes a result.
-// Matrix instructions (BFMMLA, VDPBF16PS, TDPBF16PS) sum groups of k as their instruction set says.
+// Note [One chain]: element (i, j) of an f32 or f64 product, and of f16 by FMLAL, is one chain of fused multiply-adds
+// in order of k, whatever the tile; so the choice of tile, of blocks of rows and columns, and of threads never changes
+// a result. Matrix instructions (BFMMLA, VDPBF16PS, TDPBF16PS, TDPFP16PS) sum groups of k as their instruction set
+// says.
 #pragma once
 
 #include <cstdint>

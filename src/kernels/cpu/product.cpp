@@ -56,6 +56,8 @@ const StridedMatrix* rows_in_place(const Product& p) {
   switch (p.tile->panel) {
     case Panel::f32:
       return a->dtype == DType::f32 ? a : nullptr;
+    case Panel::f16:
+      return a->dtype == DType::f16 ? a : nullptr;
     case Panel::bf16:
       return a->dtype == DType::bf16 ? a : nullptr;
     case Panel::s8:

@@ -334,15 +334,15 @@ inline Vec<float> load_vec(const Half* p) {
   return Vec<float>(hn::BitCast(df, hn::Or(hn::BitCast(du, bits), sign)));
 #endif
 }
-inline void store_vec(Vec<float> v, Half* p) {
+// The bits of each as f16, rounded to nearest even.
+inline auto half_bits(Vec<float> v) {
   const hn::ScalableTag<float> df;
+  const hn::Rebind<uint16_t, decltype(df)> dh;
 #if DEFT_NATIVE_F16
-  const hn::Rebind<hwy::float16_t, decltype(df)> dh;
-  hn::StoreU(hn::DemoteTo(dh, v.raw), dh, reinterpret_cast<hwy::float16_t*>(p));
+  return hn::BitCast(dh, hn::DemoteTo(hn::Rebind<hwy::float16_t, decltype(df)>(), v.raw));
 #else
   const hn::Rebind<uint32_t, decltype(df)> du;
   const hn::Rebind<int32_t, decltype(df)> di;
-  const hn::Rebind<uint16_t, decltype(df)> dh;
   auto u = hn::BitCast(du, v.raw);
   auto sign = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 0x8000u));
   auto a = hn::BitCast(di, hn::And(u, hn::Set(du, 0x7fffffffu)));
@@ -353,8 +353,12 @@ inline void store_vec(Vec<float> v, Half* p) {
   auto bits = hn::IfThenElse(hn::Lt(a, hn::Set(di, 0x38800000)), tiny, normal);
   bits = hn::IfThenElse(hn::Gt(a, hn::Set(di, 0x477fefff)), hn::Set(di, 0x7c00), bits);
   bits = hn::IfThenElse(hn::Gt(a, hn::Set(di, 0x7f800000)), hn::Set(di, 0x7e00), bits);
-  hn::StoreU(hn::TruncateTo(dh, hn::Or(hn::BitCast(du, bits), sign)), dh, reinterpret_cast<uint16_t*>(p));
+  return hn::TruncateTo(dh, hn::Or(hn::BitCast(du, bits), sign));
 #endif
+}
+inline void store_vec(Vec<float> v, Half* p) {
+  const hn::Rebind<uint16_t, hn::ScalableTag<float>> dh;
+  hn::StoreU(half_bits(v), dh, reinterpret_cast<uint16_t*>(p));
 }
 inline void stream_vec(Vec<float> v, Half* p) { store_vec(v, p); }
 

@@ -121,6 +121,7 @@ endfunction \name
   amx_lines_tile deft_amx_\type\()_lines_16x16, \op, 1, 0
 .endm
 amx_lines_tiles bf16, tdpbf16ps
+amx_lines_tiles f16, dp_f16
 amx_lines_tiles s8, tdpbssd
 amx_lines_tiles u8s8, tdpbusd
 

@@ -1,5 +1,5 @@
 // AMX: 32 x 32 values of c as two by two tiles of 16 rows of 64 bytes, and 16 x 32 for matrices of few rows. A step is
-// 64 bytes of k: 32 bf16 or 64 bytes. Tiles 0 to 3 hold c, 4 and 5 rows of a, 6 and 7 columns of b.
+// 64 bytes of k: 32 bf16 or f16, or 64 bytes. Tiles 0 to 3 hold c, 4 and 5 rows of a, 6 and 7 columns of b.
 #include "kernels/cpu/x86/tile.h"
 #if defined(__x86_64__)
 
@@ -82,6 +82,8 @@ endfunction \name
 
 amx_tile deft_amx_bf16_32x32, tdpbf16ps, 2
 amx_tile deft_amx_bf16_16x32, tdpbf16ps, 1
+amx_tile deft_amx_f16_32x32, dp_f16, 2
+amx_tile deft_amx_f16_16x32, dp_f16, 1
 amx_tile deft_amx_s8_32x32, tdpbssd, 2
 amx_tile deft_amx_s8_16x32, tdpbssd, 1
 amx_tile deft_amx_u8s8_32x32, tdpbusd, 2
@@ -167,6 +169,7 @@ endfunction \name
 .endm
 
 amx_rows_tile deft_amx_bf16_rows_32x32, tdpbf16ps
+amx_rows_tile deft_amx_f16_rows_32x32, dp_f16
 amx_rows_tile deft_amx_s8_rows_32x32, tdpbssd
 amx_rows_tile deft_amx_u8s8_rows_32x32, tdpbusd
 

@@ -25,6 +25,14 @@
   .size \name, . - \name
 .endm
 
+// TDPFP16PS, which assemblers before binutils 2.40 do not know.
+.irp r, 0,1,2,3,4,5,6,7
+  .set number_of_tmm\r, \r
+.endr
+.macro dp_f16 sums, a, b
+  .byte 0xc4, 0xe2, 0x03 | (15 - number_of_\b) << 3, 0x5c, 0xc0 | number_of_\sums << 3 | number_of_\a
+.endm
+
 // ---- Sums of two vectors a row: row i is in registers 3 + 2 i and 4 + 2 i of kind v (ymm, zmm), `bytes` long each.
 .macro clear v, r0, r1
   vmovaps \v\()\r0, \v\()0

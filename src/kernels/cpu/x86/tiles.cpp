@@ -15,13 +15,18 @@ constexpr TileChoice avx512_f32(const char* name, int mr, decltype(GemmTile::run
 
 // block_k: longer than what the first cache level holds of b. Sums that leave the registers twice as often cost more:
 // AMX bf16 with 16 threads, 4096 x 768 x 768: 3.0 TFLOP/s with blocks of 384, 4.2 with 1024; AVX-512 f32 does not care.
-constexpr int kAmxTiles = 6;
+constexpr int kAmxTiles = 8;
 constexpr TileChoice kTiles[] = {
     {{"amx_bf16_32x32", Panel::bf16, 32, 32, 32, 2, 32, 1024, deft_amx_bf16_32x32, deft_amx_begin, deft_amx_end,
       deft_amx_bf16_rows_32x32},
      needs("amx_tile") | needs("amx_bf16")},
     {{"amx_bf16_16x32", Panel::bf16, 16, 32, 32, 2, 32, 1024, deft_amx_bf16_16x32, deft_amx_begin, deft_amx_end},
      needs("amx_tile") | needs("amx_bf16")},
+    {{"amx_f16_32x32", Panel::f16, 32, 32, 32, 2, 32, 1024, deft_amx_f16_32x32, deft_amx_begin, deft_amx_end,
+      deft_amx_f16_rows_32x32},
+     needs("amx_tile") | needs("amx_fp16")},
+    {{"amx_f16_16x32", Panel::f16, 16, 32, 32, 2, 32, 1024, deft_amx_f16_16x32, deft_amx_begin, deft_amx_end},
+     needs("amx_tile") | needs("amx_fp16")},
     {{"amx_s8_32x32", Panel::s8, 32, 32, 64, 4, 64, 2048, deft_amx_s8_32x32, deft_amx_begin, deft_amx_end,
       deft_amx_s8_rows_32x32},
      needs("amx_tile") | needs("amx_int8")},

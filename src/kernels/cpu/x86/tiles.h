@@ -24,6 +24,8 @@ DEFT_TILE(deft_vnni_u8s8_12x32);
 DEFT_TILE(deft_vnni_u8s8_4x32);
 DEFT_TILE(deft_amx_bf16_32x32);
 DEFT_TILE(deft_amx_bf16_16x32);
+DEFT_TILE(deft_amx_f16_32x32);
+DEFT_TILE(deft_amx_f16_16x32);
 DEFT_TILE(deft_amx_s8_32x32);
 DEFT_TILE(deft_amx_s8_16x32);
 DEFT_TILE(deft_amx_u8s8_32x32);
@@ -44,6 +46,7 @@ DEFT_ROWS_TILE(deft_avx512_f32_rows_10x32);
 DEFT_ROWS_TILE(deft_avx512_f32_rows_8x32);
 DEFT_ROWS_TILE(deft_avx512_f32_rows_4x32);
 DEFT_ROWS_TILE(deft_amx_bf16_rows_32x32);
+DEFT_ROWS_TILE(deft_amx_f16_rows_32x32);
 DEFT_ROWS_TILE(deft_amx_s8_rows_32x32);
 DEFT_ROWS_TILE(deft_amx_u8s8_rows_32x32);
 #undef DEFT_ROWS_TILE
