@@ -160,8 +160,9 @@ TEST_F(PlanFile, DamageIsFound) {
     broken[i] = static_cast<char>(broken[i] ^ (1 << i % 8));
     try {
       load(broken);
-      // Spaces between the parts of the header mean nothing.
-      EXPECT_EQ(whole[i], ' ') << "byte " << i;
+      // Spaces between the parts of the header mean nothing, nor does the case of an escape's last digit.
+      const bool digit = i >= 5 && whole.compare(i - 5, 5, "\\u000") == 0;
+      EXPECT_TRUE(whole[i] == ' ' || (digit && broken[i] == 'A')) << "byte " << i << ": " << whole[i];
     } catch (const LoadError&) {
     } catch (const UnsupportedError&) {
     }
