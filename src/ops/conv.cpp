@@ -1,5 +1,7 @@
 #include "ops/conv.h"
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "core/derived_cache.h"
 #include "core/describe.h"
@@ -29,6 +31,14 @@ void check_geometry(const char* op, const ConvGeometry& p) {
   DEFT_CHECK(p.groups >= 1, ValueError, "{}: groups must be at least 1, found {}", op, p.groups);
 }
 
+// What to do about an input with another number of channels than the weight takes.
+std::string channel_advice(const ConvGeometry& p, const Meta& x, int64_t c_in) {
+  constexpr const char* kToFront[] = {"0, 2, 1", "0, 3, 1, 2", "0, 4, 1, 2, 3"};
+  if (x.sizes[p.spatial + 1] == c_in)
+    return fmt::format("channels come before pixels: pass x.permute({{{}}})", kToFront[p.spatial - 1]);
+  return fmt::format("pass an input of {} channels, or make the layer for {}", c_in, x.sizes[1]);
+}
+
 // What convolution and transposed convolution ask of their inputs alike.
 void check_operands(const char* op, const ConvGeometry& p, const Meta& x, const Meta& w, const Meta& bias, int64_t c_in,
                     int64_t c_out) {
@@ -36,8 +46,8 @@ void check_operands(const char* op, const ConvGeometry& p, const Meta& x, const 
              "{}: the input is {}, the weight {}{}{}; convert them to one type with to()", op, name_of(x.dtype),
              name_of(w.dtype), bias.defined ? ", the bias " : "", bias.defined ? name_of(bias.dtype) : "");
   DEFT_CHECK(x.sizes[1] == c_in, ShapeError,
-             "{}: an input of shape {} has {} channels, but a weight of shape {} with {} groups takes {}", op,
-             to_string(x.sizes), x.sizes[1], to_string(w.sizes), p.groups, c_in);
+             "{}: an input of shape {} has {} channels, but a weight of shape {} with {} groups takes {}; {}", op,
+             to_string(x.sizes), x.sizes[1], to_string(w.sizes), p.groups, c_in, channel_advice(p, x, c_in));
   DEFT_CHECK(w.sizes[0] % p.groups == 0 && w.sizes[0] > 0, ShapeError,
              "{}: the first size of a weight of shape {} must be a positive multiple of the {} groups", op,
              to_string(w.sizes), p.groups);
