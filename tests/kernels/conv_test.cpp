@@ -454,6 +454,11 @@ TYPED_TEST(Conv, NonFiniteValuesStayWhereTheyBelong) {
           cpu::conv_forward(call);
           expect(y, y_bad, "y of packed weights");
         }
+        y = filled<T>(y_size(c), 5);
+        ConvCall onto = c;
+        onto.y = y.data(), onto.residual = y.data();
+        cpu::conv_forward(onto);
+        expect(y, y_bad, "y that is its residual");
         cpu::conv_backward_weight(c, dy.data(), dw.data());
         expect(dw, dw_bad, "dw");
         x[x_at] = good_x, dy[y_at] = T(bad);
@@ -642,6 +647,7 @@ TYPED_TEST(ConvTiles, GroupsTogether) {
   this->check(2, 1, 12, 36, 6, {{11, 6, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 1, 32, 64, 32, {{6, 7, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 3, 24, 24, 2, {{6, 9, 1}}, kThree, kOne, kOne, kOne, false);
+  this->check(2, 3, 64, 64, 16, {{64, 66, 1}}, kThree, kOne, kOne, kOne);  // in parts
   this->check(1, 2, 16, 16, 8, {{40, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne);
 }
 

@@ -47,7 +47,12 @@ Images images_out(const ConvCall& c, const ConvCall& run) {
 
 int64_t weight_count(const ConvCall& c) { return c.c_out * (c.c_in / c.groups) * volume(c.kernel); }
 
-// Calls run(first sample, samples) for parts of the batch, which depend on sizes only.
+int64_t samples_of_a_part(int64_t n, const Images& in, const Images& out) {
+  return std::clamp<int64_t>(kBytes / std::max<int64_t>(1, in.run_bytes(1) + out.run_bytes(1)), 1, n);
+}
+
+}  // namespace
+
 void for_each_part(int64_t n, int64_t part, FunctionRef<void(int64_t, int64_t)> run) {
   const int64_t parts = (n + part - 1) / part;
   const auto some = [&](int64_t begin, int64_t end) {
@@ -56,11 +61,6 @@ void for_each_part(int64_t n, int64_t part, FunctionRef<void(int64_t, int64_t)> 
   if (parts < num_threads()) return some(0, parts);  // parallel inside
   parallel_balanced(0, parts, 1, some);
 }
-int64_t samples_of_a_part(int64_t n, const Images& in, const Images& out) {
-  return std::clamp<int64_t>(kBytes / std::max<int64_t>(1, in.run_bytes(1) + out.run_bytes(1)), 1, n);
-}
-
-}  // namespace
 
 RunValues::RunValues(const void* given, DType dtype, DType run, int64_t n)
     : own_(given && dtype != run ? n * static_cast<int64_t>(size_of(run)) : 0), data_(given) {

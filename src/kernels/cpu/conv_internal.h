@@ -256,6 +256,9 @@ void depthwise_planes(const Phase& p, const ConvCall& c, int64_t channels, const
                       const int64_t y_size[3]);
 void depthwise_planes_weight(const ConvCall& c, const void* dy, void* dw);
 
+// Calls run(first sample, samples) for parts of a batch of n, which depend on sizes only: in parallel if they are many.
+void for_each_part(int64_t n, int64_t part, FunctionRef<void(int64_t, int64_t)> run);
+
 // Groups of few channels as fewer groups of more, see conv_merged.cpp: how many make one. 1: they are run as they are.
 int64_t merged_groups(const ConvCall& c);
 class MergedWeight {  // with zeros between groups; c.w as it is where groups stay as they are

@@ -17,11 +17,11 @@ namespace {
 constexpr int64_t kMostChannels = 32;  // of the groups that make one: a tile
 constexpr int64_t kFewChannels = 16;   // of them, at least
 constexpr int64_t kGrain = 64 * 1024;
+constexpr int64_t kPartBytes = 1 << 20;  // of x and y at a time
 
 using Word = uint16_t;  // the bits of a bf16 or f16
 
 int64_t size_in(const ConvCall& c) { return c.n * c.c_in * volume(c.in); }
-int64_t size_out(const ConvCall& c) { return c.n * c.c_out * volume(c.out); }
 int64_t depth_of(const ConvCall& c) { return c.c_in / c.groups * volume(c.kernel); }
 
 #if defined(__x86_64__)
@@ -113,17 +113,33 @@ ConvCall MergedWeight::call(const ConvCall& c) const {
   return merged;
 }
 
+// Some samples at a time, which stay in the second cache level while all groups read their channels.
 void forward_merged(const ConvCall& c) {
   const MergedWeight weight(c, c.dtype);
-  const auto run = [&](const void* x, void* y) {
-    ConvCall merged = weight.call(c);
-    merged.x = x, merged.y = y;
-    conv_forward(merged);
-  };
-  run(c.x, c.y);
-  if (!has_nan(c.dtype, c.y, size_out(c))) return;
-  run_apart(c, {c.n * volume(c.in), c.c_in}, {c.n * volume(c.out), c.c_out}, static_cast<const Word*>(c.x),
-            static_cast<Word*>(c.y), run);
+  ConvCall merged = weight.call(c);
+  const int64_t in = c.c_in * volume(c.in), out = c.c_out * volume(c.out);
+  const int64_t part = std::clamp<int64_t>(kPartBytes / ((in + out) * static_cast<int64_t>(sizeof(Word))), 1, c.n);
+  std::unique_ptr<ConvWeight> own;
+  if (!c.packed && part < c.n) own = pack_conv_weight(merged), merged.packed = own.get();
+  for_each_part(c.n, part, [&](int64_t first, int64_t n) {
+    ConvCall some = merged;
+    some.n = n;
+    if (c.residual) some.residual = static_cast<const Word*>(c.residual) + first * out;
+    const Word* x = static_cast<const Word*>(c.x) + first * in;
+    Word* y = static_cast<Word*>(c.y) + first * out;
+    const auto run = [&](const void* from, void* to) {
+      some.x = from, some.y = to;
+      conv_forward(some);
+    };
+    const Workspace<Word> beside(c.residual == c.y ? n * out : 0);  // which would be lost for a second run
+    Word* found = beside.data() ? beside.data() : y;
+    run(x, found);
+    if (has_nan(c.dtype, found, n * out)) {
+      run_apart(c, {n * volume(c.in), c.c_in}, {n * volume(c.out), c.c_out}, x, y, run);
+    } else if (found != y) {
+      std::memcpy(y, found, static_cast<size_t>(n * out) * sizeof(Word));
+    }
+  });
 }
 
 void input_merged(const ConvCall& c, const void* dy, void* dx) {
