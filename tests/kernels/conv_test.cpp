@@ -366,6 +366,9 @@ TYPED_TEST(ConvTiles, PositionsOfCopiedLines) {
   this->check(2, 10, 96, 512, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 2, 16, 24, 1, {{9, 10, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 2, 48, 48, 3, {{15, 9, 1}}, kThree, kTwo, kOne, kOne);
+  this->check(2, 2, 24, 20, 1, {{9, 11, 1}}, kThree, kOne, kOne, kOne);  // with zeros behind pixels
+  this->check(2, 3, 112, 56, 2, {{10, 9, 1}}, kThree, kTwo, kOne, kOne);
+  this->check(2, 1, 28, 40, 1, {{9, 14, 1}}, {{2, 3, 1}}, {{2, 3, 1}}, kTwo, kTwo);
   this->check(2, 1, 200, 34, 1, {{6, 5, 1}}, {{3, 4, 1}}, kOne, kTwo, {{1, 2, 1}});
   this->check(2, 1, 3, 40, 1, {{90, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
   this->check(3, 2, 32, 18, 1, {{4, 6, 7}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne);
@@ -691,6 +694,7 @@ TEST(ConvByteTiles, PositionsOfCopiedLines) {
                               make(t, 2, 9, 64, 800, 1, {{3, 3, 1}}, {{4, 4, 1}}, kOne, kTwo, kOne, true),
                               make(t, 2, 2, 24, 33, 1, {{9, 8, 1}}, kThree, kOne, kOne, kTwo, true),
                               make(t, 2, 2, 48, 24, 12, {{9, 8, 1}}, kThree, kTwo, kOne, kOne, true),
+                              make(t, 2, 2, 56, 24, 1, {{9, 8, 1}}, kThree, kTwo, kOne, kOne, true),
                               make(t, 3, 2, 64, 18, 1, {{4, 6, 7}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne, true)}) {
       t == DType::i8 ? check_bytes<int8_t>(c, -7) : check_bytes<uint8_t>(c, 119);
     }

@@ -296,13 +296,14 @@ std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTil
   }
   const int64_t og = c.c_out / c.groups, depth = c.c_in / c.groups * c.kernel[0] * c.kernel[1] * c.kernel[2];
   const detail::ForwardWeight weight(c, bytes ? DType::i8 : c.dtype);
-  const bool joined = c.channels_last && detail::JoinedWeight::fits(*tile, c.dtype, c.c_in / c.groups, c.kernel);
+  const int64_t cg = c.c_in / c.groups;
+  const int64_t joined = c.channels_last ? detail::JoinedWeight::taps_joined(*tile, c.dtype, cg, c.kernel) : 0;
   for (int64_t g = 0; g < c.groups; ++g) {
     const StridedSource lines(weight.group(g * og));
     const Side side = c.channels_last || bytes ? Side::b : Side::a;
-    if (joined) {
-      const detail::JoinedWeight rows(lines, *tile, depth / c.kernel[1]);
-      out->parts.push_back(std::make_unique<PackedMatrix>(*tile, side, rows, og, rows.step() * c.kernel[1]));
+    if (joined > 0) {
+      const detail::JoinedWeight runs(lines, *tile, joined * cg);
+      out->parts.push_back(std::make_unique<PackedMatrix>(*tile, side, runs, og, depth / (joined * cg) * runs.step()));
     } else {
       out->parts.push_back(std::make_unique<PackedMatrix>(*tile, side, lines, og, depth));
     }

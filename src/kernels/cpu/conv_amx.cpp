@@ -1,7 +1,7 @@
 // Convolutions of several taps on AMX tiles, whose rows are positions of copied lines (copied_lines.h). Tiles read the
 // copy as it lies: its lines follow each other, so that a tile goes on over the end of a line, and what it finds for
-// the padding between two is dropped. Where channels are not whole steps of k, rows of taps are joined, in the copy and
-// in the weight. Sums as by run_product().
+// the padding between two is dropped. Where channels are not whole steps of k, rows of taps are joined, or pixels get
+// zeros behind them, in the copy and in the weight. Sums as by run_product().
 #include <cstring>
 
 #include "kernels/cpu/epilogue.h"
@@ -56,10 +56,20 @@ constexpr int64_t kGrain = 512 * 1024;  // multiply-adds that pay for a lane
 constexpr int64_t kFewPositions = 64;   // of a lane, at least
 constexpr int64_t kPartsOfLane = 4;     // where there are many lines: lanes may trade them
 
-bool joins(const ConvPass& s) { return JoinedWeight::fits(*s.tile, s.x_dtype, s.source.channels, s.phase.window.taps); }
+int64_t taps_joined(const ConvPass& s) {
+  return JoinedWeight::taps_joined(*s.tile, s.x_dtype, s.source.channels, s.phase.window.taps);
+}
+LineTaps form_of_taps(const ConvPass& s) {
+  const int64_t joined = taps_joined(s);
+  return joined == 0 ? LineTaps::whole : joined == 1 ? LineTaps::padded : LineTaps::joined;
+}
 
 CopiedForm form_of(const ConvPass& s) {
-  return {.zero = s.x_zero, .apart = true, .joined = joins(s) ? kLine : 0, .positions = kPositions};
+  CopiedForm form{.zero = s.x_zero, .apart = true, .positions = kPositions};
+  const LineTaps taps = form_of_taps(s);
+  if (taps == LineTaps::joined) form.joined = kLine;
+  if (taps == LineTaps::padded) form.gap = s.tile->padded_k(s.source.channels) - s.source.channels;
+  return form;
 }
 
 class AmxPass {
@@ -70,8 +80,8 @@ class AmxPass {
         tile_(*s.tile),
         width_(s.phase.window.count[2]),
         lines_(s.phase.window, s.source, s.x_dtype, s.x, form_of(s)),
-        blocks_(s, lines_, joins(s)),
-        joined_(joins(s)),
+        blocks_(s, lines_, form_of_taps(s)),
+        zeros_(form_of_taps(s) != LineTaps::whole),
         copy_size_(lines_.size()) {
     const int64_t panel_bytes = kColumns * tile_.padded_k(p.k) * size_of(tile_.panel);
     chunk_ = std::max<int64_t>(1, kNearBytes / panel_bytes) * kColumns;
@@ -82,7 +92,7 @@ class AmxPass {
   void run(int64_t line0, int64_t line1, int64_t j0, int64_t j1) const {
     // Tiles read beyond the last position.
     const Workspace<char> copies(most_bands_ * copy_size_ + kRows * lines_.step() + kLine);
-    if (joined_) std::memset(copies.data(), 0, static_cast<size_t>(most_bands_ * copy_size_));
+    if (zeros_) std::memset(copies.data(), 0, static_cast<size_t>(most_bands_ * copy_size_));
     const Workspace<ColumnTerms> terms((j1 - j0 + kColumns - 1) / kColumns);
     for (int64_t j = j0; j < j1; j += kColumns) {
       const int32_t* sums = b_.sums();
@@ -171,7 +181,7 @@ class AmxPass {
   int64_t width_;
   CopiedLines lines_;
   LineBlocks blocks_;
-  bool joined_;
+  bool zeros_;              // copies have some beside pixels
   int64_t copy_size_;       // of a band
   int64_t chunk_;           // columns at a time
   int64_t most_bands_ = 1;  // at a time
@@ -210,7 +220,7 @@ bool amx_pays(const ConvPass& s) {
   const Window& w = s.phase.window;
   if (!s.tile->begin || !same_values(s.x_dtype, s.tile->panel, Side::a) || s.source.channels == 0) return false;
   if (w.tap_count() < 2 || w.taps[0] != 1) return false;
-  if (joins(s)) return true;  // so the weight is packed
+  if (taps_joined(s) > 0) return true;  // so the weight is packed
   const int64_t b_bytes = s.out_channels * s.source.channels * w.tap_count() * size_of(s.tile->panel);
   if (b_bytes > kFarBytes && s.n * w.positions() < kManyPositions) return false;
   return CopiedLines(w, s.source, s.x_dtype, s.x, form_of(s)).near();
@@ -220,9 +230,9 @@ void run_amx(const ConvPass& s, const Product& product) {
   const Window& w = s.phase.window;
   Product p = product;
   std::unique_ptr<PackedMatrix> own;
-  if (joins(s)) {
-    const int64_t run = p.k / w.taps[1];
-    p.k = p.tile->padded_k(run) * w.taps[1];
+  if (const int64_t joined = taps_joined(s); joined > 0) {
+    const int64_t run = joined * s.source.channels;
+    p.k = p.k / run * p.tile->padded_k(run);
     if (!p.packed_b) own = pack_b(p, JoinedWeight(*p.b, *p.tile, run));
   } else if (!p.packed_b) {
     own = pack_b(p, *p.b);

@@ -151,16 +151,16 @@ class TapWeight final : public PanelSource {
 // Panels of that side hold such values as they are.
 bool same_values(DType dtype, Panel panel, Side side);
 
-// A weight whose k is (row of taps, tap, channel), with zeros behind each row of taps up to whole steps of the tile: as
-// conv_amx.cpp reads it where channels are not whole steps.
+// A weight whose k is (tap, channel), with zeros behind each row of taps, or each tap, up to whole steps of the tile:
+// as conv_amx.cpp reads it where channels are not whole steps.
 class JoinedWeight final : public PanelSource {
  public:
-  // Whether the convolutions of this tile read it so.
-  static bool fits(const GemmTile& tile, DType dtype, int64_t channels, const int64_t taps[3]);
-  // run: values of a row of taps.
+  // Taps from zeros to zeros: those of a row, or one. 0: the convolutions of this tile do not read it so.
+  static int64_t taps_joined(const GemmTile& tile, DType dtype, int64_t channels, const int64_t taps[3]);
+  // run: values from zeros to zeros.
   JoinedWeight(const PanelSource& weight, const GemmTile& tile, int64_t run)
       : weight_(weight), run_(run), step_(tile.padded_k(run)) {}
-  int64_t step() const { return step_; }  // from row to row
+  int64_t step() const { return step_; }  // from run to run
   void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
             int32_t* sums) const override;
 

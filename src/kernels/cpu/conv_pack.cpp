@@ -324,12 +324,16 @@ void TapWeight::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines,
   });
 }
 
-bool JoinedWeight::fits(const GemmTile& tile, DType dtype, int64_t channels, const int64_t taps[3]) {
-  return tile.begin && same_values(dtype, tile.panel, Side::a) && taps[0] == 1 && taps[1] * taps[2] > 1 &&
-         channels % tile.k_step != 0;
+// Joined taps are copied once for each position. Where as many steps do without (24 channels of bf16), or few more,
+// every tap has its own.
+int64_t JoinedWeight::taps_joined(const GemmTile& tile, DType dtype, int64_t channels, const int64_t taps[3]) {
+  const bool reads = tile.begin && same_values(dtype, tile.panel, Side::a) && taps[0] == 1 && taps[1] * taps[2] > 1;
+  if (!reads || channels % tile.k_step == 0) return 0;
+  const int64_t together = tile.padded_k(taps[2] * channels), alone = taps[2] * tile.padded_k(channels);
+  return alone == together ? 1 : taps[2];
 }
 
-// Panels of a row are those of its values alone.
+// Panels of a run are those of its values alone.
 void JoinedWeight::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
                         int32_t* sums) const {
   const int64_t width = tile.width(side), bytes = size_of(tile.panel);

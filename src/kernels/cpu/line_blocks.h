@@ -23,6 +23,9 @@ struct LinesTile {
 using RunLines = void (*)(const LinesTile* tile);
 RunLines amx_lines_tile(Panel panel, bool tall, bool wide);
 
+// How taps lie in a copy: pixels as whole steps of the tile, pixels with zeros behind them up to such, or rows of taps.
+enum class LineTaps : uint8_t { whole, padded, joined };
+
 // All of k: blocks as b is packed, each with its pieces. Without a heap: this is made for every call.
 class LineBlocks {
  public:
@@ -30,8 +33,7 @@ class LineBlocks {
     int64_t k, at;         // at: where its first value lies, from the first pixel of a position on
     int64_t first, count;  // pieces
   };
-  // Taps, or rows of joined ones, are whole steps of the tile.
-  LineBlocks(const ConvPass& s, const CopiedLines& lines, bool joined = false);
+  LineBlocks(const ConvPass& s, const CopiedLines& lines, LineTaps form = LineTaps::whole);
   const Block* begin() const { return blocks_.data(); }
   const Block* end() const { return blocks_.data() + count_; }
   const Piece* pieces(const Block& block) const { return pieces_.data() + block.first; }
