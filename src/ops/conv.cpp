@@ -34,7 +34,9 @@ void check_geometry(const char* op, const ConvGeometry& p) {
 // What to do about an input with another number of channels than the weight takes.
 std::string channel_advice(const ConvGeometry& p, const Meta& x, int64_t c_in) {
   constexpr const char* kToFront[] = {"0, 2, 1", "0, 3, 1, 2", "0, 4, 1, 2, 3"};
-  if (x.sizes[p.spatial + 1] == c_in)
+  const int last = p.spatial + 1;
+  const bool square = p.spatial > 1 && x.sizes[last] == x.sizes[last - 1];  // rather height and width
+  if (x.sizes[last] == c_in && !square)
     return fmt::format("channels come before pixels: pass x.permute({{{}}})", kToFront[p.spatial - 1]);
   return fmt::format("pass an input of {} channels, or make the layer for {}", c_in, x.sizes[1]);
 }

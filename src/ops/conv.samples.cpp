@@ -253,9 +253,9 @@ OpSamples Convolution::samples() {
   s.bad = {
       bad_conv("channels", real({1, 3, 5, 5}), w, none, {}, "ShapeError",
                "conv2d: an input of shape [1, 3, 5, 5] has 3 channels"),
-      bad_conv("other channels", real({1, 3, 5, 5}), w, none, {}, "ShapeError",
-               "pass an input of 4 channels, or make the layer for 3"),
       bad_conv("channels behind pixels", real({1, 5, 5, 4}), w, none, {}, "ShapeError", "pass x.permute({0, 3, 1, 2})"),
+      bad_conv("as many pixels as channels", real({1, 3, 4, 4}), w, none, {}, "ShapeError",
+               "pass an input of 4 channels, or make the layer for 3"),
       bad_conv("groups and channels", x, w, none, {.groups = 2}, "ShapeError", "with 2 groups takes 8"),
       bad_conv("groups and outputs", x, real({3, 2, 3, 3}), none, {.groups = 2}, "ShapeError",
                "positive multiple of the 2 groups"),
