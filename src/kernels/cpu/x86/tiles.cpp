@@ -15,24 +15,24 @@ constexpr TileChoice avx512_f32(const char* name, int mr, decltype(GemmTile::run
 
 // block_k: sums that leave the tiles more often cost more (2048 x 2048 x 2048 of bf16, one thread: 870 GFLOP/s with
 // 1024, 1160 with 2048); AVX-512 f32 does not care.
-constexpr TileChoice amx(const char* name, Panel panel, uint64_t features, decltype(GemmTile::run) run,
+constexpr TileChoice amx(const char* name, int mr, Panel panel, uint64_t features, decltype(GemmTile::run) run,
                          decltype(GemmTile::run_rows) run_rows = nullptr) {
   const int bytes = panel == Panel::bf16 || panel == Panel::f16 ? 2 : 1;
-  GemmTile tile{name, panel, run_rows ? 32 : 16, 32, 64 / bytes, 4 / bytes, 64 / bytes, 4096 / bytes, run};
+  GemmTile tile{name, panel, mr, 32, 64 / bytes, 4 / bytes, 64 / bytes, 4096 / bytes, run};
   tile.begin = deft_amx_begin, tile.end = deft_amx_end, tile.run_rows = run_rows;
   return {tile, needs("amx_tile") | features};
 }
 
 constexpr int kAmxTiles = 8;
 constexpr TileChoice kTiles[] = {
-    amx("amx_bf16_32x32", Panel::bf16, needs("amx_bf16"), deft_amx_bf16_32x32, deft_amx_bf16_rows_32x32),
-    amx("amx_bf16_16x32", Panel::bf16, needs("amx_bf16"), deft_amx_bf16_16x32),
-    amx("amx_f16_32x32", Panel::f16, needs("amx_fp16"), deft_amx_f16_32x32, deft_amx_f16_rows_32x32),
-    amx("amx_f16_16x32", Panel::f16, needs("amx_fp16"), deft_amx_f16_16x32),
-    amx("amx_s8_32x32", Panel::s8, needs("amx_int8"), deft_amx_s8_32x32, deft_amx_s8_rows_32x32),
-    amx("amx_s8_16x32", Panel::s8, needs("amx_int8"), deft_amx_s8_16x32),
-    amx("amx_u8s8_32x32", Panel::u8s8, needs("amx_int8"), deft_amx_u8s8_32x32, deft_amx_u8s8_rows_32x32),
-    amx("amx_u8s8_16x32", Panel::u8s8, needs("amx_int8"), deft_amx_u8s8_16x32),
+    amx("amx_bf16_32x32", 32, Panel::bf16, needs("amx_bf16"), deft_amx_bf16_32x32, deft_amx_bf16_rows_32x32),
+    amx("amx_bf16_16x32", 16, Panel::bf16, needs("amx_bf16"), deft_amx_bf16_16x32),
+    amx("amx_f16_32x32", 32, Panel::f16, needs("amx_fp16"), deft_amx_f16_32x32, deft_amx_f16_rows_32x32),
+    amx("amx_f16_16x32", 16, Panel::f16, needs("amx_fp16"), deft_amx_f16_16x32),
+    amx("amx_s8_32x32", 32, Panel::s8, needs("amx_int8"), deft_amx_s8_32x32, deft_amx_s8_rows_32x32),
+    amx("amx_s8_16x32", 16, Panel::s8, needs("amx_int8"), deft_amx_s8_16x32),
+    amx("amx_u8s8_32x32", 32, Panel::u8s8, needs("amx_int8"), deft_amx_u8s8_32x32, deft_amx_u8s8_rows_32x32),
+    amx("amx_u8s8_16x32", 16, Panel::u8s8, needs("amx_int8"), deft_amx_u8s8_16x32),
 
     avx512_f32("avx512_f32_12x32", 12, deft_avx512_f32_12x32, deft_avx512_f32_rows_12x32, deft_avx512_f32_ahead_12x32),
     avx512_f32("avx512_f32_10x32", 10, deft_avx512_f32_10x32, deft_avx512_f32_rows_10x32, deft_avx512_f32_ahead_10x32),
