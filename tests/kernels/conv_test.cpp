@@ -654,6 +654,28 @@ TYPED_TEST(ConvTiles, GroupsTogether) {
   this->check(1, 2, 16, 16, 8, {{40, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne);
 }
 
+// Whatever the activation makes of a NaN, the other groups of its tile do not see it.
+TYPED_TEST(ConvTiles, NanStaysInItsGroup) {
+  using T = TypeParam;
+  ConvCall c = make(dtype_of<T>, 2, 1, 32, 32, 8, {{7, 9, 1}}, kThree, kOne, kOne, kOne, true);
+  auto x = filled<T>(x_size(c), 1);
+  const auto w = filled<T>(w_size(c), 2);
+  for (int a = 0; a < 7; ++a) {
+    c.x = x.data(), c.w = w.data(), c.activation = static_cast<Activation>(a);
+    const T good = x[5];
+    Guarded<T> clean(y_size(c)), found(y_size(c));
+    c.y = clean.data();
+    cpu::conv_forward(c);
+    x[5] = T(NAN), c.y = found.data();
+    cpu::conv_forward(c);
+    x[5] = good;
+    for (int64_t i = 0; i < y_size(c); ++i) {
+      if (i % 32 / 4 == 1) continue;  // the group of channel 5
+      EXPECT_EQ(as_double(found[i]), as_double(clean[i])) << "activation " << a << " at " << i;
+    }
+  }
+}
+
 // The weights' gradients (conv_amx_weight.cpp): slots of several images and parts of one, residues, padding that two
 // lines share and more of it, copies by tap, blocks of channels.
 TYPED_TEST(ConvTiles, GradientsOfWeights) {

@@ -14,9 +14,12 @@
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/pack_rows.h"
+#include "kernels/cpu/tile_series.h"
 #include "kernels/cpu/workspace.h"
 
 namespace deft::cpu::heads {
+
+using detail::TileSeries;
 
 constexpr double kLog2E = 1.44269504088896340736;
 
@@ -38,22 +41,6 @@ struct Blocks {
   }
   int64_t begin(int64_t i) const { return i * size; }
   int64_t length(int64_t i) const { return std::min(size, n - i * size); }
-};
-
-// Between the first and the last run of a tile on this thread.
-class TileSeries {
- public:
-  explicit TileSeries(const GemmTile& tile) : tile_(tile) {
-    if (tile_.begin) tile_.begin();
-  }
-  ~TileSeries() {
-    if (tile_.end) tile_.end();
-  }
-  TileSeries(const TileSeries&) = delete;
-  TileSeries& operator=(const TileSeries&) = delete;
-
- private:
-  const GemmTile& tile_;
 };
 
 // What both directions know about a call.

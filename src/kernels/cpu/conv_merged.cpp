@@ -131,7 +131,7 @@ void forward_merged(const ConvCall& c) {
       some.x = from, some.y = to;
       conv_forward(some);
     };
-    const Workspace<Word> beside(c.residual == c.y ? n * out : 0);  // which would be lost for a second run
+    const Workspace<Word> beside(c.residual == c.y ? n * out : 0);  // the residual is needed again
     Word* found = beside.data() ? beside.data() : y;
     run(x, found);
     if (has_nan(c.dtype, found, n * out)) {

@@ -13,7 +13,7 @@ constexpr TileChoice avx512_f32(const char* name, int mr, decltype(GemmTile::run
   return {tile, needs("avx512f")};
 }
 
-// block_k: sums that leave the tiles more often cost more (2048 x 2048 x 2048 of bf16, one thread: 870 GFLOP/s with
+// block_k: sums that leave the tiles more often cost more (2048 x 2048 x 2048 of bf16, one thread: 850 GFLOP/s with
 // 1024, 1160 with 2048); AVX-512 f32 does not care.
 constexpr TileChoice amx(const char* name, int mr, Panel panel, uint64_t features, decltype(GemmTile::run) run,
                          decltype(GemmTile::run_rows) run_rows = nullptr) {
