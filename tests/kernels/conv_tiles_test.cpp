@@ -1,0 +1,110 @@
+// Convolutions on AMX tiles. Where there are none, the same calls run in other ways.
+#include "kernels/conv_util.h"
+
+namespace deft::test {
+namespace {
+
+template <class T>
+class ConvTiles : public ::testing::Test {
+ protected:
+  void check(int rank, int64_t n, int64_t c_in, int64_t c_out, int64_t groups, Dims in, Dims kernel, Dims stride,
+             Dims pad, Dims gaps, bool last = true) {
+    ::deft::test::check<T>(make(dtype_of<T>, rank, n, c_in, c_out, groups, in, kernel, stride, pad, gaps, last));
+  }
+};
+using WordTypes = ::testing::Types<BFloat16, Half>;
+TYPED_TEST_SUITE(ConvTiles, WordTypes);
+
+// Rows of AMX tiles are positions of copied lines (conv_amx.cpp): tiles over the ends of lines, whole channels and
+// joined taps, residues of a stride, gaps between taps, few columns, weights that pass by in parts, blocks of k,
+// planes.
+TYPED_TEST(ConvTiles, PositionsOfCopiedLines) {
+  this->check(2, 2, 32, 40, 1, {{9, 14, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 3, 64, 16, 1, {{7, 7, 1}}, kThree, kTwo, kOne, kOne);
+  this->check(2, 1, 32, 33, 1, {{13, 16, 1}}, {{3, 5, 1}}, {{3, 2, 1}}, {{1, 2, 0}}, kTwo);
+  this->check(2, 2, 96, 20, 2, {{8, 9, 1}}, kThree, kOne, kTwo, kOne);
+  this->check(2, 2, 64, 64, 2, {{40, 38, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 10, 96, 512, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 2, 16, 24, 1, {{9, 10, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 2, 48, 48, 3, {{15, 9, 1}}, kThree, kTwo, kOne, kOne);
+  this->check(2, 2, 24, 20, 1, {{9, 11, 1}}, kThree, kOne, kOne, kOne);  // with zeros behind pixels
+  this->check(2, 3, 112, 56, 2, {{10, 9, 1}}, kThree, kTwo, kOne, kOne);
+  this->check(2, 1, 28, 40, 1, {{9, 14, 1}}, {{2, 3, 1}}, {{2, 3, 1}}, kTwo, kTwo);
+  this->check(2, 1, 200, 34, 1, {{6, 5, 1}}, {{3, 4, 1}}, kOne, kTwo, {{1, 2, 1}});
+  this->check(2, 1, 3, 40, 1, {{90, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
+  this->check(3, 2, 32, 18, 1, {{4, 6, 7}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne);
+  this->check(3, 2, 5, 18, 1, {{4, 6, 7}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne);
+  this->check(1, 2, 64, 12, 1, {{200, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne);
+}
+
+// Groups that share tiles (conv_merged.cpp): all of a tile, less than that, as many as divide their number, more
+// channels out than in.
+TYPED_TEST(ConvTiles, GroupsTogether) {
+  this->check(2, 2, 32, 32, 8, {{9, 14, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 1, 64, 64, 4, {{7, 8, 1}}, kThree, kTwo, kOne, kOne);
+  this->check(2, 2, 80, 40, 10, {{8, 9, 1}}, {{2, 3, 1}}, {{2, 1, 1}}, kOne, kTwo);
+  this->check(2, 1, 12, 36, 6, {{11, 6, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 1, 32, 64, 32, {{6, 7, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 3, 24, 24, 2, {{6, 9, 1}}, kThree, kOne, kOne, kOne, false);
+  this->check(2, 3, 64, 64, 16, {{64, 66, 1}}, kThree, kOne, kOne, kOne);  // in parts
+  this->check(1, 2, 16, 16, 8, {{40, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne);
+}
+
+// Whatever the activation makes of a NaN, the other groups of its tile do not see it.
+TYPED_TEST(ConvTiles, NanStaysInItsGroup) {
+  using T = TypeParam;
+  ConvCall c = make(dtype_of<T>, 2, 1, 32, 32, 8, {{7, 9, 1}}, kThree, kOne, kOne, kOne, true);
+  auto x = filled<T>(x_size(c), 1);
+  const auto w = filled<T>(w_size(c), 2);
+  for (int a = 0; a < 7; ++a) {
+    c.x = x.data(), c.w = w.data(), c.activation = static_cast<Activation>(a);
+    const T good = x[5];
+    Guarded<T> clean(y_size(c)), found(y_size(c));
+    c.y = clean.data();
+    cpu::conv_forward(c);
+    x[5] = T(NAN), c.y = found.data();
+    cpu::conv_forward(c);
+    x[5] = good;
+    for (int64_t i = 0; i < y_size(c); ++i) {
+      if (i % 32 / 4 == 1) continue;  // the group of channel 5
+      EXPECT_EQ(as_double(found[i]), as_double(clean[i])) << "activation " << a << " at " << i;
+    }
+  }
+}
+
+// The weights' gradients (conv_amx_weight.cpp): slots of several images and parts of one, residues, padding that two
+// lines share and more of it, copies by tap, blocks of channels.
+TYPED_TEST(ConvTiles, GradientsOfWeights) {
+  this->check(2, 24, 32, 40, 1, {{7, 7, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 3, 20, 17, 1, {{21, 23, 1}}, kThree, kOne, kZero, kOne);
+  this->check(2, 5, 64, 16, 2, {{30, 29, 1}}, kThree, kTwo, kOne, kOne);
+  this->check(2, 2, 33, 12, 1, {{50, 61, 1}}, {{3, 5, 1}}, {{2, 3, 1}}, {{2, 4, 0}}, kTwo);
+  this->check(2, 2, 16, 33, 1, {{75, 80, 1}}, kThree, kOne, kThree, kOne);
+  this->check(2, 2, 16, 9, 1, {{75, 80, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 3, 3, 20, 1, {{75, 80, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
+  this->check(2, 2, 10, 20, 1, {{40, 33, 1}}, {{2, 5, 1}}, {{1, 3, 1}}, {{1, 5, 0}}, {{3, 2, 1}});
+  this->check(2, 1, 4, 8, 1, {{3, 1200, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 9, 3, 2, 1, {{90, 90, 1}}, kThree, kOne, kOne, kOne);  // in parts
+  this->check(2, 8, 16, 4, 1, {{60, 60, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 3, 20, 40, 1, {{41, 40, 1}}, kOne, kOne, kZero, kOne);
+  this->check(2, 3, 20, 40, 1, {{81, 80, 1}}, kOne, kTwo, kZero, kOne);
+  this->check(3, 3, 20, 18, 1, {{9, 16, 15}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne);
+  this->check(2, 3, 24, 24, 1, {{30, 30, 1}}, kThree, kOne, kOne, kOne, false);
+}
+// Tiles multiply what lies at the ends of lines by zero, which may not show.
+TYPED_TEST(ConvTiles, InfiniteEdges) {
+  ConvCall c = make(dtype_of<TypeParam>, 2, 1, 16, 3, 1, {{34, 33, 1}}, kThree, kOne, kOne, kOne, true);
+  auto x = filled<TypeParam>(x_size(c), 1);
+  const auto dy = filled<TypeParam>(y_size(c), 2);
+  for (int64_t i = 0; i < x.size(); i += c.in[1] * c.c_in) x.data()[i] = TypeParam(INFINITY);  // of channel 0
+  c.x = x.data();
+  auto dw = filled<TypeParam>(w_size(c), 3);
+  cpu::conv_backward_weight(c, dy.data(), dw.data());
+  for (int64_t i = 0; i < dw.size(); ++i) {
+    const bool reads_them = i / 9 % c.c_in == 0 && i % 3 != 2;  // the last column of the kernel reads no first pixel
+    EXPECT_EQ(std::isfinite(as_double(dw[i])), !reads_them) << i;
+  }
+}
+
+}  // namespace
+}  // namespace deft::test
