@@ -21,9 +21,9 @@ namespace {
 static_assert(static_cast<int>(FusedActivation::tanh) == static_cast<int>(cpu::Activation::tanh));
 static_assert(static_cast<int>(FusedActivation::gelu_tanh) == static_cast<int>(cpu::Activation::gelu_tanh));
 
-cpu::Panel panel_of(DType weight, DType compute) {
-  const bool rounds = weight == DType::f32 && compute == DType::bf16;
-  return cpu::panel_for(rounds ? DType::bf16 : weight);
+cpu::Panel panel_of(const Tensor& weight, DType compute, int64_t rows) {
+  const bool rounds = weight.dtype() == DType::f32 && compute == DType::bf16;
+  return cpu::panel_for(rounds ? DType::bf16 : weight.dtype(), rows, weight.sizes()[0], weight.sizes()[1]);
 }
 
 Tensor apply(FusedActivation a, const Tensor& x) {
@@ -139,7 +139,7 @@ void FusedLinear::cpu(KernelCall& c) {
   p.n = weight.sizes()[0], p.k = weight.sizes()[1], p.m = out.meta().numel / p.n;
   const auto kept = params.packed ? nullptr : kept_weight(x, weight, out);
   p.packed_b = params.packed ? params.packed : kept.get();
-  const cpu::Panel panel = p.packed_b ? p.packed_b->tile().panel : cpu::panel_for(weight.dtype());
+  const cpu::Panel panel = p.packed_b ? p.packed_b->tile().panel : cpu::panel_for(weight.dtype(), p.m, p.n, p.k);
   p.tile = p.packed_b ? &cpu::tile_for_rows(p.packed_b->tile(), p.m) : &cpu::best_tile(panel, p.m, p.n);
   p.a = &a;
   if (!p.packed_b) p.b = &b;
@@ -177,21 +177,24 @@ PackedLinear::PackedLinear(Tensor weight, Tensor bias, DType compute, Site site)
 }
 PackedLinear::~PackedLinear() = default;
 
-std::shared_ptr<const cpu::PackedMatrix> PackedLinear::current() const {
+std::shared_ptr<const cpu::PackedMatrix> PackedLinear::current(int64_t rows) const {
   const uint32_t version = weight_.is_inference() ? 0 : weight_.version();
+  const cpu::Panel panel = panel_of(weight_, compute_, rows);
   std::lock_guard lock(mutex_);
-  if (packed_ && version == version_) return packed_;
+  Kept& kept = kept_[panel == cpu::Panel::split];
+  if (kept.packed && version == kept.version) return kept.packed;
   const Shape& sizes = weight_.sizes();
-  const cpu::GemmTile& tile = cpu::best_tile(panel_of(weight_.dtype(), compute_), 0, sizes[0]);
+  const cpu::GemmTile& tile = cpu::best_tile(panel, 0, sizes[0]);
   const cpu::StridedSource from({weight_.dtype(), weight_.data_ptr(), weight_.strides()[0], weight_.strides()[1]});
-  packed_ = std::make_shared<const cpu::PackedMatrix>(tile, cpu::Side::b, from, sizes[0], sizes[1]);
-  version_ = version;
-  return packed_;
+  kept = {std::make_shared<const cpu::PackedMatrix>(tile, cpu::Side::b, from, sizes[0], sizes[1]), version};
+  return kept.packed;
 }
 
 int64_t PackedLinear::packed_bytes() const {
   std::lock_guard lock(mutex_);
-  return packed_ ? packed_->bytes() : 0;
+  int64_t sum = 0;
+  for (const Kept& kept : kept_) sum += kept.packed ? kept.packed->bytes() : 0;
+  return sum;
 }
 
 Tensor PackedLinear::operator()(const Tensor& x, FusedActivation activation, const Tensor& residual, Site site) const {
@@ -207,7 +210,8 @@ Tensor PackedLinear::operator()(const Tensor& x, FusedActivation activation, con
                name_of(weight_.dtype()), to_string(site));
     return call<FusedLinear>(site, {activation}, x, weight_, bias_, residual);
   }
-  const std::shared_ptr<const cpu::PackedMatrix> packed = current();
+  const int64_t depth = std::max<int64_t>(1, weight_.sizes()[1]);
+  const std::shared_ptr<const cpu::PackedMatrix> packed = current(x.defined() ? x.numel() / depth : 0);
   return call<FusedLinear>(site, {activation, packed.get()}, x, weight_, bias_, residual);
 }
 

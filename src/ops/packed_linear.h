@@ -63,13 +63,16 @@ class PackedLinear {
   int64_t packed_bytes() const;  // 0 before the first call
 
  private:
-  std::shared_ptr<const cpu::PackedMatrix> current() const;
+  std::shared_ptr<const cpu::PackedMatrix> current(int64_t rows) const;
 
   Tensor weight_, bias_;
   DType compute_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const cpu::PackedMatrix> packed_;
-  mutable uint32_t version_ = 0;  // of the weight when it was packed
+  struct Kept {
+    std::shared_ptr<const cpu::PackedMatrix> packed;
+    uint32_t version = 0;  // of the weight when it was packed
+  };
+  mutable Kept kept_[2];  // for many rows of f32 there may be another form
 };
 
 }  // namespace deft

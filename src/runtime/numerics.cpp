@@ -10,9 +10,9 @@ namespace deft {
 
 namespace {
 
-bool set_in_env(const char* name) {
+bool set_in_env(const char* name, bool otherwise = false) {
   const char* text = std::getenv(name);
-  return text && std::string_view(text) == "1";
+  return text && *text ? std::string_view(text) == "1" : otherwise;
 }
 
 Autotune autotune_in_env() {
@@ -29,6 +29,7 @@ struct Switches {
   std::atomic<bool> gemm_autotune{set_in_env("DEFT_GEMM_AUTOTUNE")};
   std::atomic<Autotune> autotune{autotune_in_env()};
   std::atomic<bool> conv_winograd{set_in_env("DEFT_WINOGRAD")};
+  std::atomic<bool> split_f32{set_in_env("DEFT_SPLIT_F32", true)};
   std::atomic<size_t> conv_workspace{size_t{256} << 20};
 };
 
@@ -56,5 +57,8 @@ Autotune autotune() { return switches().autotune.load(std::memory_order_relaxed)
 
 void set_conv_winograd(bool on) { switches().conv_winograd.store(on, std::memory_order_relaxed); }
 bool conv_winograd() { return switches().conv_winograd.load(std::memory_order_relaxed); }
+
+void set_split_f32(bool on) { switches().split_f32.store(on, std::memory_order_relaxed); }
+bool split_f32() { return switches().split_f32.load(std::memory_order_relaxed); }
 
 }  // namespace deft

@@ -46,4 +46,10 @@ Autotune autotune();
 void set_conv_winograd(bool on);
 bool conv_winograd();
 
+// CPU: large f32 products and convolutions may multiply every value as three of bf16, where AMX does that faster.
+// Errors are not larger than those of f32; results below about 1e-30 may lose bits (kernels/cpu/x86/split_tiles.cpp).
+// Default: on, or DEFT_SPLIT_F32=0.
+void set_split_f32(bool on);
+bool split_f32();
+
 }  // namespace deft

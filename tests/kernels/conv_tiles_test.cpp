@@ -12,8 +12,8 @@ class ConvTiles : public ::testing::Test {
     ::deft::test::check<T>(make(dtype_of<T>, rank, n, c_in, c_out, groups, in, kernel, stride, pad, gaps, last));
   }
 };
-using WordTypes = ::testing::Types<BFloat16, Half>;
-TYPED_TEST_SUITE(ConvTiles, WordTypes);
+using TileTypes = ::testing::Types<BFloat16, Half, float>;  // f32 where it is split
+TYPED_TEST_SUITE(ConvTiles, TileTypes);
 
 // Rows of AMX tiles are positions of copied lines (conv_amx.cpp): tiles over the ends of lines, whole channels and
 // joined taps, residues of a stride, gaps between taps, few columns, weights that pass by in parts, blocks of k,
@@ -90,10 +90,15 @@ TYPED_TEST(ConvTiles, GradientsOfWeights) {
   this->check(2, 3, 20, 40, 1, {{81, 80, 1}}, kOne, kTwo, kZero, kOne);
   this->check(3, 3, 20, 18, 1, {{9, 16, 15}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne);
   this->check(2, 3, 24, 24, 1, {{30, 30, 1}}, kThree, kOne, kOne, kOne, false);
+  this->check(2, 2, 48, 40, 1, {{30, 29, 1}}, kThree, kOne, kOne, kOne);
+  this->check(2, 3, 64, 33, 1, {{21, 23, 1}}, {{3, 2, 1}}, kOne, kTwo, kTwo);
+  this->check(2, 9, 32, 32, 1, {{62, 61, 1}}, kThree, kOne, kOne, kOne);  // in parts
+  this->check(2, 2, 80, 128, 2, {{17, 18, 1}}, kThree, kOne, kZero, kOne);
+  this->check(2, 2, 128, 64, 1, {{24, 23, 1}}, kOne, kOne, kZero, kOne);
 }
 // Tiles multiply what lies at the ends of lines by zero, which may not show.
 TYPED_TEST(ConvTiles, InfiniteEdges) {
-  ConvCall c = make(dtype_of<TypeParam>, 2, 1, 16, 3, 1, {{34, 33, 1}}, kThree, kOne, kOne, kOne, true);
+  ConvCall c = make(dtype_of<TypeParam>, 2, 1, 32, 35, 1, {{34, 33, 1}}, kThree, kOne, kOne, kOne, true);
   auto x = filled<TypeParam>(x_size(c), 1);
   const auto dy = filled<TypeParam>(y_size(c), 2);
   for (int64_t i = 0; i < x.size(); i += c.in[1] * c.c_in) x.data()[i] = TypeParam(INFINITY);  // of channel 0
@@ -103,6 +108,24 @@ TYPED_TEST(ConvTiles, InfiniteEdges) {
   for (int64_t i = 0; i < dw.size(); ++i) {
     const bool reads_them = i / 9 % c.c_in == 0 && i % 3 != 2;  // the last column of the kernel reads no first pixel
     EXPECT_EQ(std::isfinite(as_double(dw[i])), !reads_them) << i;
+  }
+}
+// An infinite pixel is infinite where it is read, as a sum of parts as well.
+TYPED_TEST(ConvTiles, InfinitePixels) {
+  ConvCall c = make(dtype_of<TypeParam>, 2, 1, 40, 48, 1, {{12, 13, 1}}, kThree, kOne, kOne, kOne, true);
+  auto x = filled<TypeParam>(x_size(c), 1), w = filled<TypeParam>(w_size(c), 2);
+  const int64_t pixel = 5 * c.in[1] + 6;
+  x[pixel * c.c_in + 3] = TypeParam(INFINITY);
+  for (int64_t i = 0; i < w.size(); ++i) w[i] = TypeParam(std::abs(static_cast<float>(as_double(w[i]))) + 0.5f);
+  c.x = x.data(), c.w = w.data();
+  Guarded<TypeParam> y(y_size(c));
+  c.y = y.data();
+  cpu::conv_forward(c);
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const int64_t at = i / c.c_out, row = at / c.out[1], column = at % c.out[1];
+    const bool reads_it = std::abs(row - 5) <= 1 && std::abs(column - 6) <= 1;
+    EXPECT_EQ(std::isinf(as_double(y[i])), reads_it) << i;
+    EXPECT_FALSE(std::isnan(as_double(y[i]))) << i;
   }
 }
 

@@ -22,7 +22,8 @@ using cpu::GemmTile;
 using cpu::Panel;
 using cpu::Side;
 
-inline constexpr Panel kPanels[] = {Panel::f32, Panel::f64, Panel::f16, Panel::bf16, Panel::s8, Panel::u8s8};
+inline constexpr Panel kPanels[] = {Panel::f32, Panel::f64,  Panel::f16,  Panel::bf16,
+                                    Panel::s8,  Panel::u8s8, Panel::split};
 inline bool is_bytes(Panel p) { return p == Panel::s8 || p == Panel::u8s8; }
 
 // Memory between two pages that nobody may touch: an access outside does not go unseen.

@@ -9,12 +9,13 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cpu/pack.h"
 #include "runtime/half.h"
 
 namespace deft::cpu {
 namespace {
 
-constexpr Panel kPanels[] = {Panel::f32, Panel::f64, Panel::f16, Panel::bf16, Panel::s8, Panel::u8s8};
+constexpr Panel kPanels[] = {Panel::f32, Panel::f64, Panel::f16, Panel::bf16, Panel::s8, Panel::u8s8, Panel::split};
 bool is_bytes(Panel p) { return p == Panel::s8 || p == Panel::u8s8; }
 bool is_chain(const GemmTile& t) { return !is_bytes(t.panel) && t.panel != Panel::bf16 && !t.begin; }
 
@@ -105,6 +106,10 @@ class Lines {
   }
   void pack(const GemmTile& tile, Side side) {
     unsigned char* out = panel_.data();
+    if (tile.panel == Panel::split) {
+      const std::vector<float> values(values_.begin(), values_.end());
+      return cpu::pack(tile, side, {DType::f32, values.data(), k_, 1}, 0, tile.width(side), 0, k_, out);
+    }
     const int group = tile.group(side);
     for (int64_t k0 = 0; k0 < tile.padded_k(k_); k0 += group) {
       for (int64_t l = 0; l < tile.width(side); ++l) {
@@ -181,7 +186,9 @@ void check(const GemmTile& tile, const Case& x, std::mt19937& rng) {
   if (!tile.run_ahead) return;
   std::memcpy(memory.data(), original.data() + memory.offset(), original.size() - memory.offset());
   const unsigned char* forbidden = memory.data() + original.size() - memory.offset();  // asked for, never read
+  if (tile.begin) tile.begin();
   tile.run_ahead(tile.padded_k(x.k) / tile.k_step, a.panel(), b.panel(), c, x.c_row, x.add, forbidden);
+  if (tile.end) tile.end();
   EXPECT_TRUE(memory.snapshot() == expected) << "other bits while it looks ahead";
 }
 

@@ -64,9 +64,9 @@ TEST_F(KeptWeights, Linear) {
 
 TEST_F(KeptWeights, OnePackForAllRowCounts) {
   NoGradGuard guard;
-  Tensor w = randn({120, 100});
-  Tensor a = randn({40, 100}), b = randn({7, 64, 100}), c = randn({100, 90}).t(),
-         d = randn({100, 6, 9}).permute({2, 1, 0});
+  Tensor w = randn({120, 120});
+  Tensor a = randn({40, 120}), b = randn({7, 64, 120}), c = randn({120, 90}).t(),
+         d = randn({120, 48, 9}).permute({2, 1, 0});
   linear(a, w), linear(a, w);
   for (const Tensor& x : {a, b, c, d}) {
     const int64_t before = hits();

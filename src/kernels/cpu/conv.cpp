@@ -95,15 +95,28 @@ void run_planes(const ConvPass& s) {
   });
 }
 
+const GemmTile& pass_tile(DType dtype, bool by_position, int64_t n, int64_t positions, int64_t out_channels,
+                          int64_t channels, int64_t taps) {
+  const int64_t m = by_position ? n * positions : out_channels, columns = by_position ? out_channels : positions;
+  return best_tile(pass_panel(dtype, m, columns, channels, taps), m, columns);
+}
+
 }  // namespace
+
+// Taps of few channels would be mostly zeros as steps of split values.
+Panel pass_panel(DType dtype, int64_t m, int64_t n, int64_t channels, int64_t taps) {
+  constexpr int64_t kFewChannels = 32;
+  const bool whole = channels < kFewChannels || (taps > 1 && !splits_fast());
+  return whole ? panel_for(dtype) : panel_for(dtype, m, n, channels * taps);
+}
 
 void run_pass(const ConvPass& pass) {
   ConvPass s = pass;
   const bool by_position = s.source.channels_last || !s.phase.dense() || is_integral(s.x_dtype);
   const int64_t positions = s.phase.window.positions();
   if (!s.tile) {
-    s.tile = by_position ? &best_tile(panel_for(s.x_dtype), s.n * positions, s.out_channels)
-                         : &best_tile(panel_for(s.x_dtype), s.out_channels, positions);
+    s.tile = &pass_tile(s.x_dtype, by_position, s.n, positions, s.out_channels, s.source.channels,
+                        s.phase.window.tap_count());
   }
   if (s.source.channels_last) return run_channels_last(s);
   by_position ? run_planes_by_position(s) : run_planes(s);
@@ -153,8 +166,7 @@ struct ForwardWeight {
 const GemmTile& forward_tile(const ConvCall& c) {
   const int64_t positions = c.out[0] * c.out[1] * c.out[2], og = c.c_out / c.groups;
   const bool by_position = c.channels_last || is_integral(c.dtype);  // as run_pass() chooses
-  return by_position ? best_tile(panel_for(c.dtype), c.n * positions, og)
-                     : best_tile(panel_for(c.dtype), og, positions);
+  return pass_tile(c.dtype, by_position, c.n, positions, og, c.c_in / c.groups, volume(c.kernel));
 }
 
 // What the weight is packed for when calls of other sizes are to use it too.

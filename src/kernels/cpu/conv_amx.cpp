@@ -7,6 +7,7 @@
 #include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/line_blocks.h"
 #include "kernels/cpu/tile_series.h"
+#include "kernels/cpu/x86/split_tiles.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu::detail {
@@ -23,6 +24,7 @@ DEFT_TILES(bf16);
 DEFT_TILES(f16);
 DEFT_TILES(s8);
 DEFT_TILES(u8s8);
+DEFT_TILES(split);
 #undef DEFT_TILES
 }
 
@@ -33,18 +35,20 @@ RunLines amx_lines_tile(Panel panel, bool tall, bool wide) {
         deft_amx_##type##_lines_32x32                                                            \
   }
   static constexpr RunLines kBf16[] = DEFT_TILES(bf16), kF16[] = DEFT_TILES(f16);
-  static constexpr RunLines kSigned[] = DEFT_TILES(s8), kUnsigned[] = DEFT_TILES(u8s8);
+  static constexpr RunLines kSigned[] = DEFT_TILES(s8), kUnsigned[] = DEFT_TILES(u8s8), kSplit[] = DEFT_TILES(split);
 #undef DEFT_TILES
   const size_t form = 2 * tall + wide;
   if (panel == Panel::bf16) return kBf16[form];
   if (panel == Panel::f16) return kF16[form];
+  if (panel == Panel::split) return kSplit[form];
   return panel == Panel::s8 ? kSigned[form] : kUnsigned[form];
 }
 
 namespace {
 
 constexpr int64_t kRows = 32, kColumns = 32, kHalf = 16;  // of a tile; half of either
-constexpr int64_t kLine = 64;                             // bytes: a step of k, a cache line
+constexpr int64_t kLine = 64;                             // bytes: a step of k, a cache line;
+constexpr int64_t kSplitStep = 3 * kLine;                 // a step of split values
 constexpr int64_t kPositions = 512;                       // of a copy, at most
 constexpr int64_t kNearBytes = 768 << 10;                 // of b that stays in the second cache level,
 constexpr int64_t kCopyBytes = 512 << 10;                 // and of copies that pass by it
@@ -67,8 +71,9 @@ LineTaps form_of_taps(const ConvPass& s) {
 CopiedForm form_of(const ConvPass& s) {
   CopiedForm form{.zero = s.x_zero, .apart = true, .positions = kPositions};
   const LineTaps taps = form_of_taps(s);
-  if (taps == LineTaps::joined) form.joined = kLine;
-  if (taps == LineTaps::padded) form.gap = s.tile->padded_k(s.source.channels) - s.source.channels;
+  if (taps == LineTaps::joined) form.joined = s.tile->k_step * static_cast<int64_t>(size_of(s.x_dtype));
+  form.split = s.tile->panel == Panel::split;
+  if (taps == LineTaps::padded && !form.split) form.gap = s.tile->padded_k(s.source.channels) - s.source.channels;
   return form;
 }
 
@@ -81,7 +86,8 @@ class AmxPass {
         width_(s.phase.window.count[2]),
         lines_(s.phase.window, s.source, s.x_dtype, s.x, form_of(s)),
         blocks_(s, lines_, form_of_taps(s)),
-        zeros_(form_of_taps(s) != LineTaps::whole),
+        split_(tile_.panel == Panel::split),
+        zeros_(form_of_taps(s) != LineTaps::whole && !split_),
         copy_size_(lines_.size()) {
     const int64_t panel_bytes = kColumns * tile_.padded_k(p.k) * size_of(tile_.panel);
     chunk_ = std::max<int64_t>(1, kNearBytes / panel_bytes) * kColumns;
@@ -91,7 +97,7 @@ class AmxPass {
   // Lines [line0, line1) by columns [j0, j1); j0 begins a panel.
   void run(int64_t line0, int64_t line1, int64_t j0, int64_t j1) const {
     // Tiles read beyond the last position.
-    const Workspace<char> copies(most_bands_ * copy_size_ + kRows * lines_.step() + kLine);
+    const Workspace<char> copies(most_bands_ * copy_size_ + kRows * lines_.step() + kSplitStep);
     if (zeros_) std::memset(copies.data(), 0, static_cast<size_t>(most_bands_ * copy_size_));
     const Workspace<ColumnTerms> terms((j1 - j0 + kColumns - 1) / kColumns);
     for (int64_t j = j0; j < j1; j += kColumns) {
@@ -141,16 +147,11 @@ class AmxPass {
       const auto columns = static_cast<int>(std::min(kColumns, j1 - j));
       const RunLines run_tile = amx_lines_tile(tile_.panel, count > kHalf, columns > kHalf);
       for (const LineBlocks::Block& block : blocks_) {
-        const LinesTile tile{band.copy + q * lines_.step() + block.at,
-                             b_.panels(j, block.k),
-                             sums,
-                             kColumns * static_cast<int64_t>(sizeof(float)),
-                             block.k > 0,
-                             lines_.step(),
-                             blocks_.pieces(block),
-                             block.count};
+        const LinesTile tile = tile_of(band, q, j, block, sums);
         run_tile(&tile);
       }
+      const auto rows = static_cast<int>(count);
+      if (split_ && has_nan(sums, rows, columns > kHalf)) find_again(band, q, rows, j, sums);
       for (int64_t i = 0; i < run_count; ++i) {
         const Run& r = runs[i];
         store_tile(p_,
@@ -158,6 +159,22 @@ class AmxPass {
                    *terms);
       }
     }
+  }
+  LinesTile tile_of(const Band& band, int64_t q, int64_t j, const LineBlocks::Block& block, float* sums) const {
+    return {band.copy + q * lines_.step() + block.at,
+            b_.panels(j, block.k),
+            sums,
+            kColumns * static_cast<int64_t>(sizeof(float)),
+            block.k > 0,
+            lines_.step(),
+            blocks_.pieces(block),
+            block.count,
+            kSplitStep};
+  }
+  void find_again(const Band& band, int64_t q, int count, int64_t j, float* sums) const {
+    alignas(64) float whole[kRows * kColumns] = {};
+    for (const LineBlocks::Block& block : blocks_) add_whole_lines(tile_of(band, q, j, block, sums), count, whole);
+    replace_nan(whole, count, sums);
   }
   int64_t find_runs(const Band& band, int64_t q, int64_t count, Run* runs) const {
     int64_t found = 0;
@@ -181,6 +198,7 @@ class AmxPass {
   int64_t width_;
   CopiedLines lines_;
   LineBlocks blocks_;
+  bool split_;              // values are
   bool zeros_;              // copies have some beside pixels
   int64_t copy_size_;       // of a band
   int64_t chunk_;           // columns at a time
@@ -218,7 +236,7 @@ bool has_amx(Panel panel) { return !gemm_tiles(panel).empty() && gemm_tiles(pane
 
 bool amx_pays(const ConvPass& s) {
   const Window& w = s.phase.window;
-  if (!s.tile->begin || !same_values(s.x_dtype, s.tile->panel, Side::a) || s.source.channels == 0) return false;
+  if (!s.tile->begin || !reads_copies(*s.tile, s.x_dtype) || s.source.channels == 0) return false;
   if (w.tap_count() < 2 || w.taps[0] != 1) return false;
   if (taps_joined(s) > 0) return true;  // so the weight is packed
   const int64_t b_bytes = s.out_channels * s.source.channels * w.tap_count() * size_of(s.tile->panel);

@@ -1,13 +1,14 @@
-// Gradients of weights on AMX tiles, bf16 and f16: rows are input channels, columns output channels, and k runs over
-// positions. Of x, images are copied turned, with their padding, a line of positions after another: every tap reads the
-// copy at a place of its own, which a tile's rows may begin at, while pairs of dy's positions lie as tiles read
-// columns. What tiles read between two lines meets zeros of dy.
+// Gradients of weights on AMX tiles, of 16-bit floats and of f32 that is split in three of them: rows are input
+// channels, columns output channels, and k runs over positions. Of x, images are copied turned, with their padding, a
+// line of positions after another: every tap reads the copy at a place of its own, which a tile's rows may begin at,
+// while pairs of dy's positions lie as tiles read columns. What tiles read between two lines meets zeros of dy.
 #include <atomic>
 #include <cstring>
 
 #include "kernels/cpu/conv_internal.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/line_blocks.h"
+#include "kernels/cpu/pack_split.h"
 #include "kernels/cpu/tile_series.h"
 #include "runtime/parallel.h"
 #if defined(__x86_64__)
@@ -24,7 +25,7 @@ using Word = uint16_t;  // the bits of a bf16 or f16
 
 constexpr int64_t kBlock = 32, kHalf = 16;  // rows and columns of a tile; half of either
 constexpr int64_t kStep = 32;               // positions of a step
-constexpr int64_t kPositions = 4096;        // at a time, for each lane
+constexpr int64_t kPositions = 4096;        // at a time, for each lane; half as many of split values
 constexpr int64_t kFewParts = 8, kMostParts = 16, kPartPositions = 3072, kPartSums = 2 << 20;  // part_count()
 // Many weights of few positions are packed (512 channels, 8 x 7 x 7 positions: 6.8 ms, so 8.7).
 constexpr int64_t kFewPositions = 1024, kManyWeights = 512 * 1024;
@@ -64,12 +65,13 @@ struct TurnedLines {
       least = std::min(least, first_inside(r)), most = std::max(most, end_inside(r));
     }
     pitch = round_up(std::max(most, w.count[2] + reach[1] - least), 2);
-    lines = std::clamp<int64_t>(kPositions / pitch, 1, w.count[1]);
+    const int64_t positions = c.dtype == DType::f32 ? kPositions / 2 : kPositions;
+    lines = std::clamp<int64_t>(positions / pitch, 1, w.count[1]);
     parts = (w.count[1] + lines - 1) / lines;
     rows = lines + reach[0];
     depth = round_up(lines * pitch, kStep);
     all = c.n * w.count[0] * parts;
-    slots = std::clamp<int64_t>(kPositions * lanes / depth, 1, (all + parts_of_sums - 1) / parts_of_sums);
+    slots = std::clamp<int64_t>(positions * lanes / depth, 1, (all + parts_of_sums - 1) / parts_of_sums);
     slot = rows * pitch;
     plane = slots * slot;
     // Rows of tiles at powers of two from each other would share few lines of the first cache level.
@@ -124,6 +126,10 @@ struct SumsForm {
   int64_t panels, panel;  // how many; values of one
 };
 
+Panel tiles_for(const ConvCall& c, const Window& w) {
+  return panel_for(c.dtype, c.c_out / c.groups, c.c_in / c.groups * w.tap_count(), c.n * w.positions());
+}
+
 // Sums over some slots.
 class WeightGradient {
  public:
@@ -133,16 +139,22 @@ class WeightGradient {
         w_(w),
         t_(lines),
         f_(form),
-        x_(static_cast<const Word*>(c.x)),
-        dy_(static_cast<const Word*>(dy)),
-        panel_(t_.slots * t_.depth * kBlock),
-        turned_(turned_size()),
+        x_(c.x),
+        dy_(dy),
+        tiles_(tiles_for(c, w)),
+        parts_(tiles_ == Panel::split ? 3 : 1),
+        panel_(parts_ * t_.slots * t_.depth * kBlock),
+        whole_(parts_ > 1 ? turned_size() : 0),
+        turned_(parts_ * turned_size()),
         pairs_(f_.panels * panel_),
         sums_(sums),
         pieces_(t_.slots) {
     // Beyond the slots of a channel tiles meet dy's zeros, too.
-    for (int64_t i = 1; i <= f_.groups * f_.cg; ++i) clear(turned_.data() + i * t_.channel - t_.unused, t_.unused);
-    clear(turned_.data() + f_.groups * f_.cg * t_.channel, t_.depth + t_.tap(f_.taps - 1));
+    for (int64_t part = 0; part < parts_; ++part) {
+      Word* turned = turned_.data() + part * turned_size();
+      for (int64_t i = 1; i <= f_.groups * f_.cg; ++i) clear(turned + i * t_.channel - t_.unused, t_.unused);
+      clear(turned + f_.groups * f_.cg * t_.channel, t_.depth + t_.tap(f_.taps - 1));
+    }
     for (int64_t s = 0; s < t_.slots; ++s) {
       pieces_[s] = {t_.depth / kStep, (t_.slot - t_.depth) * static_cast<int64_t>(sizeof(Word))};
     }
@@ -164,7 +176,7 @@ class WeightGradient {
       const bool last = first + count == end, add = first > begin;
       const int64_t tasks = by_panel ? f_.panels : f_.panels * blocks_of(f_.cg) * f_.taps;
       parallel_balanced(0, tasks, 1, [&](int64_t t0, int64_t t1) {
-        const TileSeries series(gemm_tiles(panel_for(c_.dtype))[0]);
+        const TileSeries series(gemm_tiles(tiles_)[0]);
         for (int64_t task = t0; task < t1; ++task) {
           by_panel ? sum_panel(task, count, add) : sum_block(task, count, add);
           if (by_panel && last) done(task);
@@ -183,16 +195,28 @@ class WeightGradient {
 
   // ---- Copies.
 
-  static void clear(Word* from, int64_t count) { std::memset(from, 0, static_cast<size_t>(count) * sizeof(Word)); }
-  // The padding, which copies leave alone.
-  void clear_slot(int64_t s) const {
+  template <class T>
+  static void clear(T* from, int64_t count) {
+    std::memset(static_cast<void*>(from), 0, static_cast<size_t>(count) * sizeof(T));
+  }
+  Word* pairs(int64_t panel, int64_t s) const {
+    return pairs_.data() + panel * panel_ + parts_ * s * t_.depth * kBlock;
+  }
+  // Calls f(where) for what a slot has of each channel and residue.
+  template <class F>
+  void for_each_plane(int64_t s, F f) const {
     const int64_t planes = (t_.channel - t_.unused) / t_.plane;
     for (int64_t i = 0; i < f_.groups * f_.cg * planes; ++i) {
-      clear(turned_.data() + i / planes * t_.channel + i % planes * t_.plane + s * t_.slot, t_.slot);
+      f(i / planes * t_.channel + i % planes * t_.plane + s * t_.slot);
     }
-    for (int64_t panel = 0; panel < f_.panels; ++panel) {
-      clear(pairs_.data() + panel * panel_ + s * t_.depth * kBlock, t_.depth * kBlock);
-    }
+  }
+  // The padding, which copies leave alone.
+  void clear_slot(int64_t s) const {
+    for_each_plane(s, [&](int64_t at) {
+      if (parts_ > 1) clear(whole_.data() + at, t_.slot);
+      for (int64_t part = 0; part < parts_; ++part) clear(turned_.data() + part * turned_size() + at, t_.slot);
+    });
+    for (int64_t panel = 0; panel < f_.panels; ++panel) clear(pairs(panel, s), parts_ * t_.depth * kBlock);
   }
 
   // Slot s gets what output lines [y0, y1) of an image read, and their dy.
@@ -200,29 +224,43 @@ class WeightGradient {
     const int64_t image = which / t_.parts, y0 = which % t_.parts * t_.lines, y1 = std::min(y0 + t_.lines, w_.count[1]);
     const int64_t z = image % w_.count[0] * w_.step[0] + w_.base[0];
     const bool inside = z >= 0 && z < w_.size[0];
-    const Word* plane = x_ + (image / w_.count[0] * w_.size[0] + z) * w_.size[1] * w_.size[2] * c_.c_in;
+    const int64_t plane = (image / w_.count[0] * w_.size[0] + z) * w_.size[1] * w_.size[2] * c_.c_in;
+    const int64_t pixels = (image * w_.count[1] + y0) * w_.count[2];
+    if (parts_ > 1) {
+      turn_planes(inside ? static_cast<const float*>(x_) + plane : nullptr, y0, whole_.data() + s * t_.slot);
+      for_each_plane(s,
+                     [&](int64_t at) { split_apart(whole_.data() + at, t_.slot, turned_.data() + at, turned_size()); });
+      enter_pairs(static_cast<const float*>(dy_) + pixels * c_.c_out, s, y1 - y0);
+    } else {
+      turn_planes(inside ? static_cast<const Word*>(x_) + plane : nullptr, y0, turned_.data() + s * t_.slot);
+      enter_pairs(static_cast<const Word*>(dy_) + pixels * c_.c_out, s, y1 - y0);
+    }
+  }
+
+  // plane: null outside.
+  template <class T>
+  void turn_planes(const T* plane, int64_t y0, T* to) const {
     for (int64_t ry = 0; ry < t_.residues[0]; ++ry) {
       for (int64_t rx = 0; rx < t_.residues[1]; ++rx) {
-        turn(inside ? plane : nullptr, y0 * w_.step[1] + w_.base[1] + ry, rx,
-             turned_.data() + ry * (t_.by_tap ? 1 : t_.residues[1]) * t_.plane + rx * t_.copy + s * t_.slot);
+        turn(plane, y0 * w_.step[1] + w_.base[1] + ry, rx,
+             to + ry * (t_.by_tap ? 1 : t_.residues[1]) * t_.plane + rx * t_.copy);
       }
     }
+  }
+  // Lines of dy, of which so many are inside the image.
+  template <class T>
+  void enter_pairs(const T* dy, int64_t s, int64_t lines) const {
     for (int64_t panel = 0; panel < f_.panels; ++panel) {
-      Word* to = pairs_.data() + panel * panel_ + s * t_.depth * kBlock;
-      const Word* from =
-          dy_ + (image * w_.count[1] + y0) * w_.count[2] * c_.c_out + f_.group(panel) * f_.og + f_.first_out(panel);
-      for (int64_t y = 0; y < t_.lines; ++y, to += t_.pitch * kBlock, from += w_.count[2] * c_.c_out) {
-        if (y0 + y < y1) {
-          pair(from, f_.outs(panel), to);
-        } else {
-          clear(to, t_.pitch * kBlock);
-        }
+      const T* from = dy + f_.group(panel) * f_.og + f_.first_out(panel);
+      for (int64_t y = 0; y < t_.lines; ++y, from += w_.count[2] * c_.c_out) {
+        pair(y < lines ? from : nullptr, f_.outs(panel), y * t_.pitch, pairs(panel, s));
       }
     }
   }
 
   // Rows from `row` on, at the stride's distance, and of them the columns of a residue. plane: null outside.
-  void turn(const Word* plane, int64_t row, int64_t rx, Word* to) const {
+  template <class T>
+  void turn(const T* plane, int64_t row, int64_t rx, T* to) const {
     const int64_t step = w_.step[1];
     const int64_t lo = plane ? std::min((std::max<int64_t>(0, -row) + step - 1) / step, t_.rows) : t_.rows;
     const int64_t hi = std::clamp((w_.size[1] - row + step - 1) / step, lo, t_.rows);
@@ -233,13 +271,16 @@ class WeightGradient {
     const int64_t first = t_.first_inside(rx), columns = t_.end_inside(rx) - first;
     if (lo == hi || columns == 0) return;
     const int64_t sizes[3] = {hi - lo, c_.c_in, columns}, line = w_.size[2] * c_.c_in;
-    const Word* from = plane + (row + lo * step) * line + (t_.column(rx) + first * w_.step[2]) * c_.c_in;
-    copy_strided({const_cast<Word*>(from), c_.dtype, {step * line, 1, w_.step[2] * c_.c_in}},
+    const T* from = plane + (row + lo * step) * line + (t_.column(rx) + first * w_.step[2]) * c_.c_in;
+    copy_strided({const_cast<T*>(from), c_.dtype, {step * line, 1, w_.step[2] * c_.c_in}},
                  {to + lo * t_.pitch + first, c_.dtype, {t_.pitch, t_.channel, 1}}, 3, sizes);
   }
 
-  // A line of dy: [pair of positions][channel][position of the pair].
-  [[gnu::target("avx512bw")]] void pair(const Word* from, int64_t count, Word* to) const {
+  // A line of dy, which begins at some position of the slot: [pair of positions][channel][position of the pair]. from:
+  // null for zeros.
+  [[gnu::target("avx512bw")]] void pair(const Word* from, int64_t count, int64_t position, Word* slot) const {
+    Word* to = slot + position * kBlock;
+    if (!from) return clear(to, t_.pitch * kBlock);
     alignas(64) Word order[2][kBlock];
     for (Word i = 0; i < kBlock; ++i) {
       order[0][i] = static_cast<Word>(i / 2 + i % 2 * kBlock), order[1][i] = static_cast<Word>(order[0][i] + kHalf);
@@ -251,6 +292,16 @@ class WeightGradient {
       const __m512i b = _mm512_maskz_loadu_epi16(x + 1 < w_.count[2] ? mask : 0, from + c_.c_out);
       _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
       _mm512_storeu_si512(to + kBlock, _mm512_permutex2var_epi16(a, high, b));
+    }
+  }
+
+  // The same in steps of 32 positions, three parts each.
+  void pair(const float* from, int64_t count, int64_t position, Word* slot) const {
+    for (int64_t x = 0; x < w_.count[2]; x += 2) {
+      const int64_t at = position + x;
+      const float* first = from ? from + x * c_.c_out : nullptr;
+      const float* second = from && x + 1 < w_.count[2] ? first + c_.c_out : nullptr;
+      split_pair(first, second, count, slot + at / kStep * kStep * 3 * kBlock + at % kStep * kBlock);
     }
   }
 
@@ -269,22 +320,28 @@ class WeightGradient {
   void sum_tile(int64_t panel, int64_t i, int64_t tap, int64_t slots, bool add) const {
     const int64_t channel = f_.group(panel) * f_.cg + i * kBlock;
     const LinesTile tile{turned_.data() + channel * t_.channel + t_.tap(tap),
-                         pairs_.data() + panel * panel_,
+                         pairs(panel, 0),
                          block(panel, i) + tap * kBlock * kBlock,
                          kBlockBytes / kBlock,
                          add,
                          t_.channel * static_cast<int64_t>(sizeof(Word)),
                          pieces_.data(),
-                         slots};
-    amx_lines_tile(panel_for(c_.dtype), f_.cg - i * kBlock > kHalf, f_.outs(panel) > kHalf)(&tile);
+                         slots,
+                         kStep * static_cast<int64_t>(sizeof(Word)),
+                         nullptr,
+                         turned_size() * static_cast<int64_t>(sizeof(Word))};
+    amx_lines_tile(tiles_, f_.cg - i * kBlock > kHalf, f_.outs(panel) > kHalf)(&tile);
   }
 
   const ConvCall& c_;
   const Window& w_;
   const TurnedLines& t_;
   const SumsForm& f_;
-  const Word *x_, *dy_;
-  int64_t panel_;  // values of dy's copies for a panel
+  const void *x_, *dy_;
+  Panel tiles_;
+  int64_t parts_;           // of a value
+  int64_t panel_;           // words of dy's copies for a panel
+  Workspace<float> whole_;  // what is turned, before its values are split
   Workspace<Word> turned_, pairs_;
   float* sums_;
   Workspace<Piece> pieces_;
@@ -318,8 +375,13 @@ int64_t part_count(const TurnedLines& t, const SumsForm& f, int64_t positions) {
 }  // namespace
 
 bool amx_weight_pays(const ConvCall& c, const Window& w) {
-  if (size_of(c.dtype) != 2 || !c.channels_last || !has_amx(panel_for(c.dtype))) return false;
+  if (size_of(c.dtype) > 4 || !c.channels_last || !has_amx(tiles_for(c, w))) return false;
   if (w.taps[0] != 1) return false;
+  // Rows of f32 that begin anywhere load slowly, for six products: nothing is left of the gain where they are copied
+  // for strides or few channels. (Of few steps at a time, which all taps read from the first cache level, it is
+  // slower.)
+  const bool strided = w.step[1] * w.step[2] > 1, few = c.c_in / c.groups < kBlock;
+  if (c.dtype == DType::f32 && (!splits_fast() || w.tap_count() == 1 || strided || few)) return false;
   if (w.tap_count() == 1) return c.groups == 1 && 2 * c.c_in <= c.c_out && c.n * w.positions() >= kManyPositions;
   return c.n * w.positions() >= kFewPositions || c.c_out * (c.c_in / c.groups) * w.tap_count() <= kManyWeights;
 }

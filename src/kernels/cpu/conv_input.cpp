@@ -127,7 +127,8 @@ void backward_input(const ConvCall& c, const void* dy, void* dx) {
   const int64_t rows = c.c_out * taps, size = static_cast<int64_t>(size_of(c.dtype));
   // Weights by phase, then (tap, output channel) or (output channel, tap), input channels innermost. Taps of no phase
   // go behind them.
-  const bool order = taps > 1 && (is_depthwise(c) || !TapWeight::fits(c, gemm_tiles(panel_for(c.dtype))[0]));
+  const Panel panel = pass_panel(c.dtype, c.n * volume(c.in), cg, og, taps);
+  const bool order = taps > 1 && (is_depthwise(c) || !TapWeight::fits(c, gemm_tiles(panel)[0]));
   Workspace<char> ordered(order ? (rows + c.c_out) * cg * size : 0);
   if (order) {
     order_weight(c, c.dtype, c.w, ordered.data(), [&](int64_t g, int64_t o, int64_t k) {

@@ -150,6 +150,8 @@ class TapWeight final : public PanelSource {
 
 // Panels of that side hold such values as they are.
 bool same_values(DType dtype, Panel panel, Side side);
+// Tiles of lines take copies of such values, or of those split.
+bool reads_copies(const GemmTile& tile, DType dtype);
 
 // A weight whose k is (tap, channel), with zeros behind each row of taps, or each tap, up to whole steps of the tile:
 // as conv_amx.cpp reads it where channels are not whole steps.
@@ -215,6 +217,8 @@ struct ConvPass {
   Epilogue epilogue{};
 };
 void run_pass(const ConvPass& pass);
+// What a pass over so many channels and taps multiplies, for an m x n result.
+Panel pass_panel(DType dtype, int64_t m, int64_t n, int64_t channels, int64_t taps);
 // The same for few output channels and long lines, see conv_lines.cpp. First ask whether it pays. p: the product
 // without a.
 bool lines_pay(const ConvPass& s);

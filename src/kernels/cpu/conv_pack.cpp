@@ -20,9 +20,15 @@ bool same_values(DType dtype, Panel panel, Side side) {
       return dtype == DType::bf16;
     case Panel::u8s8:
       return dtype == (side == Side::a ? DType::u8 : DType::i8);
+    case Panel::split:
+      return false;
     default:
       return dtype == DType::i8;
   }
+}
+
+bool reads_copies(const GemmTile& tile, DType dtype) {
+  return tile.panel == Panel::split ? dtype == DType::f32 : same_values(dtype, tile.panel, Side::a);
 }
 
 namespace {
@@ -327,10 +333,10 @@ void TapWeight::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines,
 // Joined taps are copied once for each position. Where as many steps do without (24 channels of bf16), or few more,
 // every tap has its own.
 int64_t JoinedWeight::taps_joined(const GemmTile& tile, DType dtype, int64_t channels, const int64_t taps[3]) {
-  const bool reads = tile.begin && same_values(dtype, tile.panel, Side::a) && taps[0] == 1 && taps[1] * taps[2] > 1;
+  const bool reads = tile.begin && reads_copies(tile, dtype) && taps[0] == 1 && taps[1] * taps[2] > 1;
   if (!reads || channels % tile.k_step == 0) return 0;
   const int64_t together = tile.padded_k(taps[2] * channels), alone = taps[2] * tile.padded_k(channels);
-  return alone == together ? 1 : taps[2];
+  return alone == together || tile.panel == Panel::split ? 1 : taps[2];
 }
 
 // Panels of a run are those of its values alone.

@@ -17,15 +17,22 @@ constexpr int64_t kChannelBytes = 512 << 10;  // and of the part of it that does
 // An operand from some line and some place of k on.
 class Part final : public PanelSource {
  public:
-  Part(const PanelSource& whole, int64_t line, int64_t k) : whole_(whole), line_(line), k_(k) {}
+  Part(const PanelSource& whole, int64_t line, int64_t k) : whole_(whole), line_(line), k_(k) {
+    if (const StridedMatrix* m = whole.strided()) {
+      matrix_ = *m;
+      matrix_.in = at(m->in, line * m->line + k * m->step, m->dtype);
+    }
+  }
   void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
             int32_t* sums) const override {
     whole_.pack(tile, side, line_ + l0, lines, k_ + k0, k, out, sums);
   }
+  const StridedMatrix* strided() const override { return matrix_.in ? &matrix_ : nullptr; }
 
  private:
   const PanelSource& whole_;
   int64_t line_, k_;
+  StridedMatrix matrix_{};
 };
 
 // Few outputs and many positions: partial sums over fixed ranges of positions, added in order. Depends on sizes only.
@@ -82,7 +89,8 @@ void sum_some_channels(const Product& whole, const PanelSource& a, const PanelSo
   const int64_t og = whole.m, depth = whole.n, mr = whole.tile->mr;
   const int64_t near = kChannelBytes / (depth * static_cast<int64_t>(sizeof(Acc)) * mr);
   // Work for all lanes, of f32: a last tile of few rows has the same bits whatever stands before it (not so with AMX).
-  const bool shares = num_threads() > 1 && whole.tile->panel == Panel::f32;
+  const bool f32 = whole.tile->panel == Panel::f32 || whole.tile->panel == Panel::split;
+  const bool shares = num_threads() > 1 && f32;
   const int64_t shared = shares ? og / (2 * num_threads() * mr) : near;
   const int64_t rows = std::max<int64_t>(1, std::min(near, shared)) * mr;
   const PackedMatrix packed(*whole.tile, Side::b, b, depth, whole.k);
@@ -111,7 +119,7 @@ void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
   const int64_t depth = cg * taps, total = c.n * c.out[0] * c.out[1] * c.out[2], parts = split_count(og * depth, total);
   const bool taps_inside = !c.channels_last || taps == 1 || cg == 1;
-  Product p{.tile = &best_tile(panel_for(c.dtype), og, depth), .m = og, .n = depth, .k = total};
+  Product p{.tile = &best_tile(panel_for(c.dtype, og, depth, total), og, depth), .m = og, .n = depth, .k = total};
   p.a = &a, p.b = &b;
   p.c_row = depth;
   if (parts == 1 && taps_inside) {
@@ -196,7 +204,7 @@ void backward_weight(const ConvCall& c, const T* dy, D* dw) {
   if constexpr (std::is_same_v<T, float> && std::is_same_v<D, float>) {
     if (groups_pay(c)) return run_groups_weight(c, dy, dw);
   }
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) <= 4) {
     if (amx_weight_pays(c, window) && sum_tiles(c, window, dy, dw)) return;
   }
   const auto run = [&](int64_t begin, int64_t end) {

@@ -2,11 +2,14 @@
 
 #include <cstring>
 
+#include "kernels/cpu/pack_split.h"
+
 namespace deft::cpu::detail {
 
 namespace {
 
-constexpr int64_t kCopyBytes = 512 << 10;  // at a time, at most
+constexpr int64_t kCopyBytes = 512 << 10;  // at a time, at most; half as much again of split values
+constexpr int64_t kSplitStep = 32;         // values
 
 void fill(char* to, int zero, int64_t bytes) { std::memset(to, zero, static_cast<size_t>(bytes)); }
 
@@ -34,22 +37,27 @@ CopiedLines::CopiedLines(const Window& w, const Source& source, DType dtype, con
       x_(static_cast<const char*>(x)),
       zero_(form.zero),
       joined_(form.joined > 0),
+      split_(form.split),
       bytes_(source.channels * static_cast<int64_t>(size_of(dtype))),
       distance_(source.all_channels * static_cast<int64_t>(size_of(dtype))),
       low_{std::min<int64_t>(0, (w.taps[1] - 1) * w.tap_step[1]),
            std::min<int64_t>(0, (w.taps[2] - 1) * w.tap_step[2])},
       apart_{form.apart || joined_ ? w.step[1] : 1, form.apart && !joined_ ? w.step[2] : 1},
-      pixel_(joined_ ? round_up(w.taps[2] * bytes_, form.joined)
-                     : bytes_ + form.gap * static_cast<int64_t>(size_of(dtype))),
+      pixel_(joined_  ? round_up(w.taps[2] * bytes_, form.joined)
+             : split_ ? round_up(source.channels, kSplitStep) * size_of(Panel::split)
+                      : bytes_ + form.gap * static_cast<int64_t>(size_of(dtype))),
       pixels_(joined_ ? w.count[2] : (w.count[2] - 1) * w.step[2] + reach(2) + 1),
       columns_((pixels_ + apart_[1] - 1) / apart_[1]) {
   if (joined_) low_[1] = 0;
   const int64_t bytes = w.step[1] * pixels_ * pixel_;
-  most_ = std::max<int64_t>(1, std::min({w.count[1], form.positions / w.count[2], kCopyBytes / bytes}));
+  most_ = std::max<int64_t>(1, std::min({w.count[1], form.positions / w.count[2], copy_bytes() / bytes}));
   plane_ = (read_by(most_) + apart_[0] - 1) / apart_[0] * columns_ * pixel_;
 }
 
-bool CopiedLines::near() const { return size() <= 2 * kCopyBytes; }
+bool CopiedLines::near() const { return size() <= 2 * copy_bytes(); }
+
+// As many values either way.
+int64_t CopiedLines::copy_bytes() const { return split_ ? kCopyBytes / 2 * 3 : kCopyBytes; }
 
 void CopiedLines::copy(int64_t line, int64_t count, void* out) const {
   const int64_t image = line / w_.count[1], first = first_read(line);
@@ -107,6 +115,17 @@ void CopiedLines::join_row(const char* row, char* to) const {
 }
 
 void CopiedLines::copy_pixels(const char* from, int64_t distance, int64_t count, char* to) const {
+#if defined(__x86_64__)
+  if (split_) {
+    const int64_t values = bytes_ / static_cast<int64_t>(sizeof(float));
+    const bool together = distance == bytes_ && values % kSplitStep == 0;
+    const int64_t pieces = together ? 1 : count, length = together ? count * values : values;
+    for (int64_t i = 0; i < pieces; ++i) {
+      split_values(reinterpret_cast<const float*>(from + i * distance), length, to + i * pixel_);
+    }
+    return;
+  }
+#endif
   if (pixel_ == distance) return std::memcpy(to, from, static_cast<size_t>(count * pixel_)), void();
   copy_each(from, distance, count, to, pixel_, bytes_);
 }

@@ -13,6 +13,7 @@ struct CopiedForm {
   int64_t joined = 0;       // apart, and for each position what a row of taps reads, one pixel after another; padded
                             // with zeros to a multiple of so many bytes. Copies must begin as zeros
   int64_t positions = 224;  // at a time, at most
+  bool split = false;  // f32 values as tiles of Panel::split read them, pixels as whole steps; neither gaps nor joined
 };
 
 // An output line is one of (n, z, y); windows have one tap along z. Distances are in bytes.
@@ -40,6 +41,7 @@ class CopiedLines {
   Range read(int64_t line, int64_t count) const;  // what copy() reads
 
  private:
+  int64_t copy_bytes() const;  // at a time, at most
   int64_t reach(int d) const { return (w_.taps[d] - 1) * std::abs(w_.tap_step[d]); }
   int64_t read_by(int64_t lines) const { return (lines - 1) * w_.step[1] + reach(1) + 1; }
   int64_t first_read(int64_t line) const { return line % w_.count[1] * w_.step[1] + w_.base[1] + low_[0]; }
@@ -56,8 +58,8 @@ class CopiedLines {
   const Window& w_;
   const char* x_;
   int zero_;
-  bool joined_;
-  int64_t bytes_, distance_;  // copied of a pixel of x; to the next one
+  bool joined_, split_;
+  int64_t bytes_, distance_;  // of a pixel of x; to the next one
   int64_t low_[2];            // the least of a tap, along y and x
   int64_t apart_[2];          // residues along y and x
   int64_t pixel_, pixels_;    // from one copied pixel to the next; pixels that are read of a row

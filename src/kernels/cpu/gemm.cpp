@@ -83,11 +83,11 @@ void run_packed(const TypedGemm<T>& g, const PackedMatrix* packed_b) {
   p.epilogue.bias = g.bias, p.epilogue.bias_dtype = dtype, p.epilogue.on_rows = g.bias_on_rows;
   p.epilogue.accumulate = g.accumulate;
   if (packed_b) {
-    p.packed_b = packed_b, p.tile = &best_tile(panel_for(dtype), g.m, g.n);
+    p.packed_b = packed_b, p.tile = &best_tile(panel_for(dtype, g.m, g.n, g.k), g.m, g.n);
     return run_product(p);
   }
   Candidate list[Tuner::kMostCandidates];
-  const int count = candidates(panel_for(dtype), g.m, g.n, list);
+  const int count = candidates(panel_for(dtype, g.m, g.n, g.k), g.m, g.n, list);
   const uint32_t layout = 3u << 14 | (g.a_col == 1) << 2 | (g.b_row == 1) << 1 | (g.c_col == 1);
   const TunedRun run(TuneKey(TunedOp::gemm, dtype, layout, {g.m, g.n, g.k}), count, g.m * g.n * g.k);
   p.b = &b, p.tile = list[run.choice()].tile, p.block_bytes = list[run.choice()].block_bytes;
@@ -277,7 +277,8 @@ const GemmTile* right_tile(const GemmCall& call) {
     const auto p = detail::plan<T>(call);
     packs = p.way == detail::Way::packed && !p.turned();
   });
-  return packs ? &first_alike(best_tile(panel_for(call.dtype), call.m, call.n)) : nullptr;
+  if (!packs) return nullptr;
+  return &first_alike(best_tile(panel_for(call.dtype, call.m, call.n, call.k), call.m, call.n));
 }
 
 const GemmTile& first_alike(const GemmTile& tile) {

@@ -1,5 +1,6 @@
 #include "kernels/cpu/gemm_tile.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "kernels/cpu/tile_choice.h"
 #include "runtime/cpu_isa.h"
+#include "runtime/numerics.h"
 #if defined(__aarch64__)
 #include "kernels/cpu/aarch64/tiles.h"
 #elif defined(__x86_64__)
@@ -54,7 +56,7 @@ std::span<const TileChoice> native_tiles() { return x86_tiles(); }
 std::span<const TileChoice> native_tiles() { return {}; }
 #endif
 
-constexpr size_t kPanels = 6;
+constexpr size_t kPanels = 7;
 struct Lists {
   uint64_t features;  // they were made for
   std::array<std::vector<GemmTile>, kPanels> tiles;
@@ -84,7 +86,7 @@ const Lists& lists_for(uint64_t features) {
 }  // namespace
 
 int64_t size_of(Panel panel) {
-  constexpr int64_t sizes[] = {4, 8, 2, 2, 1, 1};
+  constexpr int64_t sizes[] = {4, 8, 2, 2, 1, 1, 6};
   return sizes[static_cast<size_t>(panel)];
 }
 
@@ -167,6 +169,24 @@ Panel panel_for(DType dtype) {
     default:
       return Panel::f32;
   }
+}
+
+bool splits_fast() { return cpu_has("amx_fp16"); }
+
+Panel panel_for(DType dtype, int64_t m, int64_t n, int64_t k) {
+  const Panel panel = panel_for(dtype);
+  if (panel != Panel::f32 || dtype != DType::f32 || !split_f32() || gemm_tiles(Panel::split).empty()) return panel;
+  constexpr int64_t kLines = 16, kStep = 32, kLeastDepth = 96;
+  constexpr double kMostPadding = 1.5;
+  const int64_t least = splits_fast() ? 2 * kLines : 512;
+  const double least_work = splits_fast() ? 256 * 1024 : 512e6;
+  const auto product = [](int64_t x, int64_t y, int64_t z) {
+    return static_cast<double>(x) * static_cast<double>(y) * static_cast<double>(z);
+  };
+  const auto whole = [](int64_t x, int64_t step) { return (x + step - 1) / step * step; };
+  const double work = product(m, n, k);
+  if (std::min(m, n) < least || k < kLeastDepth || work < least_work) return panel;
+  return product(whole(m, kLines), whole(n, kLines), whole(k, kStep)) <= kMostPadding * work ? Panel::split : panel;
 }
 
 }  // namespace deft::cpu

@@ -6,7 +6,8 @@
 //
 // Note [One chain]: element (i, j) of an f32 or f64 product, and of f16 by FMLAL, is one chain of fused multiply-adds
 // in order of k, whatever the tile; so the choice of tile, of blocks of rows and columns, and of threads never changes
-// a result. Matrix instructions (BFMMLA, VDPBF16PS, TDPBF16PS, TDPFP16PS) sum groups of k as their instruction set
+// a result. (Large f32 products on AMX are not chains but sums of parts, Note [Split f32]: an element still depends on
+// nothing but its row, its column and whether the product is one of those.) Matrix instructions (BFMMLA, VDPBF16PS, TDPBF16PS, TDPFP16PS) sum groups of k as their instruction set
 // says.
 #pragma once
 
@@ -17,8 +18,9 @@
 
 namespace deft::cpu {
 
-// What panels hold. s8: both sides signed bytes. u8s8: the left side unsigned, the right side signed.
-enum class Panel : uint8_t { f32, f64, f16, bf16, s8, u8s8 };
+// What panels hold. s8: both sides signed bytes. u8s8: the left side unsigned, the right side signed. split: f32 values
+// as three of bf16, which follow each other step by step (Note [Split f32] in kernels/cpu/x86/split_tiles.cpp).
+enum class Panel : uint8_t { f32, f64, f16, bf16, s8, u8s8, split };
 enum class Side : uint8_t { a, b };  // a: lines are rows, b: lines are columns
 
 // What a tile that requantises needs of eight columns: column c in places 4 (c / 2) + c % 2 and two further on, as
@@ -84,5 +86,14 @@ const GemmTile& tile_for_rows(const GemmTile& packed, int64_t m);
 // The panel that products of two such matrices use here: bf16 and f16 widen to f32 panels where the machine has no
 // instructions for them.
 Panel panel_for(DType dtype);
+
+// The same for an m x n result of sums over k: large products of f32 use split panels where there are tiles for them
+// (runtime/numerics.h). Depends on sizes only, and m and n may change places.
+Panel panel_for(DType dtype, int64_t m, int64_t n, int64_t k);
+// Whether AMX is so much faster than AVX-512 that split values pay off wherever whole tiles are used: on CPUs that have
+// AMX-FP16 (Granite Rapids, one thread and two: products of 128 x 768 x 768 and more 1.5 to 2.3x as fast, convolutions
+// 1.3 to 2.7x). On those before only large products gain (Emerald Rapids: 1024 x 1024 x 1024 and more 1.2 to 1.7x on
+// one thread and 1.04 to 1.36x on 16, convolutions of several taps 0.5 to 1.1x).
+bool splits_fast();
 
 }  // namespace deft::cpu

@@ -4,7 +4,7 @@ namespace deft::cpu::detail {
 
 namespace {
 
-int64_t size_in_bytes(const ConvPass& s) { return static_cast<int64_t>(size_of(s.x_dtype)); }
+int64_t size_in_bytes(const ConvPass& s) { return size_of(s.tile->panel); }
 
 // Values that lie together whatever the window.
 int64_t run_of(const ConvPass& s, const CopiedLines& lines, LineTaps form) {

@@ -10,13 +10,17 @@ struct Piece {
   int64_t count, skip;
 };
 
-// What x86/lines_tiles.S and x86/amx_lines_tiles.S read. Steps in bytes.
+// What x86/lines_tiles.S, x86/amx_lines_tiles.S and x86/amx_split_tiles.S read. Steps in bytes.
 struct LinesTile {
   const void *a, *b;
   void* c;
   int64_t c_row, add, a_row;
   const Piece* pieces;
   int64_t count;
+  // For split values only: from a step of k to the next, what is read of b later, from part to part of a value.
+  int64_t a_step = 0;
+  const void* b_ahead = nullptr;
+  int64_t a_part = 64;
 };
 
 // The AMX tile of more than 16 rows (tall), of more than 16 columns (wide), or of up to 16 of them.

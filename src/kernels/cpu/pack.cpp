@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernels/cpu/interleave.h"
 #include "kernels/cpu/pack_rows.h"
+#include "kernels/cpu/pack_split.h"
 #include "runtime/half.h"
 
 namespace deft::cpu {
@@ -41,8 +42,8 @@ void pack_any(const From* in, int64_t line, int64_t step, int64_t live, int64_t 
 }
 
 // Lines next to each other in memory (line == 1), all of them live, k a multiple of the group. Several panels at a
-// time, so that whole cache lines of a row are used before the next row (on x86 a KB of it: 256 x 1024 of 1568 positions
-// take 7.4 ms, with four panels 7.8); blocks of four lines.
+// time, so that whole cache lines of a row are used before the next row (on x86 a KB of it: 256 x 1024 of 1568
+// positions take 7.4 ms, with four panels 7.8); blocks of four lines.
 #if defined(__x86_64__)
 constexpr int64_t kTogether = 8;
 #else
@@ -252,6 +253,11 @@ void pack(const GemmTile& tile, Side side, const StridedMatrix& from, int64_t l0
     case Panel::u8s8:
       if (side == Side::a) return pack_bytes(tile, side, from, at, lines, k, static_cast<uint8_t*>(out), sums);
       return pack_bytes(tile, side, from, at, lines, k, static_cast<int8_t*>(out), sums);
+    case Panel::split:
+#if defined(__x86_64__)
+      pack_split(StridedSource(from), tile, side, l0, lines, k0, k, out);
+#endif
+      return;
   }
 }
 

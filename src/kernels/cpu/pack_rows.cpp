@@ -194,18 +194,20 @@ __attribute__((target("arch=armv8.2-a+bf16"))) void pack_bf16_by_4(const void* c
 }
 #endif
 #if defined(__x86_64__)
-// Units of a vector, for AMX: 27 GB/s from memory instead of 7.
-template <unsigned char flip>
+// Units of one vector or two, for AMX: 27 GB/s from memory instead of 7.
+template <int unit, unsigned char flip>
 [[gnu::target("avx512f")]] void pack_vectors(const void* const* lines, int count, int64_t bytes, void* out,
                                              int64_t out_step) {
-  const int64_t whole = bytes / 64 * 64;
+  const int64_t whole = bytes / unit * unit;
   const __m512i mask = _mm512_set1_epi32(static_cast<int>(flip * 0x01010101u));
-  for (int64_t p = 0; p < whole; p += 64, out = at(out, out_step)) {
+  for (int64_t p = 0; p < whole; p += unit, out = at(out, out_step)) {
     for (int l = 0; l < count; ++l) {
-      _mm512_storeu_si512(at(out, l * 64), _mm512_xor_si512(_mm512_loadu_si512(at(lines[l], p)), mask));
+      for (int i = 0; i < unit; i += 64) {
+        _mm512_storeu_si512(at(out, l * unit + i), _mm512_xor_si512(_mm512_loadu_si512(at(lines[l], p + i)), mask));
+      }
     }
   }
-  if (whole < bytes) pack_tail<64, flip>(lines, count, whole, bytes, out);
+  if (whole < bytes) pack_tail<unit, flip>(lines, count, whole, bytes, out);
 }
 
 // VCVTNEPS2BF16 rounds eight values to nearest even in one instruction.
@@ -240,9 +242,13 @@ PackLines pack_same(int group) {
       return values<size, pack_doubles<flip>>;
     case 64:
 #if defined(__x86_64__)
-      if (cpu_has("avx512f")) return values<size, pack_vectors<flip>>;
+      if (cpu_has("avx512f")) return values<size, pack_vectors<64, flip>>;
 #endif
       return values<size, pack_units<64, flip>>;
+#if defined(__x86_64__)
+    case 128:  // on the way to split panels
+      return values<size, pack_vectors<128, flip>>;
+#endif
     default:
       return nullptr;
   }
@@ -298,6 +304,8 @@ PackLines choose(const GemmTile& tile, Side side, DType from) {
     case Panel::u8s8:
       if (from != DType::i8 && from != DType::u8) return nullptr;
       return flips(tile, side, from) ? pack_same<1, 0x80>(group) : pack_same<1, 0>(group);
+    case Panel::split:
+      return nullptr;
   }
   return nullptr;
 }

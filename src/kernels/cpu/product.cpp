@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "kernels/cpu/autotune.h"
 #include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/pack_split.h"
 #include "kernels/cpu/product_bytes.h"
 #include "kernels/cpu/product_few_rows.h"
 #include "kernels/cpu/tile_series.h"
@@ -38,7 +39,10 @@ constexpr int64_t kStackBytes = 32 << 10;
 // which a panel of b stays in the first cache level and sums wait in buffers: one CPU gains 5 to 12 %, another loses 10
 // to 20.)
 constexpr int64_t kPackColumns = 256;
-constexpr double kPackWork = 64e6;                   // multiply-adds of a lane
+constexpr double kPackWork = 64e6;  // multiply-adds of a lane
+// Split panels: while tiles run on a b that stays in the second cache level, they ask for the rows that are packed
+// next, so many bytes a step.
+constexpr int64_t kNearBytesB = 1 << 20, kAheadBytes = 1536;
 constexpr int64_t kGrain = 64 * 1024;                // multiply-adds that pay for a lane
 constexpr double kPieceWork = 512 * 1024;            // multiply-adds that pay for a piece that lanes may trade,
 constexpr int64_t kPieceTiles = 2, kMostPieces = 4;  // tiles across it, pieces of a lane
@@ -80,6 +84,14 @@ const StridedMatrix* rows_in_place(const Product& p) {
     default:
       return nullptr;
   }
+}
+
+void pack_panels(const PanelSource& from, const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0,
+                 int64_t k, void* out, int32_t* sums) {
+#if defined(__x86_64__)
+  if (tile.panel == Panel::split) return pack_split(from, tile, side, l0, lines, k0, k, out);
+#endif
+  from.pack(tile, side, l0, lines, k0, k, out, sums);
 }
 
 // Scratch that is on the stack when small: an eager product of 64 x 64 should not allocate.
@@ -155,11 +167,12 @@ class Region {
         if (p_.packed_b) {
           b = p_.packed_b->panels(j, k0);
         } else {
-          p_.b->pack(t_, Side::b, j, columns, k0, k, b_, line_sums_ ? line_sums_ + (j - n0) : nullptr);
+          pack_panels(*p_.b, t_, Side::b, j, columns, k0, k, b_, line_sums_ ? line_sums_ + (j - n0) : nullptr);
         }
         for (int64_t i = m0; i < m1; i += rows_) {
           const int64_t rows = std::min(rows_, m1 - i);
           b_next_ = i + rows < m1 || !p_.packed_b ? b : after(j, columns, n0, n1, k0, k);
+          a_next_ = i + rows < m1 && columns * k * size_of(t_.panel) <= kNearBytesB ? rows_at(i + rows) : nullptr;
           block(left(i, rows, k0, k), b, i, rows, j, columns, k0, k);
         }
       }
@@ -171,10 +184,16 @@ class Region {
     if (k0 + k < p_.k) return p_.packed_b->panels(n0, k0 + k);
     return n1 < p_.n ? p_.packed_b->panels(n1, 0) : p_.packed_b->panels(n0, 0);
   }
+  // Rows of a that are split, if they lie together.
+  const char* rows_at(int64_t i) const {
+    const StridedMatrix* a = t_.panel == Panel::split && p_.a ? p_.a->strided() : nullptr;
+    if (!a || a->step != 1 || a->line != p_.k || p_.k > t_.block_k) return nullptr;
+    return static_cast<const char*>(a->in) + i * a->line * static_cast<int64_t>(deft::size_of(a->dtype));
+  }
   // Panels of a block of rows of a, where it is not read in place.
   const void* left(int64_t i, int64_t rows, int64_t k0, int64_t k) {
     if (p_.packed_a) return p_.packed_a->panels(i, k0);
-    if (!reads_in_place(i + rows)) p_.a->pack(t_, Side::a, i, rows, k0, k, a_, nullptr);
+    if (!reads_in_place(i + rows)) pack_panels(*p_.a, t_, Side::a, i, rows, k0, k, a_, nullptr);
     return a_;
   }
   // A last tile of too few rows begins earlier, with rows that the tile before it has done, and drops what it finds of
@@ -214,6 +233,7 @@ class Region {
         }
         const char* next = j + t_.nr < columns ? b_panel + panel_bytes : static_cast<const char*>(b_next_);
         tile.b_ahead = next + i / t_.mr * part;
+        if (a_next_) tile.b_ahead = a_next_, a_next_ += tile.steps * kAheadBytes;
         if (direct_ || !last) {
           sum_tile(tile, k0 > 0 || (direct_ && p_.epilogue.accumulate), i0 + i - m0_, j0 + j - n0_);
         } else {
@@ -316,6 +336,7 @@ class Region {
   int64_t m0_ = 0, n0_ = 0;                         // where the block of sums begins
   char *a_ = nullptr, *b_ = nullptr, *sums_ = nullptr;
   const void* b_next_ = nullptr;  // what is read after the last panel of the present block of b
+  const char* a_next_ = nullptr;  // rows that are packed next, where b stays near
   int32_t* line_sums_ = nullptr;
   ColumnTerms terms_;
   alignas(64) char buffer_[32 * kMostColumns * 8 + 128];  // one tile, and room to read a little beyond
@@ -436,8 +457,8 @@ PackedMatrix::PackedMatrix(const GemmTile& tile, Side side, const PanelSource& f
     parallel_for(0, panels, grain, [&](int64_t begin, int64_t end) {
       for (int64_t k0 = 0; k0 < k; k0 += tile.block_k) {
         const int64_t l0 = begin * width, count = std::min(lines, end * width) - l0;
-        from.pack(tile, side, l0, count, k0, std::min(tile.block_k, k - k0), const_cast<void*>(this->panels(l0, k0)),
-                  sums_ ? sums_ + l0 : nullptr);
+        pack_panels(from, tile, side, l0, count, k0, std::min(tile.block_k, k - k0),
+                    const_cast<void*>(this->panels(l0, k0)), sums_ ? sums_ + l0 : nullptr);
       }
     });
   } catch (...) {

@@ -2,6 +2,8 @@
 
 #include "kernels/cpu/x86/tiles.h"
 
+#include "kernels/cpu/x86/split_tiles.h"
+
 namespace deft::cpu {
 
 namespace {
@@ -23,7 +25,14 @@ constexpr TileChoice amx(const char* name, int mr, Panel panel, uint64_t feature
   return {tile, needs("amx_tile") | features};
 }
 
-constexpr int kAmxTiles = 8;
+constexpr TileChoice split(const char* name, int mr, decltype(GemmTile::run) run,
+                           decltype(GemmTile::run_ahead) run_ahead) {
+  GemmTile tile{name, Panel::split, mr, 32, 32, 2, 32, 768, run};
+  tile.begin = deft_amx_begin, tile.end = deft_amx_end, tile.run_ahead = run_ahead;
+  return {tile, needs("amx_tile") | needs("amx_bf16") | needs("avx512bw") | needs("avx512dq")};
+}
+
+constexpr int kAmxTiles = 10;
 constexpr TileChoice kTiles[] = {
     amx("amx_bf16_32x32", 32, Panel::bf16, needs("amx_bf16"), deft_amx_bf16_32x32, deft_amx_bf16_rows_32x32),
     amx("amx_bf16_16x32", 16, Panel::bf16, needs("amx_bf16"), deft_amx_bf16_16x32),
@@ -33,6 +42,8 @@ constexpr TileChoice kTiles[] = {
     amx("amx_s8_16x32", 16, Panel::s8, needs("amx_int8"), deft_amx_s8_16x32),
     amx("amx_u8s8_32x32", 32, Panel::u8s8, needs("amx_int8"), deft_amx_u8s8_32x32, deft_amx_u8s8_rows_32x32),
     amx("amx_u8s8_16x32", 16, Panel::u8s8, needs("amx_int8"), deft_amx_u8s8_16x32),
+    split("amx_split_32x32", 32, run_split_32x32, run_split_ahead_32x32),
+    split("amx_split_16x32", 16, run_split_16x32, run_split_ahead_16x32),
 
     avx512_f32("avx512_f32_12x32", 12, deft_avx512_f32_12x32, deft_avx512_f32_rows_12x32, deft_avx512_f32_ahead_12x32),
     avx512_f32("avx512_f32_10x32", 10, deft_avx512_f32_10x32, deft_avx512_f32_rows_10x32, deft_avx512_f32_ahead_10x32),

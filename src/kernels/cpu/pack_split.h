@@ -1,0 +1,19 @@
+// Panels of f32 values as three of bf16 each (Note [Split f32] in kernels/cpu/x86/split_tiles.cpp).
+#pragma once
+
+#include "kernels/cpu/product.h"
+
+namespace deft::cpu {
+
+// As PanelSource::pack, for tiles of Panel::split, from whatever packs as f32.
+void pack_split(const PanelSource& from, const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0,
+                int64_t k, void* out);
+
+// Steps of 32 values one after the other, 64 bytes for each of their parts; zeros up to whole steps.
+void split_values(const float* from, int64_t count, void* to);
+// One value after the other, `part` of them from one part to the next.
+void split_apart(const float* from, int64_t count, uint16_t* to, int64_t part);
+// A pair of values of k of up to 32 lines, as panels of b have it; null: zeros.
+void split_pair(const float* first, const float* second, int64_t lines, void* to);
+
+}  // namespace deft::cpu

@@ -1,0 +1,187 @@
+// AMX: f32 products of values that are split in three parts of bf16 (Note [Split f32] in split_tiles.cpp). rdi: a
+// LinesTile (kernels/cpu/line_blocks.h). A step of k is 32 values: of each row of a 64 bytes for each of the parts, which
+// lie a_part bytes apart, of b 32 columns of the first parts, of the second and of the third. Registers as in amx_tiles.S; b
+// has panels of 32 columns, of which `wide` takes all, else the first 16 are multiplied.
+#include "kernels/cpu/x86/tile.h"
+#if defined(__x86_64__)
+
+// How a lies. In panels its rows, their parts and steps follow each other, and it is asked for; else it is near (the
+// taps of a convolution read it again and again), or no gain was found.
+.set in_panels, 0
+.set in_lines, 1
+
+// Four lines of each side of the next step, or of as much of it as there is, and one for the second cache level of what
+// is read of b later. (Without those of the next step panels in the second level gain up to 6 %, and panels beyond lose
+// as much.)
+.macro ask_for line, strips, form
+  .irp i, 0,1,2,3
+    .if (\form == in_panels) && (\line + \i < 48 * \strips)
+      prefetcht0 [rsi + 3072 * \strips + 64 * (\line + \i)]
+    .endif
+    prefetcht0 [rdx + 6144 + 64 * (\line + \i)]
+  .endr
+  .if \form == in_panels
+    prefetcht1 [r14 + 16 * \line]
+  .endif
+.endm
+
+.macro load_a part, strips, form
+  .if (\form == in_panels) || (\part == 0)
+    tileloadd tmm4, [rsi + rax + 64 * \part]
+    .if \strips == 2
+      tileloadd tmm5, [r9 + rax + 64 * \part]
+    .endif
+  .else
+    lea r15, [rsi + \part * r14]
+    tileloadd tmm4, [r15 + rax]
+    .if \strips == 2
+      lea r15, [r9 + \part * r14]
+      tileloadd tmm5, [r15 + rax]
+    .endif
+  .endif
+.endm
+.macro load_b part, wide
+  tileloadd tmm6, [rdx + r10 + 2048 * \part]
+  .if \wide
+    tileloadd tmm7, [rdx + r10 + 2048 * \part + 64]
+  .endif
+.endm
+.macro multiply line, strips, wide, form
+  tdpbf16ps tmm0, tmm4, tmm6
+  ask_for \line, \strips, \form
+  .if \wide
+    tdpbf16ps tmm1, tmm4, tmm7
+  .endif
+  ask_for %(\line + 4), \strips, \form
+  .if \strips == 2
+    tdpbf16ps tmm2, tmm5, tmm6
+  .endif
+  ask_for %(\line + 8), \strips, \form
+  .if \strips == 2 && \wide
+    tdpbf16ps tmm3, tmm5, tmm7
+  .endif
+  ask_for %(\line + 12), \strips, \form
+.endm
+
+.macro each_sum op, strips, wide
+  \op 0, rcx, 0
+  .if \wide
+    \op 1, rcx, 64
+  .endif
+  .if \strips == 2
+    \op 2, r11, 0
+    .if \wide
+      \op 3, r11, 64
+    .endif
+  .endif
+.endm
+.macro clear_sum tile, from, at
+  tilezero tmm\tile
+.endm
+.macro load_sum tile, from, at
+  tileloadd tmm\tile, [\from + r8 + \at]
+.endm
+.macro store_sum tile, from, at
+  tilestored [\from + r8 + \at], tmm\tile
+.endm
+
+.macro save register
+  push \register
+  .cfi_adjust_cfa_offset 8
+  .cfi_rel_offset \register, 0
+.endm
+.macro restore register
+  pop \register
+  .cfi_adjust_cfa_offset -8
+  .cfi_restore \register
+.endm
+
+// Each product of parts differs from the one before on one side
+// only, so that 32 x 32 loads 14 tiles for 24 products.
+.macro split_tile name, strips, wide, form
+function \name
+  save rbx
+  save r12
+  save r13
+  save r14
+  .if \form != in_panels
+    save r15
+  .endif
+  mov rcx, [rdi + 16]
+  mov r8, [rdi + 24]
+  mov r11, r8
+  shl r11, 4
+  add r11, rcx
+  cmp qword ptr [rdi + 32], 0
+  jne 1f
+  each_sum clear_sum, \strips, \wide
+  jmp 2f
+1:
+  each_sum load_sum, \strips, \wide
+2:
+  mov rsi, [rdi]
+  mov rdx, [rdi + 8]
+  mov rax, [rdi + 40]
+  mov r9, rax
+  shl r9, 4
+  add r9, rsi
+  mov r10d, 128
+  mov r12, [rdi + 48]
+  mov r13, [rdi + 64]
+  .if \form == in_panels
+    mov r14, [rdi + 72]
+  .else
+    mov r14, [rdi + 80]
+  .endif
+  mov rdi, [rdi + 56]
+3:
+  mov rbx, [r12]
+  .balign 32
+4:
+  load_a 2, \strips, \form
+  load_b 0, \wide
+  multiply 0, \strips, \wide, \form
+  load_a 0, \strips, \form
+  multiply 16, \strips, \wide, \form
+  load_b 2, \wide
+  multiply 32, \strips, \wide, \form
+  load_b 1, \wide
+  multiply 48, \strips, \wide, \form
+  load_a 1, \strips, \form
+  multiply 64, \strips, \wide, \form
+  load_b 0, \wide
+  multiply 80, \strips, \wide, \form
+  add rsi, r13
+  add r9, r13
+  add rdx, 6144
+  .if \form == in_panels
+    add r14, 1536
+  .endif
+  dec rbx
+  jnz 4b
+  mov rbx, [r12 + 8]
+  add rsi, rbx
+  add r9, rbx
+  add r12, 16
+  dec rdi
+  jnz 3b
+  each_sum store_sum, \strips, \wide
+  .if \form != in_panels
+    restore r15
+  .endif
+  restore r14
+  restore r13
+  restore r12
+  restore rbx
+endfunction \name
+.endm
+
+split_tile deft_amx_split_32x32, 2, 1, in_panels
+split_tile deft_amx_split_16x32, 1, 1, in_panels
+split_tile deft_amx_split_lines_32x32, 2, 1, in_lines
+split_tile deft_amx_split_lines_32x16, 2, 0, in_lines
+split_tile deft_amx_split_lines_16x32, 1, 1, in_lines
+split_tile deft_amx_split_lines_16x16, 1, 0, in_lines
+
+.section .note.GNU-stack, "", @progbits
+#endif

@@ -1,0 +1,135 @@
+// Note [Split f32]: an f32 value is the sum of three bf16 values: its first 8 bits rounded, the next 8 of what is left,
+// and the rest, exactly. AMX multiplies bf16 16 times as fast as AVX-512 multiplies f32, so that six products of parts
+// take half the time of one of f32 and less. The three that are left out are below 2^-26 of the product, a quarter of
+// what rounding it to f32 may lose; and sums of 32 products are added at a time, not one, so that results are nearer to
+// the exact ones than those of a chain of fused multiply-adds. What differs: AMX takes numbers below 2^-126 as zeros,
+// so products and parts of that size are lost, which results below about 2^-100 may notice; and infinities come out as
+// NaN (one part of them is), for which every result that is NaN is found again from the whole values.
+#if defined(__x86_64__)
+
+#include "kernels/cpu/x86/split_tiles.h"
+
+#include <cmath>
+
+#include "runtime/half.h"
+
+// GCC 12 warns of its own header.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+
+extern "C" {
+void deft_amx_split_32x32(const deft::cpu::detail::LinesTile* tile);
+void deft_amx_split_16x32(const deft::cpu::detail::LinesTile* tile);
+}
+
+namespace deft::cpu {
+
+namespace {
+
+using detail::LinesTile;
+using detail::Piece;
+
+constexpr int kColumns = 32, kStep = 32;
+constexpr int64_t kPartBytes = 64, kLineBytes = 3 * kPartBytes;  // of a step of one row of a
+
+// The last part of an infinity is NaN.
+float whole(BFloat16 first, BFloat16 second, BFloat16 third) {
+  const float sum = static_cast<float>(first) + static_cast<float>(second);
+  return std::isinf(sum) ? sum : sum + static_cast<float>(third);
+}
+
+[[gnu::target("avx512f")]] void add_whole_step(const char* a, int64_t a_row, int64_t a_part, int rows,
+                                               const BFloat16* b, float* sums) {
+  const int64_t part = a_part / static_cast<int64_t>(sizeof(BFloat16));
+  for (int k = 0; k < kStep; ++k) {
+    alignas(64) float line[kColumns];
+    for (int j = 0; j < kColumns; ++j) {
+      const BFloat16* from = b + (k / 2 * kColumns + j) * 2 + k % 2;
+      line[j] = whole(from[0], from[kColumns * kStep], from[2 * kColumns * kStep]);
+    }
+    for (int i = 0; i < rows; ++i) {
+      const auto* from = reinterpret_cast<const BFloat16*>(a + i * a_row) + k;
+      const float x = whole(from[0], from[part], from[2 * part]);
+      for (int j = 0; j < kColumns; ++j) sums[i * kColumns + j] += x * line[j];
+    }
+  }
+}
+
+[[gnu::target("avx512f")]] bool any_nan(const float* c, int64_t c_row, int rows, bool wide = true) {
+  unsigned found = 0;
+  for (int i = 0; i < rows; ++i, c += c_row) {
+    found |= _mm512_cmp_ps_mask(_mm512_loadu_ps(c), _mm512_loadu_ps(wide ? c + 16 : c), _CMP_UNORD_Q);
+  }
+  return found != 0;
+}
+
+void replace(const float* from, float* c, int64_t c_row, int rows) {
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < kColumns; ++j) {
+      float& x = c[i * c_row + j];
+      if (std::isnan(x)) x = from[i * kColumns + j];
+    }
+  }
+}
+
+[[gnu::target("avx512f")]] void add_rows(int rows, const float* sums, float* c, int64_t c_row) {
+  for (int i = 0; i < rows; ++i, sums += kColumns, c += c_row) {
+    _mm512_storeu_ps(c, _mm512_add_ps(_mm512_loadu_ps(c), _mm512_load_ps(sums)));
+    _mm512_storeu_ps(c + 16, _mm512_add_ps(_mm512_loadu_ps(c + 16), _mm512_load_ps(sums + 16)));
+  }
+}
+
+[[gnu::noinline]] void find_again(const LinesTile& tile, int rows, float* c, int64_t c_row) {
+  alignas(64) float sums[32 * kColumns] = {};
+  add_whole_lines(tile, rows, sums);
+  replace(sums, c, c_row, rows);
+}
+
+// Sums of a later block of k are made apart: they may have to be found again.
+template <int rows, auto multiply>
+void run_split(int64_t steps, const void* a, const void* b, void* to, int64_t c_row, bool add, const void* b_ahead) {
+  float* c = static_cast<float*>(to);
+  alignas(64) float own[rows * kColumns];
+  float* sums = add ? own : c;
+  const int64_t row = add ? kColumns : c_row;
+  const Piece all{steps, 0};
+  const LinesTile tile{a, b, sums, row * 4, 0, kLineBytes, &all, 1, rows * kLineBytes, b_ahead};
+  multiply(&tile);
+  if (any_nan(sums, row, rows)) find_again(tile, rows, sums, row);
+  if (add) add_rows(rows, own, c, c_row);
+}
+
+}  // namespace
+
+void run_split_32x32(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add) {
+  run_split<32, deft_amx_split_32x32>(steps, a, b, c, c_row, add, b);
+}
+void run_split_16x32(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add) {
+  run_split<16, deft_amx_split_16x32>(steps, a, b, c, c_row, add, b);
+}
+void run_split_ahead_32x32(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
+                           const void* b_ahead) {
+  run_split<32, deft_amx_split_32x32>(steps, a, b, c, c_row, add, b_ahead);
+}
+void run_split_ahead_16x32(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
+                           const void* b_ahead) {
+  run_split<16, deft_amx_split_16x32>(steps, a, b, c, c_row, add, b_ahead);
+}
+
+bool has_nan(const float* sums, int rows, bool wide) { return any_nan(sums, kColumns, rows, wide); }
+
+void add_whole_lines(const LinesTile& tile, int rows, float* sums) {
+  const char* a = static_cast<const char*>(tile.a);
+  const auto* b = static_cast<const BFloat16*>(tile.b);
+  for (int64_t piece = 0; piece < tile.count; ++piece, a += tile.pieces[piece - 1].skip) {
+    for (int64_t s = 0; s < tile.pieces[piece].count; ++s, a += tile.a_step, b += 3 * kColumns * kStep) {
+      add_whole_step(a, tile.a_row, tile.a_part, rows, b, sums);
+    }
+  }
+}
+
+void replace_nan(const float* whole_sums, int rows, float* sums) { replace(whole_sums, sums, kColumns, rows); }
+
+}  // namespace deft::cpu
+
+#endif
