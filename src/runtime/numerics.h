@@ -8,7 +8,7 @@
 namespace deft {
 
 // f32 products and convolutions may round their inputs to TF32 (10 bits of mantissa, exponent of f32), which tensor
-// cores multiply several times as fast. Default: off, or DEFT_ALLOW_TF32=1.
+// cores multiply several times as fast. On CPUs with AMX large ones keep 16 bits. Default: off, or DEFT_ALLOW_TF32=1.
 void set_allow_tf32(bool allow);
 bool allow_tf32();
 

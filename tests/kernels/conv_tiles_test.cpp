@@ -1,5 +1,6 @@
 // Convolutions on AMX tiles. Where there are none, the same calls run in other ways.
 #include "kernels/conv_util.h"
+#include "runtime/numerics.h"
 
 namespace deft::test {
 namespace {
@@ -126,6 +127,31 @@ TYPED_TEST(ConvTiles, InfinitePixels) {
     const bool reads_it = std::abs(row - 5) <= 1 && std::abs(column - 6) <= 1;
     EXPECT_EQ(std::isinf(as_double(y[i])), reads_it) << i;
     EXPECT_FALSE(std::isnan(as_double(y[i]))) << i;
+  }
+}
+
+// f32 in two parts: all three passes, tiles of all heights and widths.
+TEST(ConvOfParts, TwoPartsWhereTf32IsAllowed) {
+  const auto near = [](const Guarded<float>& found, const Guarded<float>& expected) {
+    float most = 0;
+    for (int64_t i = 0; i < found.size(); ++i) most = std::max(most, std::abs(expected[i]));
+    for (int64_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-4f * most) << i;
+  };
+  for (const int64_t channels : {32, 48, 64}) {
+    ConvCall c = make(DType::f32, 2, 2, 64, channels, 1, {{19, 17, 1}}, kThree, kOne, kOne, kOne, true);
+    auto x = filled<float>(x_size(c), 1), w = filled<float>(w_size(c), 2), dy = filled<float>(y_size(c), 3);
+    c.x = x.data(), c.w = w.data();
+    Guarded<float> y[2] = {dy, dy}, dx[2] = {x, x}, dw[2] = {w, w};
+    const bool before = allow_tf32();
+    for (int i = 0; i < 2; ++i) {
+      set_allow_tf32(i == 1);
+      c.y = y[i].data();
+      cpu::conv_forward(c);
+      cpu::conv_backward_input(c, dy.data(), dx[i].data());
+      cpu::conv_backward_weight(c, dy.data(), dw[i].data());
+    }
+    set_allow_tf32(before);
+    near(y[1], y[0]), near(dx[1], dx[0]), near(dw[1], dw[0]);
   }
 }
 

@@ -19,6 +19,12 @@ struct SplitGuard {
   bool before;
 };
 
+struct Tf32Guard {
+  Tf32Guard() : before(allow_tf32()) { set_allow_tf32(true); }
+  ~Tf32Guard() { set_allow_tf32(before); }
+  bool before;
+};
+
 // c = a b with rows of a and columns of b contiguous over k.
 std::vector<float> multiply(int64_t m, int64_t n, int64_t k, const std::vector<float>& a, const std::vector<float>& b) {
   std::vector<float> c(static_cast<size_t>(m * n));
@@ -134,6 +140,27 @@ TEST(Split, ElementsAreTheirOwn) {
       ASSERT_TRUE(std::isnan(spoilt[i])) << i;
     } else {
       ASSERT_EQ(spoilt[i], all[i]) << i;
+    }
+  }
+}
+
+// Two parts have 16 bits: the third and the product of the second ones are lost.
+TEST(Split, TwoPartsAreEnoughWhereTf32IsAllowed) {
+  const int64_t m = 64, n = 96, k = 800;
+  auto a = normals(m * k, 7, 1);
+  const auto b = normals(n * k, 8, 1);
+  const Tf32Guard allowed;
+  EXPECT_LE(worst_error(m, n, k, a, b), 4 * 0x1p-17);
+  a[5] = INFINITY, a[static_cast<size_t>(k + 9)] = NAN;
+  const auto c = multiply(m, n, k, a, b);
+  for (int64_t i = 0; i < m * n; ++i) {
+    const float x = c[static_cast<size_t>(i)];
+    if (i >= 2 * n) {
+      ASSERT_TRUE(std::isfinite(x)) << i;
+    } else if (i >= n) {
+      ASSERT_TRUE(std::isnan(x)) << i;
+    } else {
+      ASSERT_EQ(x, std::copysign(INFINITY, b[static_cast<size_t>(i * k + 5)])) << i;
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "kernels/cpu/line_blocks.h"
 #include "kernels/cpu/tile_series.h"
 #include "kernels/cpu/x86/split_tiles.h"
+#include "runtime/numerics.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu::detail {
@@ -25,6 +26,7 @@ DEFT_TILES(f16);
 DEFT_TILES(s8);
 DEFT_TILES(u8s8);
 DEFT_TILES(split);
+DEFT_TILES(rough);
 #undef DEFT_TILES
 }
 
@@ -35,12 +37,13 @@ RunLines amx_lines_tile(Panel panel, bool tall, bool wide) {
         deft_amx_##type##_lines_32x32                                                            \
   }
   static constexpr RunLines kBf16[] = DEFT_TILES(bf16), kF16[] = DEFT_TILES(f16);
-  static constexpr RunLines kSigned[] = DEFT_TILES(s8), kUnsigned[] = DEFT_TILES(u8s8), kSplit[] = DEFT_TILES(split);
+  static constexpr RunLines kSigned[] = DEFT_TILES(s8), kUnsigned[] = DEFT_TILES(u8s8), kSplit[] = DEFT_TILES(split),
+                            kRough[] = DEFT_TILES(rough);
 #undef DEFT_TILES
   const size_t form = 2 * tall + wide;
   if (panel == Panel::bf16) return kBf16[form];
   if (panel == Panel::f16) return kF16[form];
-  if (panel == Panel::split) return kSplit[form];
+  if (panel == Panel::split) return allow_tf32() ? kRough[form] : kSplit[form];
   return panel == Panel::s8 ? kSigned[form] : kUnsigned[form];
 }
 

@@ -65,7 +65,8 @@ int candidates(Panel panel, int64_t m, int64_t n, Candidate* out) {
   for (const GemmTile& t : gemm_tiles(panel)) {
     // Another group is another instruction, which may sum in another order (AMX and AVX-512 for bf16).
     const bool same_bits = t.a_group == best->a_group && !t.portable;
-    if (&t != best && same_bits && count < 4) out[count++] = {&t, kBlockBytes[0]};
+    const bool lower = t.begin && t.mr < best->mr;  // of AMX: always slower
+    if (&t != best && same_bits && !lower && count < 4) out[count++] = {&t, kBlockBytes[0]};
   }
   for (size_t i = 2; i < std::size(kBlockBytes); ++i) out[count++] = {best, kBlockBytes[i]};
   return count;

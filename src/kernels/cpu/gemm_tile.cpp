@@ -171,7 +171,7 @@ Panel panel_for(DType dtype) {
   }
 }
 
-bool splits_fast() { return cpu_has("amx_fp16"); }
+bool splits_fast() { return cpu_has("amx_fp16") || allow_tf32(); }
 
 Panel panel_for(DType dtype, int64_t m, int64_t n, int64_t k) {
   const Panel panel = panel_for(dtype);

@@ -10,18 +10,29 @@
 .set in_panels, 0
 .set in_lines, 1
 
-// Four lines of each side of the next step, or of as much of it as there is, and one for the second cache level of what
-// is read of b later. (Without those of the next step panels in the second level gain up to 6 %, and panels beyond lose
-// as much.)
-.macro ask_for line, strips, form
+// Four lines of each side of the next step, or of as much of it as there is and is read, and one for the second cache
+// level of what is read of b later. (Without those of the next step panels in the second level gain up to 6 %, and
+// panels beyond lose as much.)
+.macro ask_for line, strips, form, parts
   .irp i, 0,1,2,3
-    .if (\form == in_panels) && (\line + \i < 48 * \strips)
+    .if (\form == in_panels) && (\line + \i < 48 * \strips) && ((\line + \i) % 3 < \parts)
       prefetcht0 [rsi + 3072 * \strips + 64 * (\line + \i)]
     .endif
-    prefetcht0 [rdx + 6144 + 64 * (\line + \i)]
+    .if \line + \i < 32 * \parts
+      prefetcht0 [rdx + 6144 + 64 * (\line + \i)]
+    .endif
   .endr
   .if \form == in_panels
     prefetcht1 [r14 + 16 * \line]
+  .endif
+.endm
+// A 24th of what a step asks for, or a 12th where there are half as many products.
+.macro ask_some share, strips, form, parts
+  .if \parts == 3
+    ask_for %(4 * \share), \strips, \form, \parts
+  .else
+    ask_for %(8 * \share), \strips, \form, \parts
+    ask_for %(8 * \share + 4), \strips, \form, \parts
   .endif
 .endm
 
@@ -46,21 +57,21 @@
     tileloadd tmm7, [rdx + r10 + 2048 * \part + 64]
   .endif
 .endm
-.macro multiply line, strips, wide, form
+.macro multiply share, strips, wide, form, parts
   tdpbf16ps tmm0, tmm4, tmm6
-  ask_for \line, \strips, \form
+  ask_some \share, \strips, \form, \parts
   .if \wide
     tdpbf16ps tmm1, tmm4, tmm7
   .endif
-  ask_for %(\line + 4), \strips, \form
+  ask_some %(\share + 1), \strips, \form, \parts
   .if \strips == 2
     tdpbf16ps tmm2, tmm5, tmm6
   .endif
-  ask_for %(\line + 8), \strips, \form
+  ask_some %(\share + 2), \strips, \form, \parts
   .if \strips == 2 && \wide
     tdpbf16ps tmm3, tmm5, tmm7
   .endif
-  ask_for %(\line + 12), \strips, \form
+  ask_some %(\share + 3), \strips, \form, \parts
 .endm
 
 .macro each_sum op, strips, wide
@@ -96,9 +107,9 @@
   .cfi_restore \register
 .endm
 
-// Each product of parts differs from the one before on one side
-// only, so that 32 x 32 loads 14 tiles for 24 products.
-.macro split_tile name, strips, wide, form
+// parts: 3, or the first 2, of which three of four products are summed. Each product differs from the one before on one
+// side only, so that 32 x 32 loads 14 tiles for 24 products (8 for 12).
+.macro split_tile name, strips, wide, form, parts
 function \name
   save rbx
   save r12
@@ -138,19 +149,29 @@ function \name
   mov rbx, [r12]
   .balign 32
 4:
-  load_a 2, \strips, \form
-  load_b 0, \wide
-  multiply 0, \strips, \wide, \form
-  load_a 0, \strips, \form
-  multiply 16, \strips, \wide, \form
-  load_b 2, \wide
-  multiply 32, \strips, \wide, \form
-  load_b 1, \wide
-  multiply 48, \strips, \wide, \form
-  load_a 1, \strips, \form
-  multiply 64, \strips, \wide, \form
-  load_b 0, \wide
-  multiply 80, \strips, \wide, \form
+  .if \parts == 3
+    load_a 2, \strips, \form
+    load_b 0, \wide
+    multiply 0, \strips, \wide, \form, \parts
+    load_a 0, \strips, \form
+    multiply 4, \strips, \wide, \form, \parts
+    load_b 2, \wide
+    multiply 8, \strips, \wide, \form, \parts
+    load_b 1, \wide
+    multiply 12, \strips, \wide, \form, \parts
+    load_a 1, \strips, \form
+    multiply 16, \strips, \wide, \form, \parts
+    load_b 0, \wide
+    multiply 20, \strips, \wide, \form, \parts
+  .else
+    load_a 1, \strips, \form
+    load_b 0, \wide
+    multiply 0, \strips, \wide, \form, \parts
+    load_a 0, \strips, \form
+    multiply 4, \strips, \wide, \form, \parts
+    load_b 1, \wide
+    multiply 8, \strips, \wide, \form, \parts
+  .endif
   add rsi, r13
   add r9, r13
   add rdx, 6144
@@ -176,12 +197,16 @@ function \name
 endfunction \name
 .endm
 
-split_tile deft_amx_split_32x32, 2, 1, in_panels
-split_tile deft_amx_split_16x32, 1, 1, in_panels
-split_tile deft_amx_split_lines_32x32, 2, 1, in_lines
-split_tile deft_amx_split_lines_32x16, 2, 0, in_lines
-split_tile deft_amx_split_lines_16x32, 1, 1, in_lines
-split_tile deft_amx_split_lines_16x16, 1, 0, in_lines
+.macro split_tiles name, parts
+  split_tile \name\()_32x32, 2, 1, in_panels, \parts
+  split_tile \name\()_16x32, 1, 1, in_panels, \parts
+  split_tile \name\()_lines_32x32, 2, 1, in_lines, \parts
+  split_tile \name\()_lines_32x16, 2, 0, in_lines, \parts
+  split_tile \name\()_lines_16x32, 1, 1, in_lines, \parts
+  split_tile \name\()_lines_16x16, 1, 0, in_lines, \parts
+.endm
+split_tiles deft_amx_split, 3
+split_tiles deft_amx_rough, 2
 
 .section .note.GNU-stack, "", @progbits
 #endif

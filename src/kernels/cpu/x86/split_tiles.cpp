@@ -5,6 +5,8 @@
 // the exact ones than those of a chain of fused multiply-adds. What differs: AMX takes numbers below 2^-126 as zeros,
 // so products and parts of that size are lost, which results below about 2^-100 may notice; and infinities come out as
 // NaN (one part of them is), for which every result that is NaN is found again from the whole values.
+//
+// Where the user allows TF32 (10 bits), the first two parts (16 bits) and three products of them are enough.
 #if defined(__x86_64__)
 
 #include "kernels/cpu/x86/split_tiles.h"
@@ -12,6 +14,7 @@
 #include <cmath>
 
 #include "runtime/half.h"
+#include "runtime/numerics.h"
 
 // GCC 12 warns of its own header.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -20,6 +23,8 @@
 extern "C" {
 void deft_amx_split_32x32(const deft::cpu::detail::LinesTile* tile);
 void deft_amx_split_16x32(const deft::cpu::detail::LinesTile* tile);
+void deft_amx_rough_32x32(const deft::cpu::detail::LinesTile* tile);
+void deft_amx_rough_16x32(const deft::cpu::detail::LinesTile* tile);
 }
 
 namespace deft::cpu {
@@ -86,7 +91,7 @@ void replace(const float* from, float* c, int64_t c_row, int rows) {
 }
 
 // Sums of a later block of k are made apart: they may have to be found again.
-template <int rows, auto multiply>
+template <int rows, auto multiply, auto multiply_roughly>
 void run_split(int64_t steps, const void* a, const void* b, void* to, int64_t c_row, bool add, const void* b_ahead) {
   float* c = static_cast<float*>(to);
   alignas(64) float own[rows * kColumns];
@@ -94,7 +99,7 @@ void run_split(int64_t steps, const void* a, const void* b, void* to, int64_t c_
   const int64_t row = add ? kColumns : c_row;
   const Piece all{steps, 0};
   const LinesTile tile{a, b, sums, row * 4, 0, kLineBytes, &all, 1, rows * kLineBytes, b_ahead};
-  multiply(&tile);
+  allow_tf32() ? multiply_roughly(&tile) : multiply(&tile);
   if (any_nan(sums, row, rows)) find_again(tile, rows, sums, row);
   if (add) add_rows(rows, own, c, c_row);
 }
@@ -102,18 +107,18 @@ void run_split(int64_t steps, const void* a, const void* b, void* to, int64_t c_
 }  // namespace
 
 void run_split_32x32(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add) {
-  run_split<32, deft_amx_split_32x32>(steps, a, b, c, c_row, add, b);
+  run_split<32, deft_amx_split_32x32, deft_amx_rough_32x32>(steps, a, b, c, c_row, add, b);
 }
 void run_split_16x32(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add) {
-  run_split<16, deft_amx_split_16x32>(steps, a, b, c, c_row, add, b);
+  run_split<16, deft_amx_split_16x32, deft_amx_rough_16x32>(steps, a, b, c, c_row, add, b);
 }
 void run_split_ahead_32x32(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
                            const void* b_ahead) {
-  run_split<32, deft_amx_split_32x32>(steps, a, b, c, c_row, add, b_ahead);
+  run_split<32, deft_amx_split_32x32, deft_amx_rough_32x32>(steps, a, b, c, c_row, add, b_ahead);
 }
 void run_split_ahead_16x32(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
                            const void* b_ahead) {
-  run_split<16, deft_amx_split_16x32>(steps, a, b, c, c_row, add, b_ahead);
+  run_split<16, deft_amx_split_16x32, deft_amx_rough_16x32>(steps, a, b, c, c_row, add, b_ahead);
 }
 
 bool has_nan(const float* sums, int rows, bool wide) { return any_nan(sums, kColumns, rows, wide); }
