@@ -351,6 +351,22 @@ TYPED_TEST(Attention, SharedKeysAndManyHeads) {
   check_case<TypeParam>({100, 210, 16, 16, Mask::none, false, 2, 4});
 }
 
+// f32 in parts where the CPU has tiles for that: sizes that are not whole tiles, after scratch memory that held NaN.
+TYPED_TEST(Attention, ManyQueriesAndKeys) {
+  for (const Case& c :
+       {Case{257, 301, 64, 48, Mask::none, false, 1, 2}, Case{300, 270, 70, 64, Mask::none, true, 1, 1},
+        Case{270, 561, 48, 64, Mask::blind, false, 1, 1}, Case{289, 258, 64, 64, Mask::keys, false, 1, 1},
+        Case{260, 300, 64, 33, Mask::none, true, 1, 1, 0.25, false, 0.2}}) {
+    Heads<TypeParam> bad(c);
+    for (auto* x : {&bad.q, &bad.k, &bad.v, &bad.g}) {
+      for (int64_t i = 0; i < x->data.size(); ++i) x->data[i] = static_cast<TypeParam>(NAN);
+    }
+    bad.forward();
+    bad.backward();
+    check_case<TypeParam>(c);
+  }
+}
+
 // Other tiles and other types of panels.
 TYPED_TEST(Attention, EveryInstructionSet) {
   const int best = isa_level();

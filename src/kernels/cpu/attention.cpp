@@ -59,7 +59,7 @@ class ForwardLane {
         acc_(panels_ * acc_size_),
         top_(panels_ * p.nr * 2),
         scores_(keys.size * p.nr),
-        weights_(p.in_place ? 0 : keys.size * p.nr * p.value_bytes),
+        weights_(p.in_place && !p.split ? 0 : keys.size * p.nr * p.value_bytes),
         mask_(p.call.mask.data ? keys.size * p.nr : 0),
         keep_(p.drops() ? 2 * keys.size * p.nr : 0) {}
 
@@ -97,10 +97,11 @@ class ForwardLane {
     T* acc = acc_.data() + panel * acc_size_;
     void* weights = p_.in_place ? static_cast<void*>(scores_.data()) : weights_.data();
     soften(head, q0, k0, keys, top, sum, kb > 0 ? acc : nullptr, weights);
+    const char* panel_of_weights = p_.as_panels(scores_.data(), 0, keys, weights_.data());
     const char* v = packed.v.data() + kb * packed.value_bytes;
     const int64_t value_panel = p_.tile.padded_k(packed.keys.length(kb)) * p_.mr * p_.value_bytes;
     for (int64_t f = 0; f < p_.call.value_features; f += p_.mr) {
-      p_.run(v + f / p_.mr * value_panel, weights, 0, keys, acc + f * p_.nr, kb > 0);
+      p_.run(v + f / p_.mr * value_panel, panel_of_weights, 0, keys, acc + f * p_.nr, kb > 0);
     }
   }
 
@@ -126,10 +127,10 @@ class ForwardLane {
     const T* keep = load_keep(head, q0, k0, keys);
     p_.rows.exp_columns(p_.nr, raw, reference, keep, sum, weights);
     if (keep) keep += plain * p_.nr;
-    p_.rows.exp_columns(p_.nr, ready, reference, keep, sum, at(weights, plain * p_.nr * p_.value_bytes));
+    p_.rows.exp_columns(p_.nr, ready, reference, keep, sum, at(weights, plain * p_.nr * p_.weight_bytes));
     const int64_t group = p_.tile.b_group, end = round_up(keys, group), padded = p_.tile.padded_k(keys);
-    std::memset(at(weights, end * p_.nr * p_.value_bytes), 0,
-                static_cast<size_t>((padded - end) * p_.nr * p_.value_bytes));
+    std::memset(at(weights, end * p_.nr * p_.weight_bytes), 0,
+                static_cast<size_t>((padded - end) * p_.nr * p_.weight_bytes));
   }
 
   // Lines of `keys` values to rows of nr.
@@ -321,7 +322,7 @@ void attention_forward(const AttentionCall& call) {
   const bool few = call.queries <= kFewQueries;
   const auto run = [&](const auto& problem) { few ? forward_few(problem) : forward(problem); };
   if (call.dtype == DType::f64) return with_tile<double>(call, Panel::f64, run);
-  with_tile<float>(call, few ? Panel::f32 : panel_for(call.dtype), run);
+  with_tile<float>(call, few ? Panel::f32 : panel_of(call), run);
 }
 
 }  // namespace deft::cpu

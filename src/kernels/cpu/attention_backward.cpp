@@ -59,8 +59,8 @@ class BackwardLane {
         dv_(p.padded(ev_, Side::a) * round_up(keys.size, p.nr)),
         scores_(queries.size * p.nr),
         dp_(queries.size * p.nr),
-        weights_(p.in_place ? 0 : queries.size * p.nr * p.value_bytes),
-        ds_panel_(p.in_place ? 0 : queries.size * p.nr * p.value_bytes),
+        weights_(p.in_place && !p.split ? 0 : queries.size * p.nr * p.value_bytes),
+        ds_panel_(p.in_place && !p.split ? 0 : queries.size * p.nr * p.value_bytes),
         ds_row_(round_up(keys.size, p.nr)),
         ds_(round_up(queries.size, p.nr) * ds_row_),
         ds_queries_(packed_bytes(p.tile, Side::b, p.nr, keys.size)),
@@ -126,16 +126,18 @@ class BackwardLane {
     char* ds_panel = p_.in_place ? reinterpret_cast<char*>(dp) : ds_panel_.data();
     const int64_t ready = prepare(head, q0, k0 + j, lines, begin, n);
     for (const auto& [from, to, scale] : {Range{begin, ready, T(1)}, Range{ready, n, p_.scale}}) {
-      const int64_t bytes = from * nr * p_.value_bytes;
+      const int64_t bytes = from * nr * p_.weight_bytes;
       p_.rows.grad_rows(
           p_.nr, {scores + from * nr, to - from, scale},
           {dp + from * nr, log_sum_.data() + q0 + from, dot_.data() + q0 + from, weights + bytes, ds_panel + bytes,
            ds_.data() + from * ds_row_ + j, ds_row_, p_.drops() ? keep_.data() + from * ds_row_ + j : nullptr});
     }
     const int64_t end = round_up(n, p_.tile.b_group);
-    const size_t rest = static_cast<size_t>((padded - end) * nr * p_.value_bytes);
-    std::memset(weights + end * nr * p_.value_bytes, 0, rest);
-    std::memset(ds_panel + end * nr * p_.value_bytes, 0, rest);
+    const size_t rest = static_cast<size_t>((padded - end) * nr * p_.weight_bytes);
+    std::memset(weights + end * nr * p_.weight_bytes, 0, rest);
+    std::memset(ds_panel + end * nr * p_.weight_bytes, 0, rest);
+    weights = p_.as_panels(scores, begin, n, weights_.data());
+    ds_panel = p_.as_panels(dp, begin, n, ds_panel_.data());
     if (grads_.dv.data) sum_up(gt_.data() + block * gt_bytes_, weights, ev_, begin, n, dv_.data(), panel, first);
     if (grads_.dk.data) sum_up(qt_.data() + block * qt_bytes_, ds_panel, e_, begin, n, dk_.data(), panel, first);
   }
@@ -311,7 +313,7 @@ void attention_backward(const AttentionCall& call, const AttentionGrads& grads) 
   const auto run = [&](const auto& problem) { Backward(problem, grads).run(); };
   if (call.dtype == DType::f64) return with_tile<double>(call, Panel::f64, run);
   // f16 panels would lose small gradients and overflow with large ones.
-  with_tile<float>(call, call.dtype == DType::f16 ? Panel::f32 : panel_for(call.dtype), run);
+  with_tile<float>(call, call.dtype == DType::f16 ? Panel::f32 : panel_of(call), run);
 }
 
 }  // namespace deft::cpu

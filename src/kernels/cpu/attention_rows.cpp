@@ -451,7 +451,8 @@ RowPasses<T> passes_for_width(int width) {
 
 RowPasses<float> passes_f32(const GemmTile& tile) {
   const int group = tile.b_group;
-  if (tile.panel == Panel::f32 && group == 1) return passes_for_width<float, SamePanel<float>>(tile.nr);
+  const bool whole = (tile.panel == Panel::f32 && group == 1) || tile.panel == Panel::split;
+  if (whole) return passes_for_width<float, SamePanel<float>>(tile.nr);
   if (tile.panel == Panel::f16 && group == 1) return passes_for_width<float, HalfPanel<1>>(tile.nr);
   if (tile.panel == Panel::f16 && group == 2) return passes_for_width<float, HalfPanel<2>>(tile.nr);
   if (tile.panel == Panel::bf16 && group == 2) return passes_for_width<float, BFloat16Panel<2>>(tile.nr);

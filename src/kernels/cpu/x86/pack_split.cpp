@@ -93,21 +93,6 @@ DEFT_AVX512 void store_pairs(__m512 first, __m512 second, char* to) {
   _mm512_storeu_si512(to + kStep * kColumns * 2, pair(a.second, b.second));
   _mm512_storeu_si512(to + 2 * kStep * kColumns * 2, pair(a.third, b.third));
 }
-// Rows of k, `row` values apart, with 32 lines each; zeros up to whole steps.
-[[gnu::target("avx512f,avx512bw,avx512dq")]] void split_rows(const float* rows, int64_t row, int64_t k, char* to) {
-  for (int64_t p = 0; p < k; p += kStep, to += kStep * kColumns * kValueBytes) {
-    const int64_t count = std::min(kStep, k - p);
-    for (int64_t i = 0; i < kStep; i += 2) {
-      for (int64_t j = 0; j < kColumns; j += 16) {
-        const float* from = rows + (p + i) * row + j;
-        const __m512 first = i < count ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
-        const __m512 second = i + 1 < count ? _mm512_loadu_ps(from + row) : _mm512_setzero_ps();
-        store_pairs(first, second, to + (i / 2 * kColumns + j) * 4);
-      }
-    }
-  }
-}
-
 // What is split: a step of k of a line of a after the other, values of k of all lines of b.
 GemmTile plain_tile(int width) { return {"f32", Panel::f32, width, width, kStep, 1, kStep, kChunk, nullptr}; }
 
@@ -127,6 +112,21 @@ void split_columns(const StridedMatrix& m, const float* first, Side side, int64_
 }
 
 }  // namespace
+
+[[gnu::target("avx512f,avx512bw,avx512dq")]] void split_rows(const float* rows, int64_t row, int64_t k, void* out) {
+  char* to = static_cast<char*>(out);
+  for (int64_t p = 0; p < k; p += kStep, to += kStep * kColumns * kValueBytes) {
+    const int64_t count = std::min(kStep, k - p);
+    for (int64_t i = 0; i < kStep; i += 2) {
+      for (int64_t j = 0; j < kColumns; j += 16) {
+        const float* from = rows + (p + i) * row + j;
+        const __m512 first = i < count ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
+        const __m512 second = i + 1 < count ? _mm512_loadu_ps(from + row) : _mm512_setzero_ps();
+        store_pairs(first, second, to + (i / 2 * kColumns + j) * 4);
+      }
+    }
+  }
+}
 
 void split_values(const float* from, int64_t count, void* to) {
   split_line(from, count, static_cast<char*>(to), kLineBytes);
