@@ -64,8 +64,8 @@ constexpr GemmType kTypes[] = {
 
 bool is_bytes(const GemmType& type) { return type.b == i8; }
 
-const cpu::GemmTile* tile_of(const GemmType& type, int64_t m, int64_t n) {
-  cpu::Panel panel = cpu::panel_for(type.b);
+const cpu::GemmTile* tile_of(const GemmType& type, int64_t m, int64_t n, int64_t k) {
+  cpu::Panel panel = cpu::panel_for(type.b, m, n, k);
   if (is_bytes(type)) panel = type.a == u8 ? cpu::Panel::u8s8 : cpu::Panel::s8;
   return cpu::gemm_tiles(panel).empty() ? nullptr : &cpu::best_tile(panel, m, n);
 }
@@ -197,7 +197,7 @@ std::vector<Contestant> library_peers(const EngineOptions& options, const Operan
 
 // Each variant with the peers: a row of its own, so all its sides are measured at the same time.
 void measure_shape(EngineRun& run, const GemmShape& s, const GemmType& type) {
-  const cpu::GemmTile* tile = tile_of(type, s.m, s.n);
+  const cpu::GemmTile* tile = tile_of(type, s.m, s.n, s.k);
   if (!tile) return;  // this machine has no such instructions, and the engine no such products
   Operands operands(s, type);
   std::vector<Contestant> others = library_peers(run.options(), operands);
