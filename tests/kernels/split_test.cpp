@@ -86,6 +86,26 @@ TEST(Split, KeepsAllBitsOfAValue) {
   }
 }
 
+// What is left out is far below the last bit of a product: parts are rounded, not cut off.
+TEST(Split, OneProductIsOffByLessThanABit) {
+  const int64_t m = 64, n = 64, k = 128;
+  std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(n * k));
+  std::mt19937 gen(9);
+  std::uniform_real_distribution<float> draw(1.0f, 2.0f);
+  for (float& x : b) x = draw(gen);
+  for (int64_t i = 0; i < m; ++i) a[static_cast<size_t>(i * k + 2 * i)] = draw(gen);
+  const auto c = multiply(m, n, k, a, b);
+  double squares = 0;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      const double exact =
+          static_cast<double>(a[static_cast<size_t>(i * k + 2 * i)]) * b[static_cast<size_t>(j * k + 2 * i)];
+      squares += std::pow(c[static_cast<size_t>(i * n + j)] / exact - 1, 2);
+    }
+  }
+  EXPECT_LE(std::sqrt(squares / static_cast<double>(m * n)), 0.9 * 0x1p-24);
+}
+
 TEST(Split, SpecialValuesAreThoseOfF32) {
   constexpr float odd[] = {INFINITY, -INFINITY, NAN, 0.0f, -0.0f, FLT_MIN, 1e15f, 1.0f};
   for (uint32_t seed = 1; seed <= 20; ++seed) {
