@@ -112,7 +112,7 @@ struct Problem {
     pack(tile, side, {call.dtype, scaled.data(), call.features, 1}, 0, n, 0, call.features, out);
   }
   // Rows [begin, n) of weights, made in place or in `panels`, as panels of side b.
-  char* as_panels(T* weights, int64_t begin, int64_t n, char* panels) const {
+  char* as_panels(T* weights, [[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t n, char* panels) const {
     if (!in_place) return panels;
 #if defined(__x86_64__)
     if constexpr (std::is_same_v<T, float>) {
