@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/function_ref.h"
 #include "runtime/cpu_isa.h"
+#include "runtime/numerics.h"
 #include "runtime/parallel.h"
 
 #if defined(__x86_64__)
@@ -469,6 +470,16 @@ double MachinePeaks::gflops(DType dtype) const {
   }
 }
 
+namespace {
+
+double f32_products(const MachinePeaks& peaks) {
+  const bool split = split_f32() && cpu_has("amx_bf16") && (cpu_has("amx_fp16") || allow_tf32());
+  const double products = allow_tf32() ? 3 : 6;
+  return split ? std::max(peaks.f32, peaks.bf16 / products) : 0;
+}
+
+}  // namespace
+
 const MachinePeaks& machine_peaks() {
   static std::mutex mutex;
   static std::map<int, MachinePeaks> measured;
@@ -485,6 +496,7 @@ const MachinePeaks& machine_peaks() {
                   .int8 = peaks.compute(Arithmetic::int8).gflops,
                   .copy = peaks.bandwidth(1, 1),
                   .read = peaks.bandwidth(1, 0)};
+    it->second.f32_products = f32_products(it->second);
   }
   return it->second;
 }

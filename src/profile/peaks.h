@@ -59,6 +59,7 @@ struct MachinePeaks {
   int threads = 1;
   double f32 = 0, f16 = 0, bf16 = 0, int8 = 0;  // GFLOP/s
   double copy = 0, read = 0;                    // GB/s; a copy counts what it reads and what it writes
+  double f32_products = 0;                      // of f32 in parts (runtime/numerics.h), where that is more than f32
   double gflops(DType dtype) const;
 };
 // Of all threads of the pool, with Care::brief; kept for the life of the process.

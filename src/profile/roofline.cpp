@@ -31,8 +31,10 @@ Bound bound_of(const OpRow& row, const LimitTimes& limit) {
 
 LimitTimes limit_times(const OpRow& row, const MachinePeaks& peaks) {
   // Products that memory bounds mostly read (weights); others read and write.
-  const double flops = peaks.gflops(row.dtype) * 1e9;
-  const double bytes = (row.bucket == Bucket::linear_algebra ? peaks.read : peaks.copy) * 1e9;
+  const bool products = row.bucket == Bucket::linear_algebra;
+  const bool in_parts = products && row.dtype == DType::f32 && peaks.f32_products > 0;
+  const double flops = (in_parts ? peaks.f32_products : peaks.gflops(row.dtype)) * 1e9;
+  const double bytes = (products ? peaks.read : peaks.copy) * 1e9;
   return {flops > 0 ? row.flops / flops : 0, bytes > 0 ? row.bytes / bytes : 0};
 }
 

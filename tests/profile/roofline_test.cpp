@@ -43,6 +43,17 @@ TEST(Roofline, LimitsComeFromThePeaksOfTheType) {
   EXPECT_DOUBLE_EQ(limit_times(r, machine()).compute, 0.0025);
 }
 
+TEST(Roofline, F32ProductsInPartsHaveARoofOfTheirOwn) {
+  MachinePeaks peaks = machine();
+  peaks.f32_products = 250;
+  OpRow r = row(2e9, 1e6, 1, 1, 0, Bucket::linear_algebra);
+  EXPECT_DOUBLE_EQ(limit_times(r, peaks).compute, 0.008);
+  r.dtype = DType::bf16;
+  EXPECT_DOUBLE_EQ(limit_times(r, peaks).compute, 0.005);
+  r.dtype = DType::f32, r.bucket = Bucket::kernel;
+  EXPECT_DOUBLE_EQ(limit_times(r, peaks).compute, 0.02);
+}
+
 TEST(Roofline, LargeProductsAreComputeBound) {
   OpRow r = judged(row(1e9, 1e7, 1, 0.0125, 1e-6, Bucket::linear_algebra));
   EXPECT_EQ(r.bound, Bound::compute);
