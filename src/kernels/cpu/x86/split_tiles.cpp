@@ -13,11 +13,11 @@
 
 #include <cmath>
 
-#include "runtime/half.h"
 #include "runtime/numerics.h"
 
 // GCC 12 warns of its own header.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 
 extern "C" {
@@ -37,26 +37,51 @@ using detail::Piece;
 constexpr int kColumns = 32, kStep = 32;
 constexpr int64_t kPartBytes = 64, kLineBytes = 3 * kPartBytes;  // of a step of one row of a
 
-// The last part of an infinity is NaN.
-float whole(BFloat16 first, BFloat16 second, BFloat16 third) {
-  const float sum = static_cast<float>(first) + static_cast<float>(second);
-  return std::isinf(sum) ? sum : sum + static_cast<float>(third);
+#define DEFT_AVX512 [[gnu::target("avx512f,avx512dq"), gnu::always_inline]] inline
+
+// Values from words with a part in their upper halves. The last part of an infinity is NaN.
+DEFT_AVX512 __m512 whole(__m512i first, __m512i second, __m512i third) {
+  constexpr int kInfinities = 0x18;
+  const __m512 sum = _mm512_add_ps(_mm512_castsi512_ps(first), _mm512_castsi512_ps(second));
+  const __mmask16 finite = static_cast<__mmask16>(~_mm512_fpclass_ps_mask(sum, kInfinities));
+  return _mm512_mask_add_ps(sum, finite, sum, _mm512_castsi512_ps(third));
+}
+DEFT_AVX512 __m512i in_upper_halves(const char* from) {
+  return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))), 16);
+}
+// 16 values of a row of a.
+DEFT_AVX512 __m512 whole_of_row(const char* from, int64_t part) {
+  return whole(in_upper_halves(from), in_upper_halves(from + part), in_upper_halves(from + 2 * part));
+}
+// Values k and k + 1 of 16 columns of b.
+DEFT_AVX512 void whole_of_pairs(const char* from, float* even, float* odd) {
+  constexpr int64_t kPart = kColumns * kStep * 2;
+  const __m512i first = _mm512_loadu_si512(from), second = _mm512_loadu_si512(from + kPart);
+  const __m512i third = _mm512_loadu_si512(from + 2 * kPart), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+  _mm512_store_ps(even,
+                  whole(_mm512_slli_epi32(first, 16), _mm512_slli_epi32(second, 16), _mm512_slli_epi32(third, 16)));
+  _mm512_store_ps(
+      odd, whole(_mm512_and_si512(first, upper), _mm512_and_si512(second, upper), _mm512_and_si512(third, upper)));
 }
 
-[[gnu::target("avx512f")]] void add_whole_step(const char* a, int64_t a_row, int64_t a_part, int rows,
-                                               const BFloat16* b, float* sums) {
-  const int64_t part = a_part / static_cast<int64_t>(sizeof(BFloat16));
-  for (int k = 0; k < kStep; ++k) {
-    alignas(64) float line[kColumns];
-    for (int j = 0; j < kColumns; ++j) {
-      const BFloat16* from = b + (k / 2 * kColumns + j) * 2 + k % 2;
-      line[j] = whole(from[0], from[kColumns * kStep], from[2 * kColumns * kStep]);
+[[gnu::target("avx512f,avx512dq")]] void add_whole_step(const char* a, int64_t a_row, int64_t a_part, int rows,
+                                                        const char* b, float* sums) {
+  alignas(64) float right[kStep][kColumns], left[kStep];
+  for (int k = 0; k < kStep; k += 2) {
+    for (int j = 0; j < kColumns; j += 16)
+      whole_of_pairs(b + (k / 2 * kColumns + j) * 4, right[k] + j, right[k + 1] + j);
+  }
+  for (int i = 0; i < rows; ++i, a += a_row, sums += kColumns) {
+    _mm512_store_ps(left, whole_of_row(a, a_part));
+    _mm512_store_ps(left + 16, whole_of_row(a + 32, a_part));
+    __m512 low = _mm512_loadu_ps(sums), high = _mm512_loadu_ps(sums + 16);
+    for (int k = 0; k < kStep; ++k) {
+      const __m512 x = _mm512_set1_ps(left[k]);
+      low = _mm512_fmadd_ps(x, _mm512_load_ps(right[k]), low);
+      high = _mm512_fmadd_ps(x, _mm512_load_ps(right[k] + 16), high);
     }
-    for (int i = 0; i < rows; ++i) {
-      const auto* from = reinterpret_cast<const BFloat16*>(a + i * a_row) + k;
-      const float x = whole(from[0], from[part], from[2 * part]);
-      for (int j = 0; j < kColumns; ++j) sums[i * kColumns + j] += x * line[j];
-    }
+    _mm512_storeu_ps(sums, low);
+    _mm512_storeu_ps(sums + 16, high);
   }
 }
 
@@ -125,9 +150,9 @@ bool has_nan(const float* sums, int rows, bool wide) { return any_nan(sums, kCol
 
 void add_whole_lines(const LinesTile& tile, int rows, float* sums) {
   const char* a = static_cast<const char*>(tile.a);
-  const auto* b = static_cast<const BFloat16*>(tile.b);
+  const char* b = static_cast<const char*>(tile.b);
   for (int64_t piece = 0; piece < tile.count; ++piece, a += tile.pieces[piece - 1].skip) {
-    for (int64_t s = 0; s < tile.pieces[piece].count; ++s, a += tile.a_step, b += 3 * kColumns * kStep) {
+    for (int64_t s = 0; s < tile.pieces[piece].count; ++s, a += tile.a_step, b += 3 * kColumns * kStep * 2) {
       add_whole_step(a, tile.a_row, tile.a_part, rows, b, sums);
     }
   }
