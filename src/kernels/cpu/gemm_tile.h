@@ -91,8 +91,8 @@ Panel panel_for(DType dtype);
 // (runtime/numerics.h). Depends on sizes only, and m and n may change places.
 Panel panel_for(DType dtype, int64_t m, int64_t n, int64_t k);
 // Whether AMX is so much faster than AVX-512 that split values pay off wherever whole tiles are used: on CPUs that have
-// AMX-FP16 (Granite Rapids, one thread and two: products of 128 x 768 x 768 and more 1.5 to 2.3x as fast, convolutions
-// 1.3 to 2.7x). On those before only large products gain (Emerald Rapids: 1024 x 1024 x 1024 and more 1.2 to 1.7x on
+// AMX-FP16 (Granite Rapids, one thread and two: products of 128 x 768 x 768 and more 1.5 to 2.3x as fast, 3 x 3
+// convolutions 1.1 to 2.7x). On those before only large products gain (Emerald Rapids: 1024 x 1024 x 1024 and more 1.2 to 1.7x on
 // one thread and 1.04 to 1.36x on 16, convolutions of several taps 0.5 to 1.1x), unless TF32 is allowed.
 bool splits_fast();
 
