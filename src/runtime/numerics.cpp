@@ -12,7 +12,12 @@ namespace {
 
 bool set_in_env(const char* name, bool otherwise = false) {
   const char* text = std::getenv(name);
-  return text && *text ? std::string_view(text) == "1" : otherwise;
+  const std::string_view value = text ? text : "";
+  if (value == "0" || value == "1") return value == "1";
+  if (!value.empty()) {
+    fmt::print(stderr, "deft: {}={} is neither 0 nor 1; it stays {}\n", name, value, otherwise ? "on" : "off");
+  }
+  return otherwise;
 }
 
 Autotune autotune_in_env() {

@@ -117,25 +117,6 @@ inline int64_t y_channel(const ConvCall& c, int64_t i) {
   return c.channels_last ? i % c.c_out : i / product(c.out, c.spatial) % c.c_out;
 }
 
-inline double activate(Activation a, double x) {
-  switch (a) {
-    case Activation::relu:
-      return x > 0 ? x : 0;
-    case Activation::gelu:
-      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-    case Activation::gelu_tanh:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Activation::silu:
-      return x / (1 + std::exp(-x));
-    case Activation::sigmoid:
-      return 1 / (1 + std::exp(-x));
-    case Activation::tanh:
-      return std::tanh(x);
-    default:
-      return x;
-  }
-}
-
 // Forward with packed weights, and with everything the epilogue can do.
 template <class T>
 void check_fused(const ConvCall& c, const Guarded<T>& plain, const std::vector<double>& sum,

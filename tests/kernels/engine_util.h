@@ -131,6 +131,26 @@ inline double packed(Panel panel, Side side, DType from, double v) {
   }
 }
 
+inline double activate(cpu::Activation a, double x) {
+  switch (a) {
+    case cpu::Activation::none:
+      return x;
+    case cpu::Activation::relu:
+      return x < 0 ? 0 : x;
+    case cpu::Activation::gelu:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case cpu::Activation::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case cpu::Activation::silu:
+      return x / (1 + std::exp(-x));
+    case cpu::Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case cpu::Activation::tanh:
+      return std::tanh(x);
+  }
+  return NAN;
+}
+
 // How value (line, position of k) is found: rows or columns next to each other, with gaps, reversed, repeated.
 inline constexpr int kLayouts = 12;
 struct Steps {

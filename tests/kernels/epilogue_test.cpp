@@ -14,26 +14,6 @@ constexpr Activation kActivations[] = {Activation::none, Activation::relu,    Ac
                                        Activation::silu, Activation::sigmoid, Activation::tanh};
 bool is_byte(DType dtype) { return dtype == DType::i8 || dtype == DType::u8; }
 
-double activate(Activation a, double x) {
-  switch (a) {
-    case Activation::none:
-      return x;
-    case Activation::relu:
-      return x < 0 ? 0 : x;
-    case Activation::gelu:
-      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case Activation::gelu_tanh:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Activation::silu:
-      return x / (1 + std::exp(-x));
-    case Activation::sigmoid:
-      return 1 / (1 + std::exp(-x));
-    case Activation::tanh:
-      return std::tanh(x);
-  }
-  return NAN;
-}
-
 struct Case {
   DType c, a;
   int64_t m, n, k;

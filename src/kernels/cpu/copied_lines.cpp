@@ -9,7 +9,7 @@ namespace deft::cpu::detail {
 namespace {
 
 constexpr int64_t kCopyBytes = 512 << 10;  // at a time, at most; half as much again of split values
-constexpr int64_t kSplitStep = 32;         // values
+constexpr int64_t kStepValues = 32;        // of a step of split ones
 
 void fill(char* to, int zero, int64_t bytes) { std::memset(to, zero, static_cast<size_t>(bytes)); }
 
@@ -44,7 +44,7 @@ CopiedLines::CopiedLines(const Window& w, const Source& source, DType dtype, con
            std::min<int64_t>(0, (w.taps[2] - 1) * w.tap_step[2])},
       apart_{form.apart || joined_ ? w.step[1] : 1, form.apart && !joined_ ? w.step[2] : 1},
       pixel_(joined_  ? round_up(w.taps[2] * bytes_, form.joined)
-             : split_ ? round_up(source.channels, kSplitStep) * size_of(Panel::split)
+             : split_ ? round_up(source.channels, kStepValues) * size_of(Panel::split)
                       : bytes_ + form.gap * static_cast<int64_t>(size_of(dtype))),
       pixels_(joined_ ? w.count[2] : (w.count[2] - 1) * w.step[2] + reach(2) + 1),
       columns_((pixels_ + apart_[1] - 1) / apart_[1]) {
@@ -118,7 +118,7 @@ void CopiedLines::copy_pixels(const char* from, int64_t distance, int64_t count,
 #if defined(__x86_64__)
   if (split_) {
     const int64_t values = bytes_ / static_cast<int64_t>(sizeof(float));
-    const bool together = distance == bytes_ && values % kSplitStep == 0;
+    const bool together = distance == bytes_ && values % kStepValues == 0;
     const int64_t pieces = together ? 1 : count, length = together ? count * values : values;
     for (int64_t i = 0; i < pieces; ++i) {
       split_values(reinterpret_cast<const float*>(from + i * distance), length, to + i * pixel_);

@@ -1,7 +1,7 @@
 // AMX: tiles whose rows are positions of copied lines, a_row bytes apart, and whose steps of k lie in pieces. rdi: a
 // LinesTile (kernels/cpu/line_blocks.h). Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes
 // all, else the first 16 are multiplied.
-#include "kernels/cpu/x86/tile.h"
+#include "kernels/cpu/x86/amx_lines.h"
 #if defined(__x86_64__)
 
 // A quarter of what the next step reads of b.
@@ -14,56 +14,11 @@
   .endr
 .endm
 
-.macro each_sum op, strips, wide
-  \op 0, rcx, 0
-  .if \wide
-    \op 1, rcx, 64
-  .endif
-  .if \strips == 2
-    \op 2, r11, 0
-    .if \wide
-      \op 3, r11, 64
-    .endif
-  .endif
-.endm
-.macro clear_sum tile, from, at
-  tilezero tmm\tile
-.endm
-.macro load_sum tile, from, at
-  tileloadd tmm\tile, [\from + r8 + \at]
-.endm
-.macro store_sum tile, from, at
-  tilestored [\from + r8 + \at], tmm\tile
-.endm
-
 .macro amx_lines_tile name, op, strips, wide
 function \name
-  push rbx
-  .cfi_adjust_cfa_offset 8
-  .cfi_rel_offset rbx, 0
-  push r12
-  .cfi_adjust_cfa_offset 8
-  .cfi_rel_offset r12, 0
-  mov rcx, [rdi + 16]
-  mov r8, [rdi + 24]
-  mov r11, r8
-  shl r11, 4
-  add r11, rcx
-  cmp qword ptr [rdi + 32], 0
-  jne 1f
-  each_sum clear_sum, \strips, \wide
-  jmp 2f
-1:
-  each_sum load_sum, \strips, \wide
-2:
-  mov rsi, [rdi]
-  mov rdx, [rdi + 8]
-  mov rax, [rdi + 40]
-  mov r9, rax
-  shl r9, 4
-  add r9, rsi
-  mov r10d, 128
-  mov r12, [rdi + 48]
+  save rbx
+  save r12
+  begin_lines \strips, \wide
   mov rdi, [rdi + 56]
 3:
   mov rbx, [r12]
@@ -105,12 +60,8 @@ function \name
   dec rdi
   jnz 3b
   each_sum store_sum, \strips, \wide
-  pop r12
-  .cfi_adjust_cfa_offset -8
-  .cfi_restore r12
-  pop rbx
-  .cfi_adjust_cfa_offset -8
-  .cfi_restore rbx
+  restore r12
+  restore rbx
 endfunction \name
 .endm
 

@@ -2,7 +2,7 @@
 // LinesTile (kernels/cpu/line_blocks.h). A step of k is 32 values: of each row of a 64 bytes for each of the parts, which
 // lie a_part bytes apart, of b 32 columns of the first parts, of the second and of the third. Registers as in amx_tiles.S; b
 // has panels of 32 columns, of which `wide` takes all, else the first 16 are multiplied.
-#include "kernels/cpu/x86/tile.h"
+#include "kernels/cpu/x86/amx_lines.h"
 #if defined(__x86_64__)
 
 // How a lies. In panels its rows, their parts and steps follow each other, and it is asked for; else it is near (the
@@ -74,39 +74,6 @@
   ask_some %(\share + 3), \strips, \form, \parts
 .endm
 
-.macro each_sum op, strips, wide
-  \op 0, rcx, 0
-  .if \wide
-    \op 1, rcx, 64
-  .endif
-  .if \strips == 2
-    \op 2, r11, 0
-    .if \wide
-      \op 3, r11, 64
-    .endif
-  .endif
-.endm
-.macro clear_sum tile, from, at
-  tilezero tmm\tile
-.endm
-.macro load_sum tile, from, at
-  tileloadd tmm\tile, [\from + r8 + \at]
-.endm
-.macro store_sum tile, from, at
-  tilestored [\from + r8 + \at], tmm\tile
-.endm
-
-.macro save register
-  push \register
-  .cfi_adjust_cfa_offset 8
-  .cfi_rel_offset \register, 0
-.endm
-.macro restore register
-  pop \register
-  .cfi_adjust_cfa_offset -8
-  .cfi_restore \register
-.endm
-
 // parts: 3, or the first 2, of which three of four products are summed. Each product differs from the one before on one
 // side only, so that 32 x 32 loads 14 tiles for 24 products (8 for 12).
 .macro split_tile name, strips, wide, form, parts
@@ -118,26 +85,7 @@ function \name
   .if \form != in_panels
     save r15
   .endif
-  mov rcx, [rdi + 16]
-  mov r8, [rdi + 24]
-  mov r11, r8
-  shl r11, 4
-  add r11, rcx
-  cmp qword ptr [rdi + 32], 0
-  jne 1f
-  each_sum clear_sum, \strips, \wide
-  jmp 2f
-1:
-  each_sum load_sum, \strips, \wide
-2:
-  mov rsi, [rdi]
-  mov rdx, [rdi + 8]
-  mov rax, [rdi + 40]
-  mov r9, rax
-  shl r9, 4
-  add r9, rsi
-  mov r10d, 128
-  mov r12, [rdi + 48]
+  begin_lines \strips, \wide
   mov r13, [rdi + 64]
   .if \form == in_panels
     mov r14, [rdi + 72]
