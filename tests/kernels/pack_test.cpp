@@ -9,15 +9,15 @@
 namespace deft::test {
 namespace {
 
-// Three parts of bf16: a step of a line of a after the other, or pairs of k of all lines of b, for each part. The third
-// of an infinity is NaN.
+// Three parts of bf16: a step of a line of a after the other, or of b all lines of a pair of k, for each part. The
+// third of an infinity is NaN.
 double split_value(const GemmTile& tile, Side side, const void* panels, int64_t l, int64_t p, int64_t padded) {
   const int64_t width = tile.width(side), step = tile.k_step, in_step = p % step, of_panel = l % width;
   const int64_t first = 3 * (l / width * width * padded + p / step * step * width);
   const bool left = side == Side::a;
   const int64_t at =
-      first + (left ? 3 * of_panel * step + in_step : (in_step / 2 * width + of_panel) * 2 + in_step % 2);
-  const int64_t part = left ? step : width * step;
+      first + (left ? 3 * of_panel * step + in_step : (in_step / 2 * 3 * width + of_panel) * 2 + in_step % 2);
+  const int64_t part = left ? step : width * 2;
   const double sum = read(DType::bf16, panels, at) + read(DType::bf16, panels, at + part);
   return std::isinf(sum) ? sum : sum + read(DType::bf16, panels, at + 2 * part);
 }

@@ -172,7 +172,7 @@ class AmxPass {
             lines_.step(),
             blocks_.pieces(block),
             block.count,
-            kSplitStep};
+            split_ ? kSplitStep : kLine};
   }
   void find_again(const Band& band, int64_t q, int count, int64_t j, float* sums) const {
     alignas(64) float whole[kRows * kColumns] = {};

@@ -17,8 +17,8 @@ struct LinesTile {
   int64_t c_row, add, a_row;
   const Piece* pieces;
   int64_t count;
-  // For split values only: from a step of k to the next, what is read of b later, from part to part of a value.
-  int64_t a_step = 0;
+  int64_t a_step = 64;  // of AMX: from a step of k to the next
+  // For split values only: what is read of b later, from part to part of a value.
   const void* b_ahead = nullptr;
   int64_t a_part = 64;
 };

@@ -11,11 +11,7 @@ void pack_split(const PanelSource& from, const GemmTile& tile, Side side, int64_
 
 // Steps of 32 values one after the other, 64 bytes for each of their parts; zeros up to whole steps.
 void split_values(const float* from, int64_t count, void* to);
-// One value after the other, `part` of them from one part to the next.
-void split_apart(const float* from, int64_t count, uint16_t* to, int64_t part);
 // Panels of b from rows of k, `row` values apart, of 32 lines each.
 void split_rows(const float* rows, int64_t row, int64_t k, void* to);
-// A pair of values of k of up to 32 lines, as panels of b have it; null: zeros.
-void split_pair(const float* first, const float* second, int64_t lines, void* to);
 
 }  // namespace deft::cpu

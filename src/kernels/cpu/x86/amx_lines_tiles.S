@@ -1,5 +1,5 @@
-// AMX: tiles whose rows are positions of copied lines, a_row bytes apart, and whose steps of k lie in pieces. rdi: a
-// LinesTile (kernels/cpu/line_blocks.h). Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes
+// AMX: tiles whose rows are positions of copied lines, a_row bytes apart, and whose steps of k lie in pieces, a_step bytes
+// apart. rdi: a LinesTile (kernels/cpu/line_blocks.h). Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes
 // all, else the first 16 are multiplied.
 #include "kernels/cpu/x86/amx_lines.h"
 #if defined(__x86_64__)
@@ -18,7 +18,9 @@
 function \name
   save rbx
   save r12
+  save r13
   begin_lines \strips, \wide
+  mov r13, [rdi + 64]
   mov rdi, [rdi + 56]
 3:
   mov rbx, [r12]
@@ -48,8 +50,8 @@ function \name
   .else
     prefetch_b 3, \wide
   .endif
-  add rsi, 64
-  add r9, 64
+  add rsi, r13
+  add r9, r13
   add rdx, 2048
   dec rbx
   jnz 4b
@@ -60,6 +62,7 @@ function \name
   dec rdi
   jnz 3b
   each_sum store_sum, \strips, \wide
+  restore r13
   restore r12
   restore rbx
 endfunction \name

@@ -1,7 +1,7 @@
 // AMX: f32 products of values that are split in three parts of bf16 (Note [Split f32] in split_tiles.cpp). rdi: a
 // LinesTile (kernels/cpu/line_blocks.h). A step of k is 32 values: of each row of a 64 bytes for each of the parts, which
-// lie a_part bytes apart, of b 32 columns of the first parts, of the second and of the third. Registers as in amx_tiles.S; b
-// has panels of 32 columns, of which `wide` takes all, else the first 16 are multiplied.
+// lie a_part bytes apart, of b 16 pairs of rows, of each the 32 columns of the first parts, of the second and of the third.
+// Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes all, else the first 16 are multiplied.
 #include "kernels/cpu/x86/amx_lines.h"
 #if defined(__x86_64__)
 
@@ -18,7 +18,7 @@
     .if (\form == in_panels) && (\line + \i < 48 * \strips) && ((\line + \i) % 3 < \parts)
       prefetcht0 [rsi + 3072 * \strips + 64 * (\line + \i)]
     .endif
-    .if \line + \i < 32 * \parts
+    .if (\line + \i) % 6 < 2 * \parts
       prefetcht0 [rdx + 6144 + 64 * (\line + \i)]
     .endif
   .endr
@@ -52,9 +52,9 @@
   .endif
 .endm
 .macro load_b part, wide
-  tileloadd tmm6, [rdx + r10 + 2048 * \part]
+  tileloadd tmm6, [rdx + r10 + 128 * \part]
   .if \wide
-    tileloadd tmm7, [rdx + r10 + 2048 * \part + 64]
+    tileloadd tmm7, [rdx + r10 + 128 * \part + 64]
   .endif
 .endm
 .macro multiply share, strips, wide, form, parts
@@ -86,6 +86,7 @@ function \name
     save r15
   .endif
   begin_lines \strips, \wide
+  mov r10d, 384
   mov r13, [rdi + 64]
   .if \form == in_panels
     mov r14, [rdi + 72]

@@ -21,6 +21,7 @@ namespace {
 
 constexpr int64_t kStep = 32, kColumns = 32, kChunk = 256;  // of k; of a panel of b; of k at a time
 constexpr int64_t kValueBytes = 6, kPartBytes = 64, kLineBytes = 3 * kPartBytes;  // of a value; of a step of a line
+constexpr int64_t kPairBytes = 2 * kColumns * 2, kPairsBytes = 3 * kPairBytes;    // of a pair of values of k, of b
 
 // In the upper halves of words; the lower ones are zeros, or belong to a NaN.
 struct Parts {
@@ -90,8 +91,8 @@ DEFT_AVX512 __m512i pair(__m512i first, __m512i second) {
 DEFT_AVX512 void store_pairs(__m512 first, __m512 second, char* to) {
   const Parts a = split(first), b = split(second);
   _mm512_storeu_si512(to, pair(a.first, b.first));
-  _mm512_storeu_si512(to + kStep * kColumns * 2, pair(a.second, b.second));
-  _mm512_storeu_si512(to + 2 * kStep * kColumns * 2, pair(a.third, b.third));
+  _mm512_storeu_si512(to + kPairBytes, pair(a.second, b.second));
+  _mm512_storeu_si512(to + 2 * kPairBytes, pair(a.third, b.third));
 }
 // What is split: a step of k of a line of a after the other, values of k of all lines of b.
 GemmTile plain_tile(int width) { return {"f32", Panel::f32, width, width, kStep, 1, kStep, kChunk, nullptr}; }
@@ -122,7 +123,7 @@ void split_columns(const StridedMatrix& m, const float* first, Side side, int64_
         const float* from = rows + (p + i) * row + j;
         const __m512 first = i < count ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
         const __m512 second = i + 1 < count ? _mm512_loadu_ps(from + row) : _mm512_setzero_ps();
-        store_pairs(first, second, to + (i / 2 * kColumns + j) * 4);
+        store_pairs(first, second, to + i / 2 * kPairsBytes + j * 4);
       }
     }
   }
@@ -130,27 +131,6 @@ void split_columns(const StridedMatrix& m, const float* first, Side side, int64_
 
 void split_values(const float* from, int64_t count, void* to) {
   split_line(from, count, static_cast<char*>(to), kLineBytes);
-}
-
-[[gnu::target("avx512f,avx512bw,avx512dq")]] void split_apart(const float* from, int64_t count, uint16_t* to,
-                                                              int64_t part) {
-  for (int64_t i = 0; i < count; i += 16) {
-    const __mmask16 live = first_of(count - i);
-    const Parts p = split(_mm512_maskz_loadu_ps(live, from + i));
-    _mm512_mask_cvtepi32_storeu_epi16(to + i, live, _mm512_srli_epi32(p.first, 16));
-    _mm512_mask_cvtepi32_storeu_epi16(to + part + i, live, _mm512_srli_epi32(p.second, 16));
-    _mm512_mask_cvtepi32_storeu_epi16(to + 2 * part + i, live, _mm512_srli_epi32(p.third, 16));
-  }
-}
-
-[[gnu::target("avx512f,avx512bw,avx512dq")]] void split_pair(const float* first, const float* second, int64_t lines,
-                                                             void* to) {
-  for (int64_t j = 0; j < kColumns; j += 16) {
-    const __mmask16 live = first_of(lines - j);
-    const __m512 a = first ? _mm512_maskz_loadu_ps(live, first + j) : _mm512_setzero_ps();
-    const __m512 b = second ? _mm512_maskz_loadu_ps(live, second + j) : _mm512_setzero_ps();
-    store_pairs(a, b, static_cast<char*>(to) + j * 4);
-  }
 }
 
 void pack_split(const PanelSource& from, const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0,

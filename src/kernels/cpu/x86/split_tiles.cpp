@@ -55,7 +55,7 @@ DEFT_AVX512 __m512 whole_of_row(const char* from, int64_t part) {
 }
 // Values k and k + 1 of 16 columns of b.
 DEFT_AVX512 void whole_of_pairs(const char* from, float* even, float* odd) {
-  constexpr int64_t kPart = kColumns * kStep * 2;
+  constexpr int64_t kPart = 2 * kColumns * 2;
   const __m512i first = _mm512_loadu_si512(from), second = _mm512_loadu_si512(from + kPart);
   const __m512i third = _mm512_loadu_si512(from + 2 * kPart), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
   _mm512_store_ps(even,
@@ -68,8 +68,7 @@ DEFT_AVX512 void whole_of_pairs(const char* from, float* even, float* odd) {
                                                         const char* b, float* sums) {
   alignas(64) float right[kStep][kColumns], left[kStep];
   for (int k = 0; k < kStep; k += 2) {
-    for (int j = 0; j < kColumns; j += 16)
-      whole_of_pairs(b + (k / 2 * kColumns + j) * 4, right[k] + j, right[k + 1] + j);
+    for (int j = 0; j < kColumns; j += 16) whole_of_pairs(b + k * kColumns * 6 + j * 4, right[k] + j, right[k + 1] + j);
   }
   for (int i = 0; i < rows; ++i, a += a_row, sums += kColumns) {
     _mm512_store_ps(left, whole_of_row(a, a_part));
