@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/stream.h"
 #include "runtime/parallel.h"
 
 namespace deft::cpu {
@@ -161,6 +162,38 @@ TEST(Channels, Map) {
       EXPECT_EQ(x.read(), got);
       EXPECT_TRUE(x.guards_hold());
     }
+}
+
+// Every kind of number, subnormal ones too, which the instruction of x86 would make zeros.
+TEST(Channels, RoundsToBf16AsTheScalarDoes) {
+  const int64_t limit = stream_bytes_per_thread();
+  for (int64_t bytes : {int64_t{0}, int64_t{1} << 16}) {  // through the caches, and past them
+    set_stream_bytes_per_thread(bytes);
+    const ChannelsView v{bf16, 3, 64, 8192 / 3, true};
+    const auto n = static_cast<size_t>(v.n * v.c * v.s);
+    std::vector<BFloat16> x(n + 32), residual(n + 32);
+    for (size_t i = 0; i < n; ++i) {
+      x[i].bits = static_cast<uint16_t>(i * 40503 >> 3);
+      residual[i].bits = static_cast<uint16_t>(i * 30011 >> 2);
+      if (i / 4096 % 2 == 0) x[i].bits |= 0x0400, residual[i].bits |= 0x0400;  // normal ones
+    }
+    Data got(bf16, n, 0), summed(bf16, n, 0);
+    const std::vector<double> of_x(192, 0.3f), zero(192, 0.0);
+    plane_map(v, nullptr, x.data(), {nullptr, of_x.data(), zero.data(), zero.data()}, got.data());
+    plane_map_relu(v, x.data(), residual.data(), {nullptr, of_x.data(), zero.data(), zero.data()}, summed.data());
+    const auto *a = static_cast<const BFloat16*>(got.data()), *b = static_cast<const BFloat16*>(summed.data());
+    const auto same = [](BFloat16 found, float want) {
+      return std::isnan(want) ? std::isnan(static_cast<float>(found)) : found.bits == BFloat16(want).bits;
+    };
+    for (size_t i = 0; i < n; ++i) {
+      const BFloat16 norm(std::fma(0.3f, static_cast<float>(x[i]), 0.0f));
+      const BFloat16 sum(static_cast<float>(norm) + static_cast<float>(residual[i]));
+      ASSERT_TRUE(same(a[i], static_cast<float>(norm))) << i;
+      ASSERT_TRUE(same(b[i], static_cast<float>(sum) <= 0 ? 0.0f : static_cast<float>(sum))) << i;
+    }
+    EXPECT_TRUE(got.guards_hold() && summed.guards_hold());
+  }
+  set_stream_bytes_per_thread(limit);
 }
 
 TEST(Channels, ThreadsDoNotChangeResults) {

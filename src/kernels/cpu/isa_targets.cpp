@@ -25,6 +25,9 @@ namespace {
 }
 
 }  // namespace
+
+const bool kConvertsBf16 = cpu_has("avx512_bf16");
+
 }  // namespace deft::cpu
 #elif defined(__aarch64__)
 #include "runtime/cpu_isa.h"

@@ -292,6 +292,19 @@ inline auto bf16_bits(Vec<float> v) {
   auto bits = hn::IfThenElse(nan, hn::Or(high, hn::Set(du, 0x40u)), rounded);
   return hn::TruncateTo(dh, bits);
 }
+#if HWY_TARGET == HWY_AVX3
+// The same by the instruction for it, which would make zeros of subnormal numbers.
+inline auto bf16_bits_fast(Vec<float> v) {
+  constexpr int kSubnormal = 0x20;
+  if (!kConvertsBf16 || _mm512_fpclass_ps_mask(v.raw.raw, kSubnormal)) [[unlikely]]
+    return bf16_bits(v);
+  __m256i bits;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(v.raw.raw));
+  return decltype(bf16_bits(v))(bits);
+}
+#else
+inline auto bf16_bits_fast(Vec<float> v) { return bf16_bits(v); }
+#endif
 inline void store_vec(Vec<float> v, BFloat16* p) {
 #if HWY_TARGET == HWY_NEON
   if (kConvertsBf16) [[likely]] {
@@ -301,7 +314,7 @@ inline void store_vec(Vec<float> v, BFloat16* p) {
   }
 #endif
   const hn::Rebind<uint16_t, hn::ScalableTag<float>> dh;
-  hn::StoreU(bf16_bits(v), dh, reinterpret_cast<uint16_t*>(p));
+  hn::StoreU(bf16_bits_fast(v), dh, reinterpret_cast<uint16_t*>(p));
 }
 // Past the caches (kernels/cpu/stream.h), to a place aligned to what is written.
 template <class T>
@@ -310,7 +323,7 @@ inline void stream_vec(Vec<T> v, T* p) {
 }
 inline void stream_vec(Vec<float> v, BFloat16* p) {
   const hn::Rebind<uint16_t, hn::ScalableTag<float>> dh;
-  hn::Stream(bf16_bits(v), dh, reinterpret_cast<uint16_t*>(p));
+  hn::Stream(bf16_bits_fast(v), dh, reinterpret_cast<uint16_t*>(p));
 }
 inline void stream_vec(Vec<float> v, Half* p);
 inline Vec<float> load_vec(const Half* p) {

@@ -14,9 +14,11 @@ namespace deft::cpu {
 extern const bool kTargetsFollowIsa;
 [[gnu::used]] static const bool* const link_isa_targets = &kTargetsFollowIsa;
 }  // namespace deft::cpu
-#elif defined(__aarch64__)
+#endif
+#if defined(__x86_64__) || defined(__aarch64__)
 namespace deft::cpu {
-// The CPU has BFCVTN: one instruction for what takes ten otherwise. False until static initialisation has come to it.
+// The CPU has VCVTNEPS2BF16 or BFCVTN: one instruction for what takes ten otherwise. False until static initialisation
+// has come to it.
 extern const bool kConvertsBf16;
 }  // namespace deft::cpu
 #endif

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/pack_rows.h"
+#include "kernels/cpu/stream.h"
 #include "kernels/cpu/x86/pack_words.h"
 
 // GCC 12 warns of its own header.
@@ -22,6 +23,7 @@ namespace {
 constexpr int64_t kStep = 32, kColumns = 32, kChunk = 256;  // of k; of a panel of b; of k at a time
 constexpr int64_t kValueBytes = 6, kPartBytes = 64, kLineBytes = 3 * kPartBytes;  // of a value; of a step of a line
 constexpr int64_t kPairBytes = 2 * kColumns * 2, kPairsBytes = 3 * kPairBytes;    // of a pair of values of k, of b
+constexpr int64_t kAheadRows = 16;  // that memory is asked for
 
 // In the upper halves of words; the lower ones are zeros, or belong to a NaN.
 struct Parts {
@@ -67,10 +69,16 @@ DEFT_AVX512 __mmask16 first_of(int64_t count) {
   split_32(_mm512_maskz_loadu_ps(first_of(count), from), _mm512_maskz_loadu_ps(first_of(count - 16), from + 16), to);
 }
 
+// So many values of rows that lie far apart, which the CPU does not foresee.
+inline void ask_for(const float* rows, int64_t row, int64_t count, int64_t values) {
+  for (int64_t i = 0; i < count; ++i) prefetch_range(rows + i * row, values * 4);
+}
+
 // A step of `live` lines from rows of k, which lie `row` values apart.
 void turn_step(const float* rows, int64_t row, int64_t live, int64_t k, char* to) {
   alignas(64) float lines[32 * kStep];
   const void* at[kStep];
+  ask_for(rows + kStep * row, row, std::clamp<int64_t>(k - kStep, 0, kStep), live);
   for (int64_t p = 0; p < kStep; ++p) at[p] = p < k ? static_cast<const void*>(rows + p * row) : kZeroLine;
   pack_words_512(at, kStep, live * 4, 0, 0, lines);
   split_line(lines, live * kStep, to, kLineBytes);
@@ -119,6 +127,7 @@ void split_columns(const StridedMatrix& m, const float* first, Side side, int64_
   for (int64_t p = 0; p < k; p += kStep, to += kStep * kColumns * kValueBytes) {
     const int64_t count = std::min(kStep, k - p);
     for (int64_t i = 0; i < kStep; i += 2) {
+      ask_for(rows + (p + i + kAheadRows) * row, row, 2, kColumns);
       for (int64_t j = 0; j < kColumns; j += 16) {
         const float* from = rows + (p + i) * row + j;
         const __m512 first = i < count ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
