@@ -15,9 +15,6 @@
 #include "runtime/parallel.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/x86/pack_words.h"
-// GCC 12 warns of its own header.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
 #endif
 
 namespace deft::cpu::detail {
@@ -30,7 +27,7 @@ using Word = uint16_t;  // the bits of a bf16 or f16, or of a part of an f32
 
 constexpr int64_t kBlock = 32, kHalf = 16;  // rows and columns of a tile; half of either
 constexpr int64_t kStep = 32;               // positions of a step
-constexpr int64_t kPair = 2 * kBlock;       // words of a pair of positions, of one part
+constexpr int64_t kPair = 2 * kBlock;       // halves of a pair of positions, of one part
 // Copies of x for a block of channels and of dy stay in the second cache level, if they have so many positions.
 constexpr int64_t kNearBytes = 1280 << 10, kLeastPositions = 768;
 constexpr int64_t kAheadSteps = 1, kAheadPixels = 8;  // that memory is asked for
@@ -124,28 +121,6 @@ struct Slots {
   int64_t all;               // slots
   int64_t pairs, beyond;     // of a block of channels in a slot; that tiles read beyond its end
 };
-
-[[gnu::target("avx512bw"), gnu::always_inline]] inline void store_pair(__m512i first, __m512i second, Word* to) {
-  alignas(64) static constexpr Word kLow[] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-                                              8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-  const __m512i low = _mm512_load_si512(kLow), high = _mm512_add_epi16(low, _mm512_set1_epi16(kHalf));
-  _mm512_storeu_si512(to, _mm512_permutex2var_epi16(first, low, second));
-  _mm512_storeu_si512(to + kBlock, _mm512_permutex2var_epi16(first, high, second));
-}
-// Values of `count` channels, the first of which lies `first` words behind every place, in pairs of places. Null:
-// zeros. Parts of a value lie kBlock words apart.
-[[gnu::target("avx512bw")]] void store_pairs(const Word* const* places, int64_t first, int64_t pairs, int64_t parts,
-                                             int64_t count, Word* to) {
-  const auto mask = static_cast<__mmask32>((uint64_t{1} << count) - 1);
-  const auto* zeros = reinterpret_cast<const Word*>(kZeroLine);
-  for (int64_t p = 0; p < pairs; ++p, places += 2) {
-    const Word *a = places[0] ? places[0] + first : zeros, *b = places[1] ? places[1] + first : zeros;
-    const __mmask32 of_a = places[0] ? mask : 0, of_b = places[1] ? mask : 0;
-    for (int64_t i = 0; i < parts; ++i, a += kBlock, b += kBlock, to += kPair) {
-      store_pair(_mm512_maskz_loadu_epi16(of_a, a), _mm512_maskz_loadu_epi16(of_b, b), to);
-    }
-  }
-}
 
 // Sums over some slots, of which `together` are copied at a time.
 class WeightGradient {
@@ -241,7 +216,7 @@ class WeightGradient {
       for (int64_t x = 0; x < s_.copies; ++x) {
         Word* to = pairs_.data() + s * slot_ + block * block_;
         to += (s_.copy(residue, x) + r * s_.pitch / 2) * parts_ * kPair;
-        store_pairs(room.places.data() + x * s_.pitch, parts_ > 1 ? 0 : first, s_.pitch / 2, parts_, ins, to);
+        pair_halves_512(room.places.data() + x * s_.pitch, parts_ > 1 ? 0 : first, s_.pitch / 2, parts_, ins, to);
       }
     }
   }
@@ -293,7 +268,7 @@ class WeightGradient {
     Word* to = turned_.data() + (s * f_.groups * f_.panels + index) * panel_;
     for (int64_t p = 0; p < s_.depth; p += kStep, to += step) {
       ask_for(room.places.data(), p + kAheadSteps * kStep, outs);
-      parts_ > 1 ? turn_floats(room.places.data() + p, outs, to) : turn_words(room.places.data() + p, outs, to);
+      parts_ > 1 ? turn_floats(room.places.data() + p, outs, to) : turn_halves_512(room.places.data() + p, 0, outs, to);
     }
   }
   // Lines far apart are not foreseen by the CPU.
@@ -324,14 +299,6 @@ class WeightGradient {
     pack_words_512(at, kStep, outs * 4, 0, 0, lines);
     split_values(lines, outs * kStep, to);
   }
-  static void turn_words(const Word* const* places, int64_t outs, Word* to) {
-    alignas(64) Word pairs[kStep / 2 * kPair];
-    store_pairs(places, 0, kStep / 2, 1, outs, pairs);
-    const void* at[kStep / 2];
-    for (int64_t i = 0; i < kStep / 2; ++i) at[i] = pairs + i * kPair;
-    pack_words_512(at, kStep / 2, outs * 4, 0, 0, to);
-  }
-
   // ---- Sums.
 
   void sum_tile(int64_t index, int64_t tap, int64_t slots, bool add) const {

@@ -9,6 +9,9 @@
 #include "kernels/cpu/pack_rows.h"
 #include "kernels/cpu/pack_split.h"
 #include "runtime/half.h"
+#if defined(__x86_64__)
+#include "kernels/cpu/x86/pack_words.h"
+#endif
 
 namespace deft::cpu {
 
@@ -51,6 +54,7 @@ constexpr int64_t kTogether = 4;
 #endif
 template <int group, class To, class From>
 void pack_columns(int width, int64_t panels, int64_t panel_size, const From* in, int64_t step, int64_t k, To* out) {
+  constexpr int64_t kAhead = 16;  // of k
   for (int64_t p = 0; p < k; p += group, out += width * group) {
     for (int64_t panel = 0; panel < panels; ++panel) {
       const From* from = in + p * step + panel * width;
@@ -58,8 +62,8 @@ void pack_columns(int width, int64_t panels, int64_t panel_size, const From* in,
       if constexpr (group * sizeof(To) == 4 && group > 1 && std::is_same_v<To, From>) {
         const void* rows[group];
         for (int g = 0; g < group; ++g) rows[g] = from + g * step;
-        if (panel == 0 && p + 2 * group <= k) {  // far apart, where no hardware looks ahead
-          for (int g = 0; g < group; ++g) __builtin_prefetch(from + (2 * group + g) * step);
+        if (p + kAhead < k) {  // far apart, where no hardware looks ahead
+          for (int g = 0; g < group; ++g) __builtin_prefetch(from + (kAhead + g) * step);
         }
         interleave_words<group>(rows, width, to);
         continue;
@@ -141,6 +145,27 @@ bool pack_columns_any(int width, int group, int64_t panels, int64_t panel_size, 
   return false;
 }
 
+#if defined(__x86_64__)
+// Lines next to each other, for left sides of AMX: 32 values of k of a line together. Panels as in pack_columns().
+template <class T>
+void turn_columns(int64_t width, const T* in, int64_t step, int64_t lines, int64_t k, int64_t panel_size, T* out) {
+  constexpr int64_t kStep = 32;
+  const uint16_t* places[kStep];
+  for (int64_t p = 0; p < k; p += kStep, in += kStep * step, out += kStep * width) {
+    for (int64_t i = 0; i < kStep; ++i) {
+      places[i] = p + i < k ? reinterpret_cast<const uint16_t*>(in + i * step) : nullptr;
+    }
+    for (int64_t l = 0; l < lines; l += width) {
+      const int64_t live = std::min(width, lines - l);
+      T* to = out + l / width * panel_size;
+      for (int64_t i = 0; p + kStep + i < k && i < kStep; ++i) __builtin_prefetch(in + (kStep + i) * step + l);
+      turn_halves_512(places, l, live, reinterpret_cast<uint16_t*>(to));
+      if (live < width) std::memset(to + live * kStep, 0, static_cast<size_t>((width - live) * kStep) * sizeof(T));
+    }
+  }
+}
+#endif
+
 template <class From>
 void add_sums(const From* in, int64_t line, int64_t step, int64_t lines, int64_t k, bool flipped, int32_t* sums) {
   const int32_t shift = flipped ? static_cast<int32_t>(k) * (std::is_signed_v<From> ? 128 : -128) : 0;
@@ -177,6 +202,14 @@ void pack_typed(const GemmTile& tile, Side side, const From* in, int64_t line, i
   };
   PanelRows rows(tile, side, dtype_of<From>);
   int64_t l = 0;
+#if defined(__x86_64__)
+  if constexpr (sizeof(To) == 2 && std::is_same_v<To, From>) {
+    const int64_t some = kTogether * width;
+    for (; line == 1 && step != 1 && group == 32 && l < lines; l += some, out += kTogether * panel_size) {
+      turn_columns(width, in + l, step, std::min(some, lines - l), k, panel_size, out);
+    }
+  }
+#endif
   if (line == 1 && step != 1 && k == whole) {
     const int64_t together = std::max<int64_t>(kTogether, 64 / (width * static_cast<int64_t>(sizeof(From))));
     while (lines - l >= width) {

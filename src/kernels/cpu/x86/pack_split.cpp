@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kStep = 32, kColumns = 32, kChunk = 256;  // of k; of a panel of b; of k at a time
 constexpr int64_t kValueBytes = 6, kPartBytes = 64, kLineBytes = 3 * kPartBytes;  // of a value; of a step of a line
 constexpr int64_t kPairBytes = 2 * kColumns * 2, kPairsBytes = 3 * kPairBytes;    // of a pair of values of k, of b
-constexpr int64_t kAheadRows = 16;  // that memory is asked for
+constexpr int64_t kTogether = 4;  // panels: a cache line of a row alone would come slowly
 
 // In the upper halves of words; the lower ones are zeros, or belong to a NaN.
 struct Parts {
@@ -69,16 +69,10 @@ DEFT_AVX512 __mmask16 first_of(int64_t count) {
   split_32(_mm512_maskz_loadu_ps(first_of(count), from), _mm512_maskz_loadu_ps(first_of(count - 16), from + 16), to);
 }
 
-// So many values of rows that lie far apart, which the CPU does not foresee.
-inline void ask_for(const float* rows, int64_t row, int64_t count, int64_t values) {
-  for (int64_t i = 0; i < count; ++i) prefetch_range(rows + i * row, values * 4);
-}
-
 // A step of `live` lines from rows of k, which lie `row` values apart.
 void turn_step(const float* rows, int64_t row, int64_t live, int64_t k, char* to) {
   alignas(64) float lines[32 * kStep];
   const void* at[kStep];
-  ask_for(rows + kStep * row, row, std::clamp<int64_t>(k - kStep, 0, kStep), live);
   for (int64_t p = 0; p < kStep; ++p) at[p] = p < k ? static_cast<const void*>(rows + p * row) : kZeroLine;
   pack_words_512(at, kStep, live * 4, 0, 0, lines);
   split_line(lines, live * kStep, to, kLineBytes);
@@ -110,13 +104,23 @@ void split_lines(const StridedMatrix& m, const float* first, int64_t width, int6
   clear_lines(width, live, (k + kStep - 1) / kStep, out);
   for (int64_t l = 0; l < live; ++l) split_line(first + l * m.line, k, out + l * kLineBytes, width * kLineBytes);
 }
-// Lines next to each other.
-void split_columns(const StridedMatrix& m, const float* first, Side side, int64_t width, int64_t live, int64_t k,
-                   char* out) {
-  if (side == Side::b) return split_rows(first, m.step, k, out);
-  clear_lines(width, live, (k + kStep - 1) / kStep, out);
-  for (int64_t p = 0; p < k; p += kStep) {
-    turn_step(first + p * m.step, m.step, live, k - p, out + p * width * kValueBytes);
+// Lines next to each other: some panels, a step after the other.
+void split_columns(const StridedMatrix& m, const float* first, Side side, int64_t width, int64_t lines, int64_t k,
+                   int64_t panel_bytes, char* out) {
+  for (int64_t p = 0; p < k; p += kStep, first += kStep * m.step, out += kStep * width * kValueBytes) {
+    for (int64_t l = 0; l < lines; l += width) {
+      const int64_t live = std::min(width, lines - l);
+      char* to = out + l / width * panel_bytes;
+      for (int64_t i = p + kStep; i < std::min(p + 2 * kStep, k); ++i) {  // far apart, where no hardware looks ahead
+        prefetch_range(first + (i - p) * m.step + l, live * 4);
+      }
+      if (side == Side::b) {
+        split_rows(first + l, m.step, std::min(kStep, k - p), to);
+      } else {
+        clear_lines(width, live, 1, to);
+        turn_step(first + l, m.step, live, k - p, to);
+      }
+    }
   }
 }
 
@@ -127,7 +131,6 @@ void split_columns(const StridedMatrix& m, const float* first, Side side, int64_
   for (int64_t p = 0; p < k; p += kStep, to += kStep * kColumns * kValueBytes) {
     const int64_t count = std::min(kStep, k - p);
     for (int64_t i = 0; i < kStep; i += 2) {
-      ask_for(rows + (p + i + kAheadRows) * row, row, 2, kColumns);
       for (int64_t j = 0; j < kColumns; j += 16) {
         const float* from = rows + (p + i) * row + j;
         const __m512 first = i < count ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
@@ -151,20 +154,22 @@ void pack_split(const PanelSource& from, const GemmTile& tile, Side side, int64_
   const float* values =
       matrix ? static_cast<const float*>(matrix->in) + l0 * matrix->line + k0 * matrix->step : nullptr;
   alignas(64) float buffer[kChunk * 32];
-  char* to = static_cast<char*>(out);
-  for (int64_t l = 0; l < lines; l += width, to += width * padded * kValueBytes) {
-    const int64_t live = std::min(width, lines - l);
+  const int64_t panel_bytes = width * padded * kValueBytes;
+  for (int64_t l = 0, done = 0; l < lines; l += done) {
+    char* to = static_cast<char*>(out) + l / width * panel_bytes;
+    done = std::min(width, lines - l);
     if (matrix && matrix->step == 1 && side == Side::a) {
-      split_lines(*matrix, values + l * matrix->line, width, live, k, to);
+      split_lines(*matrix, values + l * matrix->line, width, done, k, to);
       continue;
     }
-    if (matrix && matrix->line == 1 && (side == Side::a || live == width)) {
-      split_columns(*matrix, values + l, side, width, live, k, to);
+    if (matrix && matrix->line == 1 && (side == Side::a || done == width)) {
+      done = std::min(kTogether * width, side == Side::a ? lines - l : (lines - l) / width * width);
+      split_columns(*matrix, values + l, side, width, done, k, panel_bytes, to);
       continue;
     }
     for (int64_t p = 0; p < k; p += kChunk) {
       const int64_t count = std::min(kChunk, k - p);
-      from.pack(plain, side, l0 + l, live, k0 + p, count, buffer, nullptr);
+      from.pack(plain, side, l0 + l, done, k0 + p, count, buffer, nullptr);
       char* part = to + p * width * kValueBytes;
       side == Side::a ? split_values(buffer, width * plain.padded_k(count), part)
                       : split_rows(buffer, width, count, part);

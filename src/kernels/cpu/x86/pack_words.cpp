@@ -70,6 +70,39 @@ DEFT_AVX512 void turn(const void* const* lines, int64_t at, int count, __m512i f
   return whole;
 }
 
+namespace {
+
+[[gnu::target("avx512bw"), gnu::always_inline]] inline void store_pair(__m512i first, __m512i second, uint16_t* to) {
+  alignas(64) static constexpr uint16_t kLow[] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                                  8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m512i low = _mm512_load_si512(kLow), high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+  _mm512_storeu_si512(to, _mm512_permutex2var_epi16(first, low, second));
+  _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi16(first, high, second));
+}
+
+}  // namespace
+
+[[gnu::target("avx512bw")]] void pair_halves_512(const uint16_t* const* places, int64_t first, int64_t pairs,
+                                                 int64_t parts, int64_t count, uint16_t* out) {
+  static constexpr uint16_t kNowhere = 0;
+  const auto mask = static_cast<__mmask32>((uint64_t{1} << count) - 1);
+  for (int64_t p = 0; p < pairs; ++p, places += 2) {
+    const uint16_t *a = places[0] ? places[0] + first : &kNowhere, *b = places[1] ? places[1] + first : &kNowhere;
+    const __mmask32 of_a = places[0] ? mask : 0, of_b = places[1] ? mask : 0;
+    for (int64_t i = 0; i < parts; ++i, out += 64) {
+      store_pair(_mm512_maskz_loadu_epi16(of_a, a + 32 * i), _mm512_maskz_loadu_epi16(of_b, b + 32 * i), out);
+    }
+  }
+}
+
+void turn_halves_512(const uint16_t* const* places, int64_t first, int64_t count, uint16_t* out) {
+  alignas(64) uint16_t pairs[16 * 64];
+  pair_halves_512(places, first, 16, 1, count, pairs);
+  const void* lines[16];
+  for (int64_t i = 0; i < 16; ++i) lines[i] = pairs + i * 64;
+  pack_words_512(lines, 16, count * 4, 0, 0, out);
+}
+
 }  // namespace deft::cpu
 
 #endif

@@ -1,4 +1,4 @@
-// Packing of groups of four bytes (kernels/cpu/pack_rows.h) with AVX-512.
+// Packing of groups of four bytes (kernels/cpu/pack_rows.h) and of values of two with AVX-512.
 #pragma once
 
 #include <cstdint>
@@ -9,5 +9,12 @@ namespace deft::cpu {
 // those are. `ahead`: bytes from a line to the line that is packed after it; 0: unknown.
 int64_t pack_words_512(const void* const* lines, int width, int64_t bytes, int64_t ahead, unsigned char flip,
                        void* out);
+
+// Values of two bytes at places, in pairs of places: [pair][part][32][2]. Of each place `count` of them, from `first`
+// on, and zeros up to 32; parts lie 32 values apart. Null: zeros.
+void pair_halves_512(const uint16_t* const* places, int64_t first, int64_t pairs, int64_t parts, int64_t count,
+                     uint16_t* out);
+// `count` values at 32 places, at most 32, from `first` on, turned: all places of the first, of the second and so on.
+void turn_halves_512(const uint16_t* const* places, int64_t first, int64_t count, uint16_t* out);
 
 }  // namespace deft::cpu
