@@ -93,9 +93,13 @@ TYPED_TEST(ConvTiles, GradientsOfWeights) {
   this->check(2, 3, 24, 24, 1, {{30, 30, 1}}, kThree, kOne, kOne, kOne, false);
   this->check(2, 2, 48, 40, 1, {{30, 29, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 3, 64, 33, 1, {{21, 23, 1}}, {{3, 2, 1}}, kOne, kTwo, kTwo);
-  this->check(2, 9, 32, 32, 1, {{62, 61, 1}}, kThree, kOne, kOne, kOne);  // in parts
-  this->check(2, 131, 32, 8, 1, {{7, 7, 1}}, kThree, kOne, kOne, kOne);   // an odd number of images side by side
-  this->check(2, 3, 70, 40, 1, {{31, 30, 1}}, kThree, kTwo, kOne, kOne);  // tiles of few columns
+  this->check(2, 9, 32, 32, 1, {{62, 61, 1}}, kThree, kOne, kOne, kOne);   // in parts
+  this->check(2, 131, 32, 8, 1, {{7, 7, 1}}, kThree, kOne, kOne, kOne);    // an odd number of images side by side
+  this->check(2, 3, 70, 40, 1, {{31, 30, 1}}, kThree, kTwo, kOne, kOne);   // tiles of few columns
+  this->check(2, 2, 32, 33, 1, {{75, 80, 1}}, kThree, kOne, kZero, kOne);  // slots of fewer lines
+  this->check(1, 2, 33, 20, 1, {{9001, 1, 1}}, kThree, kOne, kOne, kOne);  // parts of lines
+  this->check(1, 1, 40, 12, 1, {{9000, 1, 1}}, {{4, 1, 1}}, kTwo, {{5, 0, 0}}, kThree);
+  this->check(1, 1, 6, 12, 1, {{19000, 1, 1}}, {{5, 1, 1}}, kTwo, {{3, 0, 0}}, kOne);
   this->check(3, 3, 32, 18, 1, {{7, 9, 8}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne);
   this->check(2, 2, 80, 128, 2, {{17, 18, 1}}, kThree, kOne, kZero, kOne);
   this->check(2, 2, 128, 64, 1, {{24, 23, 1}}, kOne, kOne, kZero, kOne);

@@ -85,7 +85,7 @@ struct SumsForm {
   int64_t size;
 };
 
-// How positions are cut in slots: some output lines of an image, or whole images side by side.
+// How positions are cut in slots: a part of a long output line, some lines of an image, or whole images side by side.
 struct Slots {
   Slots(const ConvCall& c, const Window& w, const SumsForm& f, int64_t parts)
       : window(w), copies(f.joined ? 1 : w.taps[2]), images(c.n * w.count[0]) {
@@ -95,10 +95,11 @@ struct Slots {
     const int64_t most = std::max(kLeastPositions, kNearBytes / position);
     across = std::clamp<int64_t>(most / (w.count[1] * w.count[2]), 1, images);
     across = share(images, share(images, across));
-    in_image = across > 1 ? 1 : share(w.count[1] * w.count[2], most);
-    lines = share(w.count[1], in_image);
-    in_image = share(w.count[1], lines);
-    pitch = round_up(across * w.count[2], 2);
+    width = share(w.count[2], share(w.count[2], most));
+    in_line = share(w.count[2], width);
+    lines = in_line > 1 ? 1 : share(w.count[1], across > 1 ? 1 : share(w.count[1] * w.count[2], most));
+    in_image = share(w.count[1], lines) * in_line;
+    pitch = round_up(across * width, 2);
     depth = round_up(lines * pitch, kStep);
     rows = lines + far / w.step[1];
     all = share(images, across) * in_image;
@@ -112,14 +113,15 @@ struct Slots {
   }
   int64_t copy(int64_t residue, int64_t x) const { return (residue * copies + x) * rows * pitch / 2; }
   const Window& window;
-  int64_t copies;            // of x's columns
-  int64_t images, residues;  // residues: of the stride along y, that are read
-  int64_t across, lines;     // images side by side; output lines of a slot
-  int64_t in_image;          // slots of one
-  int64_t pitch, depth;      // positions of a line; of a slot, as whole steps
-  int64_t rows;              // of x, of one residue
-  int64_t all;               // slots
-  int64_t pairs, beyond;     // of a block of channels in a slot; that tiles read beyond its end
+  int64_t copies;             // of x's columns
+  int64_t images, residues;   // residues: of the stride along y, that are read
+  int64_t across, lines;      // images side by side; output lines of a slot
+  int64_t width;              // positions of a line of an image
+  int64_t in_line, in_image;  // slots of one
+  int64_t pitch, depth;       // positions of a line; of a slot, as whole steps
+  int64_t rows;               // of x, of one residue
+  int64_t all;                // slots
+  int64_t pairs, beyond;      // of a block of channels in a slot; that tiles read beyond its end
 };
 
 // Sums over some slots, of which `together` are copied at a time.
@@ -186,8 +188,8 @@ class WeightGradient {
   };
   // Of a row that is not read where it lies.
   int64_t row_words() const {
-    if (f_.joined) return ((w_.count[2] - 1) * w_.step[2] + w_.taps[2]) * c_.c_in;
-    return parts_ > 1 ? w_.size[2] * parts_ * kBlock : 0;
+    const int64_t reach = (s_.width - 1) * w_.step[2] + (w_.taps[2] - 1) * w_.tap_step[2] + 1;
+    return f_.joined ? reach * c_.c_in : parts_ > 1 ? reach * parts_ * kBlock : 0;
   }
 
   template <class T>
@@ -195,7 +197,9 @@ class WeightGradient {
     std::memset(static_cast<void*>(from), 0, static_cast<size_t>(count) * sizeof(T));
   }
   int64_t image_of(int64_t slot) const { return slot / s_.in_image * s_.across; }
-  int64_t line_of(int64_t slot) const { return slot % s_.in_image * s_.lines; }
+  int64_t line_of(int64_t slot) const { return slot % s_.in_image / s_.in_line * s_.lines; }
+  int64_t begin_of(int64_t slot) const { return slot % s_.in_line * s_.width; }  // along x
+  int64_t live_width(int64_t slot) const { return std::min(s_.width, w_.count[2] - begin_of(slot)); }
   int64_t live_images(int64_t slot) const { return std::min(s_.across, s_.images - image_of(slot)); }
 
   // ---- Copies of x.
@@ -228,33 +232,43 @@ class WeightGradient {
       const auto* row = static_cast<const Word*>(row_of(image_of(slot) + i, y));
       if (!row) continue;
       Word* own = room.words.data() + i * row_words();
-      if (f_.joined) pad_row(row, own);
+      if (f_.joined) pad_row(row, begin_of(slot), own);
       const Word* at = row_words() > 0 ? own : row;
-      const int64_t pixel = parts_ > 1 ? parts_ * kBlock : c_.c_in;
+      const int64_t pixel = parts_ > 1 ? parts_ * kBlock : c_.c_in, first = first_column(slot);
       for (int64_t x = 0; x < s_.copies; ++x) {
-        const int64_t* columns = columns_.data() + x * w_.count[2];
-        const Word** places = room.places.data() + x * s_.pitch + i * w_.count[2];
-        for (int64_t k = 0; k < w_.count[2]; ++k) places[k] = columns[k] >= 0 ? at + columns[k] * pixel : nullptr;
+        const int64_t* columns = columns_.data() + x * w_.count[2] + begin_of(slot);
+        const Word** places = room.places.data() + x * s_.pitch + i * s_.width;
+        for (int64_t k = 0; k < live_width(slot); ++k) {
+          if (columns[k] >= 0) places[k] = at + (columns[k] - first) * pixel;
+        }
       }
     }
   }
+  // That room.words begins with, or x itself.
+  int64_t first_column(int64_t slot) const {
+    const int64_t x = begin_of(slot) * w_.step[2];
+    if (f_.joined) return x;
+    return parts_ > 1 ? std::clamp<int64_t>(x + w_.base[2], 0, w_.size[2]) : 0;
+  }
   void split_rows_of(int64_t slot, int64_t y, int64_t first, int64_t ins, const Room& room) const {
+    const int64_t last = (begin_of(slot) + live_width(slot) - 1) * w_.step[2] + (w_.taps[2] - 1) * w_.tap_step[2];
+    const int64_t begin = first_column(slot), end = std::min(w_.size[2], last + w_.base[2] + 1);
     for (int64_t i = 0; i < live_images(slot); ++i) {
       const auto* from = static_cast<const float*>(row_of(image_of(slot) + i, y));
       if (!from) continue;
-      from += first;
+      from += begin * c_.c_in + first;
       Word* to = room.words.data() + i * row_words();
-      for (int64_t k = 0; k < w_.size[2]; ++k, from += c_.c_in, to += parts_ * kBlock) {
+      for (int64_t k = begin; k < end; ++k, from += c_.c_in, to += parts_ * kBlock) {
         prefetch_range(from + kAheadPixels * c_.c_in, ins * 4);
         split_values(from, ins, to);
       }
     }
   }
-  void pad_row(const Word* row, Word* to) const {
-    const int64_t before = std::max<int64_t>(0, -w_.base[2]), first = w_.base[2] + before;
-    const int64_t inside = std::min(row_words() / c_.c_in - before, w_.size[2] - first);
+  void pad_row(const Word* row, int64_t x, Word* to) const {
+    const int64_t column = x * w_.step[2] + w_.base[2], before = std::max<int64_t>(0, -column);
+    const int64_t inside = std::min(row_words() / c_.c_in, w_.size[2] - column) - before;
     clear(to, row_words());
-    if (inside > 0) std::copy_n(row + first * c_.c_in, inside * c_.c_in, to + before * c_.c_in);
+    if (inside > 0) std::copy_n(row + (column + before) * c_.c_in, inside * c_.c_in, to + before * c_.c_in);
   }
 
   // ---- dy, turned: [step][output channel][part][position].
@@ -284,9 +298,9 @@ class WeightGradient {
     for (int64_t i = 0; i < live_images(slot); ++i) {
       for (int64_t y = 0; y < lines; ++y) {
         const int64_t line = (image_of(slot) + i) * w_.count[1] + line_of(slot) + y;
-        const char* from = dy_ + (line * w_.count[2] * c_.c_out + first) * size_;
-        const Word** place = room.places.data() + y * s_.pitch + i * w_.count[2];
-        for (int64_t x = 0; x < w_.count[2]; ++x, from += c_.c_out * size_) {
+        const char* from = dy_ + ((line * w_.count[2] + begin_of(slot)) * c_.c_out + first) * size_;
+        const Word** place = room.places.data() + y * s_.pitch + i * s_.width;
+        for (int64_t x = 0; x < live_width(slot); ++x, from += c_.c_out * size_) {
           place[x] = reinterpret_cast<const Word*>(from);
         }
       }
