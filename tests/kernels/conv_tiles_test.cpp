@@ -100,6 +100,8 @@ TYPED_TEST(ConvTiles, GradientsOfWeights) {
   this->check(1, 2, 33, 20, 1, {{9001, 1, 1}}, kThree, kOne, kOne, kOne);  // parts of lines
   this->check(1, 1, 40, 12, 1, {{9000, 1, 1}}, {{4, 1, 1}}, kTwo, {{5, 0, 0}}, kThree);
   this->check(1, 1, 6, 12, 1, {{19000, 1, 1}}, {{5, 1, 1}}, kTwo, {{3, 0, 0}}, kOne);
+  this->check(1, 2, 33, 20, 1, {{4001, 1, 1}}, {{7, 1, 1}}, kTwo, {{3, 0, 0}}, kOne);  // taps share copies
+  this->check(2, 5, 32, 8, 1, {{20, 30, 1}}, {{5, 5, 1}}, kOne, {{2, 3, 0}}, {{1, 2, 1}});
   this->check(3, 3, 32, 18, 1, {{7, 9, 8}}, {{1, 3, 3}}, {{2, 1, 1}}, kOne, kOne);
   this->check(2, 2, 80, 128, 2, {{17, 18, 1}}, kThree, kOne, kZero, kOne);
   this->check(2, 2, 128, 64, 1, {{24, 23, 1}}, kOne, kOne, kZero, kOne);

@@ -30,6 +30,7 @@ constexpr int64_t kStep = 32;               // positions of a step
 constexpr int64_t kPair = 2 * kBlock;       // halves of a pair of positions, of one part
 // Copies of x for a block of channels and of dy stay in the second cache level, if they have so many positions.
 constexpr int64_t kNearBytes = 1280 << 10, kLeastPositions = 768;
+constexpr int64_t kCopyWork = 100;                    // multiply-adds that take as long as a copy of a value
 constexpr int64_t kAheadSteps = 1, kAheadPixels = 8;  // that memory is asked for
 constexpr int64_t kFewParts = 8, kMostParts = 16, kPartPositions = 3072, kPartSums = 2 << 20;  // part_count()
 // Many weights of few positions are packed instead: 512 channels on 7 x 7 take 13 ms of f32, so 10.6, but the same for
@@ -86,11 +87,18 @@ struct SumsForm {
 };
 
 // How positions are cut in slots: a part of a long output line, some lines of an image, or whole images side by side.
+// Taps along x have a copy of x each, or (`shifted`) share two for each residue of the stride: one as it is, and one
+// from the next position on. Those they read some pairs further on, beyond the line, where dy has zeros.
 struct Slots {
   Slots(const ConvCall& c, const Window& w, const SumsForm& f, int64_t parts)
-      : window(w), copies(f.joined ? 1 : w.taps[2]), images(c.n * w.count[0]) {
-    const int64_t far = (w.taps[1] - 1) * w.tap_step[1];
+      : window(w), taps_x(f.joined ? 1 : w.taps[2]), images(c.n * w.count[0]) {
+    const int64_t far = (w.taps[1] - 1) * w.tap_step[1], far_x = (taps_x - 1) * w.tap_step[2];
     residues = std::min(w.step[1], far + 1);
+    const int64_t shared = 2 * std::min(w.step[2], far_x + 1);
+    const int64_t work = c.c_out / c.groups * f.taps + kCopyWork * shared;  // of a position; more are a waste
+    shifted = kCopyWork * (taps_x - shared) * w.count[2] > work * (far_x / w.step[2]);
+    copies = shifted ? shared : taps_x;
+    reach = shifted ? far_x / w.step[2] : 0;
     const int64_t position = 2 * parts * (c.c_out + kBlock * residues * copies);
     const int64_t most = std::max(kLeastPositions, kNearBytes / position);
     across = std::clamp<int64_t>(most / (w.count[1] * w.count[2]), 1, images);
@@ -99,21 +107,31 @@ struct Slots {
     in_line = share(w.count[2], width);
     lines = in_line > 1 ? 1 : share(w.count[1], across > 1 ? 1 : share(w.count[1] * w.count[2], most));
     in_image = share(w.count[1], lines) * in_line;
-    pitch = round_up(across * width, 2);
+    pitch = round_up(across * (width + reach), 2);
     depth = round_up(lines * pitch, kStep);
     rows = lines + far / w.step[1];
     all = share(images, across) * in_image;
     pairs = residues * copies * rows * pitch / 2;
-    beyond = (depth - lines * pitch) / 2;
+    beyond = (depth - lines * pitch + reach + 1) / 2;
   }
-  // Pairs from the first that tap t reads to the first of a block.
+  // Pairs from the first of a block to the first that tap t reads.
   int64_t tap(int64_t t) const {
-    const int64_t y = t / copies * window.tap_step[1], step = window.step[1];
-    return copy(y % step, t % copies) + y / step * pitch / 2;
+    const int64_t y = t / taps_x * window.tap_step[1], step = window.step[1];
+    const int64_t line = y / step * pitch / 2;
+    if (!shifted) return copy(y % step, t % taps_x) + line;
+    const int64_t x = t % taps_x * window.tap_step[2], residue = x % window.step[2], shift = x / window.step[2];
+    return copy(y % step, 2 * residue + shift % 2) + line + shift / 2;
+  }
+  // That a copy has at position p, from the first one on that any tap reads.
+  int64_t column(int64_t copy, int64_t p) const {
+    if (shifted) return (p + copy % 2) * window.step[2] + copy / 2;
+    return p * window.step[2] + copy * window.tap_step[2];
   }
   int64_t copy(int64_t residue, int64_t x) const { return (residue * copies + x) * rows * pitch / 2; }
   const Window& window;
-  int64_t copies;             // of x's columns
+  int64_t taps_x, copies;  // of x's columns
+  bool shifted;
+  int64_t reach;              // positions beyond a line that are read
   int64_t images, residues;   // residues: of the stride along y, that are read
   int64_t across, lines;      // images side by side; output lines of a slot
   int64_t width;              // positions of a line of an image
@@ -144,15 +162,15 @@ class WeightGradient {
         slot_(form.groups * form.blocks * block_ + parts_ * s_.beyond * kPair),
         turned_(together * form.groups * form.panels * panel_),
         pairs_(together * slot_),
-        columns_(s_.copies * w_.count[2]),
+        columns_(s_.copies * columns_of_copy()),
         sums_(sums) {
     for (int64_t s = 1; s <= together; ++s) {
       clear(pairs_.data() + s * slot_ - parts_ * s_.beyond * kPair, parts_ * s_.beyond * kPair);
     }
     if (f_.og % kHalf != 0) clear(turned_.data(), together * f_.groups * f_.panels * panel_);  // rows without a channel
-    for (int64_t i = 0; i < s_.copies * w_.count[2]; ++i) {
-      const int64_t x = i % w_.count[2] * w_.step[2], column = x + w_.base[2] + i / w_.count[2] * w_.tap_step[2];
-      columns_[i] = f_.joined ? x : column >= 0 && column < w_.size[2] ? column : -1;
+    for (int64_t i = 0; i < s_.copies * columns_of_copy(); ++i) {
+      const int64_t read = s_.column(i / columns_of_copy(), i % columns_of_copy()), column = read + w_.base[2];
+      columns_[i] = f_.joined ? read : column >= 0 && column < w_.size[2] ? column : -1;
     }
   }
 
@@ -196,6 +214,7 @@ class WeightGradient {
   static void clear(T* from, int64_t count) {
     std::memset(static_cast<void*>(from), 0, static_cast<size_t>(count) * sizeof(T));
   }
+  int64_t columns_of_copy() const { return w_.count[2] + s_.reach; }
   int64_t image_of(int64_t slot) const { return slot / s_.in_image * s_.across; }
   int64_t line_of(int64_t slot) const { return slot % s_.in_image / s_.in_line * s_.lines; }
   int64_t begin_of(int64_t slot) const { return slot % s_.in_line * s_.width; }  // along x
@@ -234,12 +253,13 @@ class WeightGradient {
       Word* own = room.words.data() + i * row_words();
       if (f_.joined) pad_row(row, begin_of(slot), own);
       const Word* at = row_words() > 0 ? own : row;
-      const int64_t pixel = parts_ > 1 ? parts_ * kBlock : c_.c_in, first = first_column(slot);
+      const int64_t pixel = parts_ > 1 ? parts_ * kBlock : c_.c_in;
+      const int64_t first = first_column(slot), end = f_.joined ? INT64_MAX : end_column(slot);
       for (int64_t x = 0; x < s_.copies; ++x) {
-        const int64_t* columns = columns_.data() + x * w_.count[2] + begin_of(slot);
-        const Word** places = room.places.data() + x * s_.pitch + i * s_.width;
-        for (int64_t k = 0; k < live_width(slot); ++k) {
-          if (columns[k] >= 0) places[k] = at + (columns[k] - first) * pixel;
+        const int64_t* columns = columns_.data() + x * columns_of_copy() + begin_of(slot);
+        const Word** places = room.places.data() + x * s_.pitch + i * (s_.width + s_.reach);
+        for (int64_t k = 0; k < live_width(slot) + s_.reach; ++k) {
+          if (columns[k] >= 0 && columns[k] < end) places[k] = at + (columns[k] - first) * pixel;
         }
       }
     }
@@ -250,9 +270,13 @@ class WeightGradient {
     if (f_.joined) return x;
     return parts_ > 1 ? std::clamp<int64_t>(x + w_.base[2], 0, w_.size[2]) : 0;
   }
-  void split_rows_of(int64_t slot, int64_t y, int64_t first, int64_t ins, const Room& room) const {
+  // Behind the last that a tap reads.
+  int64_t end_column(int64_t slot) const {
     const int64_t last = (begin_of(slot) + live_width(slot) - 1) * w_.step[2] + (w_.taps[2] - 1) * w_.tap_step[2];
-    const int64_t begin = first_column(slot), end = std::min(w_.size[2], last + w_.base[2] + 1);
+    return std::min(w_.size[2], last + w_.base[2] + 1);
+  }
+  void split_rows_of(int64_t slot, int64_t y, int64_t first, int64_t ins, const Room& room) const {
+    const int64_t begin = first_column(slot), end = end_column(slot);
     for (int64_t i = 0; i < live_images(slot); ++i) {
       const auto* from = static_cast<const float*>(row_of(image_of(slot) + i, y));
       if (!from) continue;
@@ -299,7 +323,7 @@ class WeightGradient {
       for (int64_t y = 0; y < lines; ++y) {
         const int64_t line = (image_of(slot) + i) * w_.count[1] + line_of(slot) + y;
         const char* from = dy_ + ((line * w_.count[2] + begin_of(slot)) * c_.c_out + first) * size_;
-        const Word** place = room.places.data() + y * s_.pitch + i * s_.width;
+        const Word** place = room.places.data() + y * s_.pitch + i * (s_.width + s_.reach);
         for (int64_t x = 0; x < live_width(slot); ++x, from += c_.c_out * size_) {
           place[x] = reinterpret_cast<const Word*>(from);
         }
