@@ -1,7 +1,7 @@
 // Gradients of weights on AMX tiles, of 16-bit floats and of f32 that is split in three of them: rows are output
 // channels, columns input channels, and k runs over positions. dy is turned: the positions of a channel follow each
-// other. Pairs of x's positions lie as tiles read columns, once for each tap along x, in lines of an even length: a tap
-// along y reads the same copy some lines further on, where rows of a tile begin as well.
+// other. Pairs of x's positions lie as tiles read columns, in lines of an even length, once for each tap along x or
+// twice for all of them: a tap along y reads the same copy some lines further on, where rows of a tile begin as well.
 #include <atomic>
 #include <cstring>
 
@@ -30,7 +30,7 @@ constexpr int64_t kStep = 32;               // positions of a step
 constexpr int64_t kPair = 2 * kBlock;       // halves of a pair of positions, of one part
 // Copies of x for a block of channels and of dy stay in the second cache level, if they have so many positions.
 constexpr int64_t kNearBytes = 1280 << 10, kLeastPositions = 768;
-constexpr int64_t kCopyWork = 100;                    // multiply-adds that take as long as a copy of a value
+constexpr int64_t kCopyWork = 100;                    // multiply-adds that take about as long as a copy of a value
 constexpr int64_t kAheadSteps = 1, kAheadPixels = 8;  // that memory is asked for
 constexpr int64_t kFewParts = 8, kMostParts = 16, kPartPositions = 3072, kPartSums = 2 << 20;  // part_count()
 // Many weights of few positions are packed instead: 512 channels on 7 x 7 take 13 ms of f32, so 10.6, but the same for
@@ -95,12 +95,15 @@ struct Slots {
     const int64_t far = (w.taps[1] - 1) * w.tap_step[1], far_x = (taps_x - 1) * w.tap_step[2];
     residues = std::min(w.step[1], far + 1);
     const int64_t shared = 2 * std::min(w.step[2], far_x + 1);
+    const auto most_of = [&](int64_t count) {
+      return std::max(kLeastPositions, kNearBytes / (2 * parts * (c.c_out + kBlock * residues * count)));
+    };
     const int64_t work = c.c_out / c.groups * f.taps + kCopyWork * shared;  // of a position; more are a waste
-    shifted = kCopyWork * (taps_x - shared) * w.count[2] > work * (far_x / w.step[2]);
+    const int64_t saved = kCopyWork * (taps_x - shared) * std::min(w.count[2], most_of(shared));
+    shifted = saved > work * (far_x / w.step[2]);
     copies = shifted ? shared : taps_x;
     reach = shifted ? far_x / w.step[2] : 0;
-    const int64_t position = 2 * parts * (c.c_out + kBlock * residues * copies);
-    const int64_t most = std::max(kLeastPositions, kNearBytes / position);
+    const int64_t most = most_of(copies);
     across = std::clamp<int64_t>(most / (w.count[1] * w.count[2]), 1, images);
     across = share(images, share(images, across));
     width = share(w.count[2], share(w.count[2], most));
@@ -337,6 +340,7 @@ class WeightGradient {
     pack_words_512(at, kStep, outs * 4, 0, 0, lines);
     split_values(lines, outs * kStep, to);
   }
+
   // ---- Sums.
 
   void sum_tile(int64_t index, int64_t tap, int64_t slots, bool add) const {
@@ -372,7 +376,7 @@ class WeightGradient {
   int64_t parts_, together_;
   int64_t panel_, block_, slot_;  // words of copies: a panel of dy, a block of x, all blocks of a slot
   Workspace<Word> turned_, pairs_;
-  Workspace<int64_t> columns_;  // of x, for each tap and position; negative: outside
+  Workspace<int64_t> columns_;  // of x, for each copy and position; negative: outside
   float* sums_;
 };
 
