@@ -233,11 +233,54 @@ DEFT_BF16 void simple_bf16_rows(const Product& p, const TileStore& t, const Colu
 #undef DEFT_BF16
 #endif
 
+#if HWY_TARGET == HWY_AVX3
+// 32 columns: a line of c, by the instruction that rounds two vectors. It takes subnormal numbers for zeros.
+inline __m512 widen_bf16(const BFloat16* from) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+template <bool kResidual, bool kRelu>
+void lines_of_bf16(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+  constexpr int kSubnormal = 0x20;
+  const auto* sums = static_cast<const float*>(t.sums);
+  BFloat16* const c = static_cast<BFloat16*>(p.c) + t.j0;
+  const BFloat16* const residual = kResidual ? static_cast<const BFloat16*>(p.epilogue.residual) + t.j0 : nullptr;
+  const V scale0 = V::load(terms.scale), scale1 = V::load(terms.scale + 16);
+  const V bias0 = V::load(terms.bias), bias1 = V::load(terms.bias + 16), zero(0);
+  for (int row = 0; row < t.rows; ++row, sums += t.width) {
+    const int64_t at = t.offsets[row];
+    V x = fma(V::load(sums), scale0, bias0), y = fma(V::load(sums + 16), scale1, bias1);
+    if constexpr (kResidual) {
+      x.raw.raw = _mm512_add_ps(x.raw.raw, widen_bf16(residual + at));
+      y.raw.raw = _mm512_add_ps(y.raw.raw, widen_bf16(residual + at + 16));
+    }
+    if constexpr (kRelu) {  // NaN and -0 stay
+      x.raw.raw = _mm512_max_ps(zero.raw.raw, x.raw.raw);
+      y.raw.raw = _mm512_max_ps(zero.raw.raw, y.raw.raw);
+    }
+    const __mmask16 subnormal =
+        _mm512_fpclass_ps_mask(x.raw.raw, kSubnormal) | _mm512_fpclass_ps_mask(y.raw.raw, kSubnormal);
+    if (subnormal) [[unlikely]] {
+      store_vec(x, c + at);
+      store_vec(y, c + at + 16);
+      continue;
+    }
+    __m512i line;
+    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(line) : "v"(y.raw.raw), "v"(x.raw.raw));
+    _mm512_storeu_si512(c + at, line);
+  }
+}
+#endif
+
 template <class C, bool kResidual, bool kRelu>
 void simple_rows_of(const Product& p, const TileStore& t, const ColumnTerms& terms) {
 #if HWY_TARGET == HWY_NEON
   if constexpr (std::is_same_v<C, BFloat16>) {
     if (p.tile->panel == Panel::bf16) return simple_bf16_rows<kResidual, kRelu>(p, t, terms);  // has the instructions
+  }
+#elif HWY_TARGET == HWY_AVX3
+  if constexpr (std::is_same_v<C, BFloat16>) {
+    if (t.columns == 32 && kConvertsBf16) return lines_of_bf16<kResidual, kRelu>(p, t, terms);
   }
 #endif
   simple_rows<C, kResidual, kRelu>(p, t, terms);

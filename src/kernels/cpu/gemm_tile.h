@@ -7,11 +7,12 @@
 // Note [One chain]: element (i, j) of an f32 or f64 product, and of f16 by FMLAL, is one chain of fused multiply-adds
 // in order of k, whatever the tile; so the choice of tile, of blocks of rows and columns, and of threads never changes
 // a result. (Large f32 products on AMX are not chains but sums of parts, Note [Split f32]: an element still depends on
-// nothing but its row, its column and whether the product is one of those.) Matrix instructions (BFMMLA, VDPBF16PS, TDPBF16PS, TDPFP16PS) sum groups of k as their instruction set
-// says.
+// nothing but its row, its column and whether the product is one of those.) Matrix instructions (BFMMLA, VDPBF16PS,
+// TDPBF16PS, TDPFP16PS) sum groups of k as their instruction set says.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "runtime/dtype.h"
@@ -61,6 +62,12 @@ struct GemmTile {
   // run() that brings near what is read of b next, from b_ahead on; may be null.
   void (*run_ahead)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
                     const void* b_ahead) = nullptr;
+  // Rows are read in place unless there are so many columns, and multiply-adds for a lane, that packing them pays off.
+  int64_t pack_columns = std::numeric_limits<int64_t>::max();
+  double pack_work = 0;
+  // Steps for which a panel of b stays in the first cache level beside a stream of a: longer ones run in parts of about
+  // that size, between which sums wait in a buffer. 0: no parts.
+  int64_t part_steps = 0;
 
   int width(Side side) const { return side == Side::a ? mr : nr; }
   int group(Side side) const { return side == Side::a ? a_group : b_group; }
@@ -92,8 +99,8 @@ Panel panel_for(DType dtype);
 Panel panel_for(DType dtype, int64_t m, int64_t n, int64_t k);
 // Whether AMX is so much faster than AVX-512 that split values pay off wherever whole tiles are used: on CPUs that have
 // AMX-FP16 (Granite Rapids, one thread and two: products of 128 x 768 x 768 and more 1.5 to 2.3x as fast, 3 x 3
-// convolutions 1.1 to 2.7x). On those before only large products gain (Emerald Rapids: 1024 x 1024 x 1024 and more 1.2 to 1.7x on
-// one thread and 1.04 to 1.36x on 16, convolutions of several taps 0.5 to 1.1x), unless TF32 is allowed.
+// convolutions 1.1 to 2.7x). On those before only large products gain (Emerald Rapids: 1024 x 1024 x 1024 and more 1.2
+// to 1.7x on one thread and 1.04 to 1.36x on 16, convolutions of several taps 0.5 to 1.1x), unless TF32 is allowed.
 bool splits_fast();
 
 }  // namespace deft::cpu

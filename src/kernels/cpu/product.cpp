@@ -33,6 +33,7 @@ constexpr int64_t kSumRows = 1024, kSumBytes = 4 << 20;  // block of c that is s
 constexpr int64_t kShareBytes = 256 << 20;               // a side larger than this is not packed as a whole
 constexpr int64_t kMostRows = 1024;                      // of a block
 constexpr int64_t kStackBytes = 32 << 10;
+constexpr int64_t kBeyond = 128;  // bytes that may be read beyond sums
 // AMX reads rows in place where packing them is not worth its while: from the second cache level rows come slower than
 // panels. Packed and in place, GFLOP/s: 4096 x 768 x 768 on one thread 870 and 750, 2048 x 2048 x 2048 on 16 threads
 // 6,860 and 5,510, but 3136 x 64 x 256 on one 510 and 610, and 784 x 256 x 512 on 16 2,040 and 3,610. (Parts of k, for
@@ -69,7 +70,7 @@ int lane_count() { return in_parallel_region() ? 1 : num_threads(); }
 const StridedMatrix* rows_in_place(const Product& p) {
   const StridedMatrix* a = p.tile->run_rows && p.a && !p.packed_a ? p.a->strided() : nullptr;
   if (!a || a->step != 1 || p.k % p.tile->k_step != 0) return nullptr;
-  if (p.tile->begin && p.n >= kPackColumns && work_of(p) >= kPackWork * lane_count()) return nullptr;
+  if (p.n >= p.tile->pack_columns && work_of(p) >= p.tile->pack_work * lane_count()) return nullptr;
   switch (p.tile->panel) {
     case Panel::f32:
       return a->dtype == DType::f32 ? a : nullptr;
@@ -135,12 +136,16 @@ class Region {
     const int64_t sum_bytes = own_sums_ ? chunk * columns_ * sum_size(t_.panel) : 0;
     const bool sums_of_b = is_bytes(t_.panel) && !p_.packed_b && p_.epilogue.a_zero != 0;
     const int64_t line_bytes = sums_of_b ? round_up(columns_, t_.nr) * 4 : 0;
+    const bool parts = !rows_in_place_ && parts_of(depth / t_.k_step) > 1;
+    const int64_t part_bytes = parts ? round_up(rows_, t_.mr) * t_.nr * sum_size(t_.panel) + kBeyond : 0;
     alignas(64) char stack[kStackBytes];
-    const Scratch scratch(round_up(a_bytes, 64) + round_up(b_bytes, 64) + round_up(sum_bytes, 64) + line_bytes, stack);
+    const Scratch scratch(
+        round_up(a_bytes, 64) + round_up(b_bytes, 64) + round_up(sum_bytes, 64) + part_bytes + line_bytes, stack);
     a_ = scratch.data();
     b_ = a_ + round_up(a_bytes, 64);
     sums_ = b_ + round_up(b_bytes, 64);
-    line_sums_ = line_bytes ? reinterpret_cast<int32_t*>(sums_ + round_up(sum_bytes, 64)) : nullptr;
+    part_sums_ = sums_ + round_up(sum_bytes, 64);
+    line_sums_ = line_bytes ? reinterpret_cast<int32_t*>(part_sums_ + part_bytes) : nullptr;
     const detail::TileSeries series(t_);
     for (int64_t i = m0; i < m1; i += chunk) {
       for (int64_t j = n0; j < n1; j += columns_) columns(i, std::min(m1, i + chunk), j, std::min(n1, j + columns_));
@@ -204,7 +209,8 @@ class Region {
              int64_t k) {
     const bool last = k0 + k == p_.k;
     const int64_t padded = t_.padded_k(k), size = size_of(t_.panel);
-    const int64_t panel_bytes = t_.nr * padded * size, part = round_up(panel_bytes * t_.mr / rows, 64);
+    const int64_t panel_bytes = t_.nr * padded * size, share = round_up(panel_bytes * t_.mr / rows, 64);
+    const bool accumulates = direct_ && p_.epilogue.accumulate;
     int64_t offsets[kMostRows];
     if (last && !direct_) row_offsets(i0, rows, offsets);
     for (int64_t j = 0; j < columns; j += t_.nr) {
@@ -216,31 +222,41 @@ class Region {
       const char* ahead = b_panel + panel_bytes;
       const bool fetch_next = kFetchPanels && rows > 3 * t_.mr && j + t_.nr < columns;
       const char* ahead_end = fetch_next ? ahead + panel_bytes : ahead;
-      for (int64_t i = 0; i < rows; i += t_.mr) {
-        const char* part_end = std::min(ahead_end, ahead + part);
-        for (; ahead < part_end; ahead += 64) __builtin_prefetch(ahead, 0, 2);
-        Tile tile{a,           b_panel, padded / t_.k_step,
-                  i0 + i,      j0 + j,  static_cast<int>(std::min<int64_t>(t_.mr, rows - i)),
-                  live_columns};
-        tile.in_place = reads_in_place(i0 + rows);
-        if (tile.in_place) {
-          tile.dropped = t_.mr - tile.rows;
-          const int64_t first = (i0 + i - tile.dropped) * rows_in_place_->line + k0;
-          tile.a = static_cast<const char*>(rows_in_place_->in) + first * size;
-          tile.ahead = j == 0 ? t_.mr * rows_in_place_->line * size : 0;
-        } else {
-          tile.a = static_cast<const char*>(a) + i * padded * size;
-        }
-        const char* next = j + t_.nr < columns ? b_panel + panel_bytes : static_cast<const char*>(b_next_);
-        tile.b_ahead = next + i / t_.mr * part;
-        if (a_next_) tile.b_ahead = a_next_, a_next_ += tile.steps * kAheadBytes;
-        if (direct_ || !last) {
-          sum_tile(tile, k0 > 0 || (direct_ && p_.epilogue.accumulate), i0 + i - m0_, j0 + j - n0_);
-        } else {
-          finish_tile(tile, k0 > 0, i0 + i - m0_, j0 + j - n0_, offsets + i);
+      const int64_t parts = reads_in_place(i0 + rows) ? 1 : parts_of(padded / t_.k_step);
+      for (int64_t part = 0; part < parts; ++part) {
+        for (int64_t i = 0; i < rows; i += t_.mr) {
+          const char* fetched = std::min(ahead_end, ahead + share);
+          for (; ahead < fetched; ahead += 64) __builtin_prefetch(ahead, 0, 2);
+          Tile tile{a,           b_panel, padded / t_.k_step,
+                    i0 + i,      j0 + j,  static_cast<int>(std::min<int64_t>(t_.mr, rows - i)),
+                    live_columns};
+          tile.in_place = reads_in_place(i0 + rows);
+          if (tile.in_place) {
+            tile.dropped = t_.mr - tile.rows;
+            const int64_t first = (i0 + i - tile.dropped) * rows_in_place_->line + k0;
+            tile.a = static_cast<const char*>(rows_in_place_->in) + first * size;
+            tile.ahead = j == 0 ? t_.mr * rows_in_place_->line * size : 0;
+          } else {
+            tile.a = static_cast<const char*>(a) + i * padded * size;
+          }
+          const char* next = j + t_.nr < columns ? b_panel + panel_bytes : static_cast<const char*>(b_next_);
+          tile.b_ahead = next + i / t_.mr * share;
+          if (a_next_) tile.b_ahead = a_next_, a_next_ += tile.steps * kAheadBytes;
+          if (parts > 1) cut(tile, part, parts, part_sums_ + i * t_.nr * sum_size(t_.panel));
+          if (part + 1 < parts) {
+            sum_part(tile, part > 0, k0 > 0 || accumulates, i0 + i - m0_, j0 + j - n0_);
+          } else if (direct_ || !last) {
+            sum_tile(tile, k0 > 0 || accumulates, i0 + i - m0_, j0 + j - n0_);
+          } else {
+            finish_tile(tile, k0 > 0, i0 + i - m0_, j0 + j - n0_, offsets + i);
+          }
         }
       }
     }
+  }
+
+  int64_t parts_of(int64_t steps) const {
+    return t_.part_steps ? std::max<int64_t>(1, (steps + t_.part_steps / 2) / t_.part_steps) : 1;
   }
 
   struct Tile {
@@ -251,7 +267,15 @@ class Region {
     int dropped = 0;    // rows above the tile that are multiplied with it
     int64_t ahead = 0;  // bytes to the rows of the next tile, where they are still in memory
     const void* b_ahead = nullptr;
+    char* waiting = nullptr;  // sums of the parts of k so far, rows of nr
   };
+  void cut(Tile& t, int64_t part, int64_t parts, char* waiting) const {
+    const int64_t begin = t.steps * part / parts, bytes = begin * t_.k_step * size_of(t_.panel);
+    t.a = static_cast<const char*>(t.a) + bytes * t_.mr;
+    t.b = static_cast<const char*>(t.b) + bytes * t_.nr;
+    t.steps = t.steps * (part + 1) / parts - begin;
+    t.waiting = waiting;
+  }
   void multiply(const Tile& t, void* c, int64_t c_row, bool add) const {
     if (!t.in_place && t_.run_ahead) return t_.run_ahead(t.steps, t.a, t.b, c, c_row, add, t.b_ahead);
     if (!t.in_place) return t_.run(t.steps, t.a, t.b, c, c_row, add);
@@ -265,12 +289,25 @@ class Region {
     return step = columns_, sums_ + (row * columns_ + column) * size;
   }
 
+  // Of all parts but the last.
+  void sum_part(const Tile& t, bool later, bool add, int64_t row, int64_t column) {
+    if (add && !later) {
+      int64_t step = 0;
+      const void* sums = sums_at(t, row, column, step);
+      copy_part(t, sums, step * sum_size(t_.panel), t.waiting, t_.nr * sum_size(t_.panel));
+    }
+    multiply(t, t.waiting, t_.nr, later || add);
+  }
   // A whole tile is summed where its sums live, a part through the buffer. Both begin with the earlier sums, so that
   // no element depends on which of the two it met.
   void sum_tile(const Tile& t, bool add, int64_t row, int64_t column) {
     int64_t step = 0;
     void* sums = sums_at(t, row, column, step);
     const int64_t size = sum_size(t_.panel);
+    if (t.waiting) {
+      multiply(t, t.waiting, t_.nr, true);
+      return copy_part(t, t.waiting, t_.nr * size, sums, step * size);
+    }
     if (t.rows == t_.mr && t.columns == t_.nr) {
       fetch(sums, t, step * size, t.columns * size);
       return multiply(t, sums, step, add);
@@ -309,14 +346,16 @@ class Region {
   }
 
   void finish_tile(const Tile& t, bool earlier, int64_t row, int64_t column, const int64_t* offsets) {
-    if (earlier) {
+    char* sums_of_tile = t.waiting ? t.waiting : buffer_;
+    if (earlier && !t.waiting) {
       int64_t step = 0;
       const void* sums = sums_at(t, row, column, step);
       copy_part(t, sums, step * sum_size(t_.panel), rows_in_buffer(t), t_.nr * sum_size(t_.panel));
     }
     fetch_rows(t, offsets);
-    multiply(t, buffer_, t_.nr, earlier);
-    detail::store_tile(p_, {t.i, t.j, t.rows, t.columns, t_.nr, rows_in_buffer(t), offsets}, terms_);
+    multiply(t, sums_of_tile, t_.nr, earlier || t.waiting);
+    const char* rows = t.waiting ? t.waiting : rows_in_buffer(t);
+    detail::store_tile(p_, {t.i, t.j, t.rows, t.columns, t_.nr, rows, offsets}, terms_);
   }
 
   void row_offsets(int64_t i0, int64_t count, int64_t* offsets) const {
@@ -334,12 +373,12 @@ class Region {
   bool holds_sums_, direct_, own_sums_;
   int64_t rows_ = 0, columns_ = 0, b_columns_ = 0;  // of a block of a, of sums, of b
   int64_t m0_ = 0, n0_ = 0;                         // where the block of sums begins
-  char *a_ = nullptr, *b_ = nullptr, *sums_ = nullptr;
+  char *a_ = nullptr, *b_ = nullptr, *sums_ = nullptr, *part_sums_ = nullptr;
   const void* b_next_ = nullptr;  // what is read after the last panel of the present block of b
   const char* a_next_ = nullptr;  // rows that are packed next, where b stays near
   int32_t* line_sums_ = nullptr;
   ColumnTerms terms_;
-  alignas(64) char buffer_[32 * kMostColumns * 8 + 128];  // one tile, and room to read a little beyond
+  alignas(64) char buffer_[32 * kMostColumns * 8 + kBeyond];  // one tile
 };
 
 struct Grid {

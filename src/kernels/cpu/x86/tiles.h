@@ -24,12 +24,15 @@ DEFT_TILE(deft_vnni_u8s8_12x32);
 DEFT_TILE(deft_vnni_u8s8_4x32);
 DEFT_TILE(deft_amx_bf16_32x32);
 DEFT_TILE(deft_amx_bf16_16x32);
-DEFT_TILE(deft_amx_f16_32x32);
 DEFT_TILE(deft_amx_f16_16x32);
 DEFT_TILE(deft_amx_s8_32x32);
 DEFT_TILE(deft_amx_s8_16x32);
 DEFT_TILE(deft_amx_u8s8_32x32);
 DEFT_TILE(deft_amx_u8s8_16x32);
+DEFT_TILE(deft_amx_bf16_stream_32x32);
+DEFT_TILE(deft_amx_f16_stream_32x32);
+DEFT_TILE(deft_amx_s8_stream_32x32);
+DEFT_TILE(deft_amx_u8s8_stream_32x32);
 #undef DEFT_TILE
 #define DEFT_AHEAD_TILE(name) \
   void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add, const void* b_ahead)
