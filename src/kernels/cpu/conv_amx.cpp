@@ -8,6 +8,7 @@
 #include "kernels/cpu/line_blocks.h"
 #include "kernels/cpu/tile_series.h"
 #include "kernels/cpu/x86/split_tiles.h"
+#include "runtime/cpu_isa.h"
 #include "runtime/numerics.h"
 #include "runtime/parallel.h"
 
@@ -22,9 +23,12 @@ extern "C" {
   void deft_amx_##type##_lines_16x32(const LinesTile* tile); \
   void deft_amx_##type##_lines_16x16(const LinesTile* tile)
 DEFT_TILES(bf16);
-DEFT_TILES(f16);
 DEFT_TILES(s8);
 DEFT_TILES(u8s8);
+DEFT_TILES(bf16_stream);
+DEFT_TILES(f16_stream);
+DEFT_TILES(s8_stream);
+DEFT_TILES(u8s8_stream);
 DEFT_TILES(split);
 DEFT_TILES(rough);
 #undef DEFT_TILES
@@ -36,15 +40,18 @@ RunLines amx_lines_tile(Panel panel, bool tall, bool wide) {
     deft_amx_##type##_lines_16x16, deft_amx_##type##_lines_16x32, deft_amx_##type##_lines_32x16, \
         deft_amx_##type##_lines_32x32                                                            \
   }
-  static constexpr RunLines kBf16[] = DEFT_TILES(bf16), kF16[] = DEFT_TILES(f16);
-  static constexpr RunLines kSigned[] = DEFT_TILES(s8), kUnsigned[] = DEFT_TILES(u8s8), kSplit[] = DEFT_TILES(split),
-                            kRough[] = DEFT_TILES(rough);
+  static constexpr RunLines kBf16[][4] = {DEFT_TILES(bf16), DEFT_TILES(bf16_stream)};
+  static constexpr RunLines kSigned[][4] = {DEFT_TILES(s8), DEFT_TILES(s8_stream)};
+  static constexpr RunLines kUnsigned[][4] = {DEFT_TILES(u8s8), DEFT_TILES(u8s8_stream)};
+  static constexpr RunLines kF16[] = DEFT_TILES(f16_stream);
+  static constexpr RunLines kSplit[][4] = {DEFT_TILES(split), DEFT_TILES(rough)};
 #undef DEFT_TILES
   const size_t form = 2 * tall + wide;
-  if (panel == Panel::bf16) return kBf16[form];
+  const bool streams = cpu_has("amx_fp16");
+  if (panel == Panel::bf16) return kBf16[streams][form];
   if (panel == Panel::f16) return kF16[form];
-  if (panel == Panel::split) return allow_tf32() ? kRough[form] : kSplit[form];
-  return panel == Panel::s8 ? kSigned[form] : kUnsigned[form];
+  if (panel == Panel::split) return kSplit[allow_tf32()][form];
+  return panel == Panel::s8 ? kSigned[streams][form] : kUnsigned[streams][form];
 }
 
 namespace {

@@ -4,17 +4,29 @@
 #include "kernels/cpu/x86/amx_lines.h"
 #if defined(__x86_64__)
 
+// streams: b comes past the first cache level, where a stays, and is not asked for (Note [Streams] in amx_tiles.S).
+// Granite Rapids, 3 x 3 of 64 to 512 channels, batch 8 and 1: 0.75 to 0.9 of the time.
+
 // A quarter of what the next step reads of b.
-.macro prefetch_b part, wide
-  .irp line, 0,1,2,3
-    prefetcht0 [rdx + 2048 + 128 * (4 * \part + \line)]
-    .if \wide
-      prefetcht0 [rdx + 2048 + 128 * (4 * \part + \line) + 64]
-    .endif
-  .endr
+.macro prefetch_b part, wide, streams
+  .if !\streams
+    .irp line, 0,1,2,3
+      prefetcht0 [rdx + 2048 + 128 * (4 * \part + \line)]
+      .if \wide
+        prefetcht0 [rdx + 2048 + 128 * (4 * \part + \line) + 64]
+      .endif
+    .endr
+  .endif
+.endm
+.macro load_b tile, at, streams
+  .if \streams
+    tileloaddt1 \tile, [rdx + r10 + \at]
+  .else
+    tileloadd \tile, [rdx + r10 + \at]
+  .endif
 .endm
 
-.macro amx_lines_tile name, op, strips, wide
+.macro amx_lines_tile name, op, strips, wide, streams
 function \name
   save rbx
   save r12
@@ -26,29 +38,29 @@ function \name
   mov rbx, [r12]
   .balign 32
 4:
-  tileloadd tmm6, [rdx + r10]
+  load_b tmm6, 0, \streams
   .if \wide
-    tileloadd tmm7, [rdx + r10 + 64]
+    load_b tmm7, 64, \streams
   .endif
   tileloadd tmm4, [rsi + rax]
   .if \strips == 2
     tileloadd tmm5, [r9 + rax]
   .endif
   \op tmm0, tmm4, tmm6
-  prefetch_b 0, \wide
-  prefetch_b 1, \wide
+  prefetch_b 0, \wide, \streams
+  prefetch_b 1, \wide, \streams
   .if \wide
     \op tmm1, tmm4, tmm7
   .endif
-  prefetch_b 2, \wide
+  prefetch_b 2, \wide, \streams
   .if \strips == 2
     \op tmm2, tmm5, tmm6
-    prefetch_b 3, \wide
+    prefetch_b 3, \wide, \streams
     .if \wide
       \op tmm3, tmm5, tmm7
     .endif
   .else
-    prefetch_b 3, \wide
+    prefetch_b 3, \wide, \streams
   .endif
   add rsi, r13
   add r9, r13
@@ -68,16 +80,19 @@ function \name
 endfunction \name
 .endm
 
-.macro amx_lines_tiles type, op
-  amx_lines_tile deft_amx_\type\()_lines_32x32, \op, 2, 1
-  amx_lines_tile deft_amx_\type\()_lines_32x16, \op, 2, 0
-  amx_lines_tile deft_amx_\type\()_lines_16x32, \op, 1, 1
-  amx_lines_tile deft_amx_\type\()_lines_16x16, \op, 1, 0
+.macro amx_lines_tiles type, op, streams
+  amx_lines_tile deft_amx_\type\()_lines_32x32, \op, 2, 1, \streams
+  amx_lines_tile deft_amx_\type\()_lines_32x16, \op, 2, 0, \streams
+  amx_lines_tile deft_amx_\type\()_lines_16x32, \op, 1, 1, \streams
+  amx_lines_tile deft_amx_\type\()_lines_16x16, \op, 1, 0, \streams
 .endm
-amx_lines_tiles bf16, tdpbf16ps
-amx_lines_tiles f16, dp_f16
-amx_lines_tiles s8, tdpbssd
-amx_lines_tiles u8s8, tdpbusd
+amx_lines_tiles bf16, tdpbf16ps, 0
+amx_lines_tiles s8, tdpbssd, 0
+amx_lines_tiles u8s8, tdpbusd, 0
+amx_lines_tiles bf16_stream, tdpbf16ps, 1
+amx_lines_tiles f16_stream, dp_f16, 1
+amx_lines_tiles s8_stream, tdpbssd, 1
+amx_lines_tiles u8s8_stream, tdpbusd, 1
 
 .section .note.GNU-stack, "", @progbits
 #endif
