@@ -1,5 +1,6 @@
 #include "kernels/cpu/epilogue.h"
 
+#include "kernels/cpu/stream.h"
 #include "kernels/engine_util.h"
 #include "runtime/parallel.h"
 
@@ -404,6 +405,60 @@ TEST(Epilogue, ZeroPointsOfShiftedBytes) {
   tile.panel = Panel::u8s8;
   EXPECT_EQ(cpu::packed_zero(tile, DType::i8, 5), 133);
   EXPECT_EQ(cpu::packed_zero(tile, DType::u8, 5), 5);
+}
+
+// Whole lines of bf16 are rounded by other instructions than parts of them, and large ones written past the caches.
+TEST(Epilogue, Bf16IsRoundedAsTheScalarDoes) {
+  if (cpu::gemm_tiles(Panel::bf16).empty()) GTEST_SKIP() << "no tile of bf16";
+  constexpr int kRows = 5, kWidth = 32, kStride = 2 * kWidth;
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float special[] = {0.0f,       -0.0f, 1e-40f,  -1e-40f,   0x1.fep-127f,    0x1.01p0f,
+                           0x1.03p0f,  inf,   -inf,    nan,       3.4028e38f,      -3.4028e38f,
+                           0x1.ffp-1f, 1.5f,  -2.125f, 0x1p-133f, 0x1.fffffep-127f};
+  for_each_level([&] {
+    if (cpu::gemm_tiles(Panel::bf16).empty()) return;
+    alignas(64) float sums[kRows * kWidth + 32] = {};
+    std::mt19937 rng(4);
+    for (int i = 0; i < kRows * kWidth; ++i) {  // rows with and without subnormal numbers
+      sums[i] = i < 2 * kWidth ? special[static_cast<size_t>(i) % std::size(special)]
+                               : std::ldexp(static_cast<float>(rng() % 4096) - 2048, static_cast<int>(rng() % 9) - 12);
+    }
+    for (int columns : {kWidth, kWidth - 1}) {
+      for (int form = 0; form < 16; ++form) {
+        const bool relu = form & 1, residual = form & 2, streams = form & 4, shifted = form & 8;
+        SCOPED_TRACE(testing::Message() << columns << " columns, form " << form);
+        alignas(64) BFloat16 c[kRows * kStride + 32], more[kRows * kStride + 32];
+        std::fill(std::begin(c), std::end(c), BFloat16(7.0f));
+        for (BFloat16& x : more) x = BFloat16(static_cast<float>(rng() % 64) - 32);
+        BFloat16 *to = c + shifted, *from = more + shifted;
+        Product p;
+        p.tile = &cpu::gemm_tiles(Panel::bf16)[0];
+        p.m = kRows, p.n = columns, p.k = 1, p.c = to, p.c_dtype = DType::bf16, p.c_row = kStride;
+        if (relu) p.epilogue.activation = Activation::relu;
+        if (residual) p.epilogue.residual = from;
+        cpu::detail::ColumnTerms terms;
+        std::fill(std::begin(terms.scale), std::end(terms.scale), 1.0f);
+        std::fill(std::begin(terms.bias), std::end(terms.bias), -0.0f);
+        int64_t offsets[kRows];
+        for (int i = 0; i < kRows; ++i) offsets[i] = i * kStride;
+        cpu::detail::store_tile(p, {0, 0, kRows, columns, kWidth, sums, offsets, streams}, terms);
+        cpu::end_stream();
+        for (int i = 0; i < kRows; ++i) {
+          for (int j = 0; j < kStride - 1; ++j) {
+            float x = j < columns ? sums[i * kWidth + j] : 7.0f;
+            if (residual && j < columns) x += static_cast<float>(from[offsets[i] + j]);
+            if (relu && j < columns && x < 0) x = 0;
+            const BFloat16 found = to[offsets[i] + j], expected(x);
+            if (std::isnan(x)) {
+              ASSERT_TRUE(std::isnan(static_cast<float>(found))) << i << ", " << j;
+            } else {
+              ASSERT_EQ(found.bits, expected.bits) << i << ", " << j << ": " << x;
+            }
+          }
+        }
+      }
+    }
+  });
 }
 
 }  // namespace

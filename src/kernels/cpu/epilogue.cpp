@@ -267,7 +267,11 @@ void lines_of_bf16(const Product& p, const TileStore& t, const ColumnTerms& term
     }
     __m512i line;
     asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(line) : "v"(y.raw.raw), "v"(x.raw.raw));
-    _mm512_storeu_si512(c + at, line);
+    if (t.streams && reinterpret_cast<uintptr_t>(c + at) % 64 == 0) {
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(c + at), line);
+    } else {
+      _mm512_storeu_si512(c + at, line);
+    }
   }
 }
 #endif

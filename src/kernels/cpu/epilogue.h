@@ -21,6 +21,7 @@ struct TileStore {
   int rows, columns, width;
   const void* sums;
   const int64_t* offsets;
+  bool streams = false;  // c is larger than the caches (stream.h): who asks for it calls end_stream() at the end
 };
 void store_tile(const Product& p, const TileStore& t, const ColumnTerms& terms);
 

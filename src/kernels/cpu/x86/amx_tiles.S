@@ -94,8 +94,15 @@ amx_tile deft_amx_u8s8_16x32, tdpbusd, 1
 // 768 x 768 of bf16 in GFLOP/s: 1,050 by the tile above, 1,110 by this one, 1,410 with k in parts of which b stays there
 // as a whole (GemmTile::part_steps). Emerald Rapids, tiles alone, panels in the second level, k = 768, in % of the
 // moment's peak: 57 and 73 where the core is alone, but 61 and 44 where it shares its units with another program.
-.macro amx_stream_tile name, op
+// ahead: brings b near that is read next, from the seventh argument (on the stack) on, two lines a step into the second
+// cache level: 4096 x 3072 x 768 gains 9 %, and what stays there loses nothing. (Four lines: no more.)
+.macro amx_stream_tile name, op, ahead
 function \name
+  .if \ahead
+    push rbx
+    .cfi_adjust_cfa_offset 8
+    mov rbx, [rsp + 16]
+  .endif
   shl r8, 2
   mov r11, r8
   shl r11, 4
@@ -131,6 +138,11 @@ function \name
   \op tmm2, tmm5, tmm6
   tileloadd tmm6, [rdx + r10]
   \op tmm3, tmm5, tmm7
+  .if \ahead
+    prefetcht1 [rbx]
+    prefetcht1 [rbx + 64]
+    add rbx, 128
+  .endif
   tileloadd tmm7, [rdx + r10 + 64]
   dec rdi
   jnz 3b
@@ -144,13 +156,21 @@ function \name
   tilestored [rcx + r8 + 64], tmm1
   tilestored [r11 + r8], tmm2
   tilestored [r11 + r8 + 64], tmm3
+  .if \ahead
+    pop rbx
+    .cfi_adjust_cfa_offset -8
+  .endif
 endfunction \name
 .endm
 
-amx_stream_tile deft_amx_bf16_stream_32x32, tdpbf16ps
-amx_stream_tile deft_amx_f16_stream_32x32, dp_f16
-amx_stream_tile deft_amx_s8_stream_32x32, tdpbssd
-amx_stream_tile deft_amx_u8s8_stream_32x32, tdpbusd
+.macro amx_stream_tiles type, op
+  amx_stream_tile deft_amx_\type\()_stream_32x32, \op, 0
+  amx_stream_tile deft_amx_\type\()_ahead_32x32, \op, 1
+.endm
+amx_stream_tiles bf16, tdpbf16ps
+amx_stream_tiles f16, dp_f16
+amx_stream_tiles s8, tdpbssd
+amx_stream_tiles u8s8, tdpbusd
 
 // 32 x 32 with the rows of a as they lie in memory, the seventh argument (on the stack) bytes apart: a tile register
 // takes rows at any distance, so that a matrix of the panel's type needs no packing. Asking for the next panel of b, four

@@ -31,8 +31,9 @@ constexpr TileChoice amx(const char* name, int mr, Panel panel, uint64_t feature
 // Note [Streams]. Packed and in place, GFLOP/s on one thread: 784 x 128 x 256 1,000 and 850, 49 x 256 x 1024 940 and
 // 720, but 784 x 64 x 256 800 and 870, 49 x 256 x 256 860 and 1,000. Parts of 12 steps are as good, of 8 not.
 constexpr TileChoice amx_stream(const char* name, Panel panel, uint64_t features, decltype(GemmTile::run) run,
-                                decltype(GemmTile::run_rows) run_rows) {
+                                decltype(GemmTile::run_ahead) run_ahead, decltype(GemmTile::run_rows) run_rows) {
   TileChoice choice = amx(name, 32, panel, features | needs("amx_fp16"), run, run_rows);
+  choice.tile.run_ahead = run_ahead;
   choice.tile.pack_columns = 128, choice.tile.pack_work = 5e6, choice.tile.part_steps = 16;
   return choice;
 }
@@ -47,16 +48,18 @@ constexpr TileChoice split(const char* name, int mr, decltype(GemmTile::run) run
 constexpr int kAmxTiles = 13;
 constexpr TileChoice kTiles[] = {
     amx_stream("amx_bf16_stream_32x32", Panel::bf16, needs("amx_bf16"), deft_amx_bf16_stream_32x32,
-               deft_amx_bf16_rows_32x32),
+               deft_amx_bf16_ahead_32x32, deft_amx_bf16_rows_32x32),
     amx("amx_bf16_32x32", 32, Panel::bf16, needs("amx_bf16"), deft_amx_bf16_32x32, deft_amx_bf16_rows_32x32),
     amx("amx_bf16_16x32", 16, Panel::bf16, needs("amx_bf16"), deft_amx_bf16_16x32),
-    amx_stream("amx_f16_stream_32x32", Panel::f16, 0, deft_amx_f16_stream_32x32, deft_amx_f16_rows_32x32),
+    amx_stream("amx_f16_stream_32x32", Panel::f16, 0, deft_amx_f16_stream_32x32, deft_amx_f16_ahead_32x32,
+               deft_amx_f16_rows_32x32),
     amx("amx_f16_16x32", 16, Panel::f16, needs("amx_fp16"), deft_amx_f16_16x32),
-    amx_stream("amx_s8_stream_32x32", Panel::s8, needs("amx_int8"), deft_amx_s8_stream_32x32, deft_amx_s8_rows_32x32),
+    amx_stream("amx_s8_stream_32x32", Panel::s8, needs("amx_int8"), deft_amx_s8_stream_32x32, deft_amx_s8_ahead_32x32,
+               deft_amx_s8_rows_32x32),
     amx("amx_s8_32x32", 32, Panel::s8, needs("amx_int8"), deft_amx_s8_32x32, deft_amx_s8_rows_32x32),
     amx("amx_s8_16x32", 16, Panel::s8, needs("amx_int8"), deft_amx_s8_16x32),
     amx_stream("amx_u8s8_stream_32x32", Panel::u8s8, needs("amx_int8"), deft_amx_u8s8_stream_32x32,
-               deft_amx_u8s8_rows_32x32),
+               deft_amx_u8s8_ahead_32x32, deft_amx_u8s8_rows_32x32),
     amx("amx_u8s8_32x32", 32, Panel::u8s8, needs("amx_int8"), deft_amx_u8s8_32x32, deft_amx_u8s8_rows_32x32),
     amx("amx_u8s8_16x32", 16, Panel::u8s8, needs("amx_int8"), deft_amx_u8s8_16x32),
     split("amx_split_32x32", 32, run_split_32x32, run_split_ahead_32x32),

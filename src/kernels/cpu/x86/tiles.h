@@ -40,6 +40,10 @@ DEFT_AHEAD_TILE(deft_avx512_f32_ahead_12x32);
 DEFT_AHEAD_TILE(deft_avx512_f32_ahead_10x32);
 DEFT_AHEAD_TILE(deft_avx512_f32_ahead_8x32);
 DEFT_AHEAD_TILE(deft_avx512_f32_ahead_4x32);
+DEFT_AHEAD_TILE(deft_amx_bf16_ahead_32x32);
+DEFT_AHEAD_TILE(deft_amx_f16_ahead_32x32);
+DEFT_AHEAD_TILE(deft_amx_s8_ahead_32x32);
+DEFT_AHEAD_TILE(deft_amx_u8s8_ahead_32x32);
 #undef DEFT_AHEAD_TILE
 #define DEFT_ROWS_TILE(name)                                                                              \
   void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add, int64_t a_row, \
