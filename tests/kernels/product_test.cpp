@@ -326,12 +326,13 @@ TEST(Product, TheSameBitsWithBothTilesOfBf16) {
 // Long steps of k that are cut: sums wait in a buffer, also those that c or an earlier block of k begins with.
 TEST(Product, TheSameBitsInPartsOfK) {
   for_each_tile([](const GemmTile& tile) {
-    GemmTile whole = tile, parts = tile;
+    GemmTile whole = tile, parts = tile, in_place = tile;
     whole.run_rows = parts.run_rows = nullptr;
-    whole.part_steps = 0, parts.part_steps = 2;
+    whole.part_steps = 0, parts.part_steps = in_place.part_steps = 2;
     if (kChainsRestart || tile.portable || tile.panel == Panel::split) return;  // parts would round differently
     for (const Shape s : {Shape{2 * tile.mr + 3, tile.nr + 5, 9 * tile.k_step + 1},
                           {tile.mr, tile.nr, 3 * tile.k_step},
+                          {tile.mr / 2, 3, 64 * tile.k_step},  // lower than a tile: packed where rows lie in place
                           {tile.mr + 1, tile.nr, 2 * tile.block_k + 5 * tile.k_step}}) {
       TRACE_SHAPE(s);
       for (int c = 0; c < kPlaces; ++c) {
@@ -340,6 +341,8 @@ TEST(Product, TheSameBitsInPartsOfK) {
           const auto expected = y.run(1, false, false, accumulate);
           EXPECT_EQ(x.run(1, false, false, accumulate), expected);
           EXPECT_EQ(x.run(3, false, c == 2, accumulate), expected);
+          Problem z(in_place, s, {0, 1, c}, Fill::real, 7);
+          EXPECT_EQ(z.run(1, false, false, accumulate), expected) << "in place";
         }
       }
       if (testing::Test::HasFailure()) return;

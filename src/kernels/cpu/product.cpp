@@ -138,8 +138,7 @@ class Region {
     const int64_t sum_bytes = own_sums_ ? chunk * columns_ * sum_size(t_.panel) : 0;
     const bool sums_of_b = is_bytes(t_.panel) && !p_.packed_b && p_.epilogue.a_zero != 0;
     const int64_t line_bytes = sums_of_b ? round_up(columns_, t_.nr) * 4 : 0;
-    const bool parts = !rows_in_place_ && parts_of(depth / t_.k_step) > 1;
-    const int64_t part_bytes = parts ? rows_ * t_.nr * sum_size(t_.panel) + kBeyond : 0;
+    const int64_t part_bytes = parts_of(depth / t_.k_step) > 1 ? rows_ * t_.nr * sum_size(t_.panel) + kBeyond : 0;
     alignas(64) char stack[kStackBytes];
     const Scratch scratch(
         round_up(a_bytes, 64) + round_up(b_bytes, 64) + round_up(sum_bytes, 64) + part_bytes + line_bytes, stack);
@@ -225,7 +224,7 @@ class Region {
       const char* ahead = b_panel + panel_bytes;
       const bool fetch_next = kFetchPanels && rows > 3 * t_.mr && j + t_.nr < columns;
       const char* ahead_end = fetch_next ? ahead + panel_bytes : ahead;
-      const int64_t parts = reads_in_place(i0 + rows) ? 1 : parts_of(padded / t_.k_step);
+      const int64_t parts = parts_of(padded / t_.k_step);
       for (int64_t part = 0; part < parts; ++part) {
         for (int64_t i = 0; i < rows; i += t_.mr) {
           const char* fetched = std::min(ahead_end, ahead + share);
@@ -259,7 +258,8 @@ class Region {
   }
 
   int64_t parts_of(int64_t steps) const {
-    return t_.part_steps ? std::max<int64_t>(1, (steps + t_.part_steps / 2) / t_.part_steps) : 1;
+    if (rows_in_place_ || t_.part_steps == 0) return 1;
+    return std::max<int64_t>(1, (steps + t_.part_steps / 2) / t_.part_steps);
   }
 
   struct Tile {
