@@ -12,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <sstream>
 
 #include "base/check.h"
 #include "comparison.h"
@@ -103,11 +104,26 @@ Device chosen_device(const std::string& name) {
   return device;
 }
 
+namespace {
+
+bool is_on_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  if (!path || program.find('/') != program.npos) return false;
+  std::istringstream folders(path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 CLI::Validator a_command() {
   auto check = [](std::string& command) {
     std::string first = command.substr(0, command.find(' '));
-    bool found = access(command.c_str(), F_OK) == 0 || access(first.c_str(), F_OK) == 0;
-    return found ? std::string() : fmt::format("found '{}', expected a program or a command with its path", command);
+    bool found = access(command.c_str(), F_OK) == 0 || access(first.c_str(), F_OK) == 0 || is_on_path(first);
+    return found ? std::string()
+                 : fmt::format("found '{}', expected a program or a command, such as python3 FILE", command);
   };
   return {check, ""};
 }

@@ -243,7 +243,7 @@ class BenchEngine(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
             file.write(FAKE_PEER)
             file.flush()
-            peers = [f"{sys.executable} {file.name} slow 900000", f"{sys.executable} {file.name} fast 800000"]
+            peers = [f"{sys.executable} {file.name} slow 900000", f"python3 {file.name} fast 800000"]  # by PATH
             for count in (1, 2):
                 flags = [word for peer in peers[:count] for word in ("--peer", peer)]
                 report = json.loads(result_of("bench", "attention", "--quick", "-o", "json", *flags))
@@ -263,6 +263,7 @@ class BenchEngine(unittest.TestCase):
         for arguments, code, words in [(["gemm", "-f", "bret"], 2, "did you mean 'bert'?"),
                                        (["conv", "--dtype", "f23"], 2, "did you mean 'f32'?"),
                                        (["rows", "--peer", "/no/such/file"], 2, "found '/no/such/file'"),
+                                       (["rows", "--peer", "no-such-program 1"], 2, "found 'no-such-program 1'"),
                                        (["rows", "--peer", "/etc/passwd"], 3, "the peer /etc/passwd does not answer"),
                                        (["attention", "--no-library-peers"], 2, "unknown flag")]:
             run = deft("bench", *arguments)

@@ -15,12 +15,13 @@ constexpr TileChoice avx512_f32(const char* name, int mr, decltype(GemmTile::run
   return {tile, needs("avx512f")};
 }
 
-// block_k: sums that leave the tiles more often cost more (bf16 on one thread in GFLOP/s: 2048 x 2048 x 2048 with 1024
-// 850, with 2048 1160; 4096 x 768 x 3072 with 2048 1150, with 4096 1220); AVX-512 f32 does not care.
+// block_k: sums that leave the tiles more often cost more (2048 x 2048 x 2048 of bf16, one thread: 850 GFLOP/s with
+// 1024, 1160 with 2048; 4096 x 768 x 3072 with 4096 instead: 1.06 on one thread of a Granite Rapids, 0.88 on 16 of an
+// Emerald Rapids); AVX-512 f32 does not care.
 constexpr TileChoice amx(const char* name, int mr, Panel panel, uint64_t features, decltype(GemmTile::run) run,
                          decltype(GemmTile::run_rows) run_rows = nullptr) {
   const int bytes = panel == Panel::bf16 || panel == Panel::f16 ? 2 : 1;
-  GemmTile tile{name, panel, mr, 32, 64 / bytes, 4 / bytes, 64 / bytes, 8192 / bytes, run};
+  GemmTile tile{name, panel, mr, 32, 64 / bytes, 4 / bytes, 64 / bytes, 4096 / bytes, run};
   tile.begin = deft_amx_begin, tile.end = deft_amx_end, tile.run_rows = run_rows;
   // From the second cache level rows come slower than panels. Packed and in place, GFLOP/s: 4096 x 768 x 768 on one
   // thread 870 and 750, 2048 x 2048 x 2048 on 16 threads 6,860 and 5,510, but 3136 x 64 x 256 on one 510 and 610, and
