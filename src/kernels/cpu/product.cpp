@@ -35,13 +35,6 @@ constexpr int64_t kShareBytes = 256 << 20;               // a side larger than t
 constexpr int64_t kMostRows = 1024;                      // of a block
 constexpr int64_t kStackBytes = 32 << 10;
 constexpr int64_t kBeyond = 128;  // bytes that may be read beyond sums
-// AMX reads rows in place where packing them is not worth its while: from the second cache level rows come slower than
-// panels. Packed and in place, GFLOP/s: 4096 x 768 x 768 on one thread 870 and 750, 2048 x 2048 x 2048 on 16 threads
-// 6,860 and 5,510, but 3136 x 64 x 256 on one 510 and 610, and 784 x 256 x 512 on 16 2,040 and 3,610. (Parts of k, for
-// which a panel of b stays in the first cache level and sums wait in buffers: one CPU gains 5 to 12 %, another loses 10
-// to 20.)
-constexpr int64_t kPackColumns = 256;
-constexpr double kPackWork = 64e6;  // multiply-adds of a lane
 // Split panels: while tiles run on a b that stays in the second cache level, they ask for the rows that are packed
 // next, so many bytes a step.
 constexpr int64_t kNearBytesB = 1 << 20, kAheadBytes = 1536;
@@ -233,14 +226,7 @@ class Region {
                     i0 + i,      j0 + j,  static_cast<int>(std::min<int64_t>(t_.mr, rows - i)),
                     live_columns};
           tile.in_place = reads_in_place(i0 + rows);
-          if (tile.in_place) {
-            tile.dropped = t_.mr - tile.rows;
-            const int64_t first = (i0 + i - tile.dropped) * rows_in_place_->line + k0;
-            tile.a = static_cast<const char*>(rows_in_place_->in) + first * size;
-            tile.ahead = j == 0 ? t_.mr * rows_in_place_->line * size : 0;
-          } else {
-            tile.a = static_cast<const char*>(a) + i * padded * size;
-          }
+          find_rows(tile, a, i, padded, k0, j == 0);
           const char* next = j + t_.nr < columns ? b_panel + panel_bytes : static_cast<const char*>(b_next_);
           tile.b_ahead = next + i / t_.mr * share;
           if (a_next_) tile.b_ahead = a_next_, a_next_ += tile.steps * kAheadBytes;
@@ -272,6 +258,18 @@ class Region {
     const void* b_ahead = nullptr;
     char* waiting = nullptr;  // sums of the parts of k so far, rows of nr
   };
+  // In the panels at a, i rows from their first, or where they are.
+  void find_rows(Tile& t, const void* a, int64_t i, int64_t padded, int64_t k0, bool from_memory) const {
+    const int64_t size = size_of(t_.panel);
+    if (!t.in_place) {
+      t.a = static_cast<const char*>(a) + i * padded * size;
+      return;
+    }
+    t.dropped = t_.mr - t.rows;
+    const int64_t line = rows_in_place_->line;
+    t.a = static_cast<const char*>(rows_in_place_->in) + ((t.i - t.dropped) * line + k0) * size;
+    t.ahead = from_memory ? t_.mr * line * size : 0;
+  }
   // One of the parts of k of the tile at row i of a block. The next part of b is what follows this one in its panel.
   void cut(Tile& t, int64_t i, int64_t rows, int64_t part, int64_t parts) const {
     const int64_t begin = t.steps * part / parts, step = t_.k_step * size_of(t_.panel);
