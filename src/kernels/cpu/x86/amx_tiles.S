@@ -16,9 +16,9 @@
   .endr
 .endm
 
-// strips: of 16 rows. With one, a stays in the first cache level, and b, which may come from memory, is asked for earlier.
-.macro amx_tile name, op, strips
-function \name
+// Tiles 0 to 3: zeros, with the next code at 2, or what c holds. rcx and r11 are its first and its 17th row then, r8 the
+// bytes from row to row; rax and r10 those of a and b.
+.macro begin_sums strips
   shl r8, 2
   mov r11, r8
   shl r11, 4
@@ -39,6 +39,20 @@ function \name
     tileloadd tmm2, [r11 + r8]
     tileloadd tmm3, [r11 + r8 + 64]
   .endif
+.endm
+.macro store_sums strips
+  tilestored [rcx + r8], tmm0
+  tilestored [rcx + r8 + 64], tmm1
+  .if \strips == 2
+    tilestored [r11 + r8], tmm2
+    tilestored [r11 + r8 + 64], tmm3
+  .endif
+.endm
+
+// strips: of 16 rows. With one, a stays in the first cache level, and b, which may come from memory, is asked for earlier.
+.macro amx_tile name, op, strips
+function \name
+  begin_sums \strips
   .balign 32
 2:
   tileloadd tmm6, [rdx + r10]
@@ -71,12 +85,7 @@ function \name
   add rdx, 2048
   dec rdi
   jnz 2b
-  tilestored [rcx + r8], tmm0
-  tilestored [rcx + r8 + 64], tmm1
-  .if \strips == 2
-    tilestored [r11 + r8], tmm2
-    tilestored [r11 + r8 + 64], tmm3
-  .endif
+  store_sums \strips
 endfunction \name
 .endm
 
@@ -103,24 +112,7 @@ function \name
     .cfi_adjust_cfa_offset 8
     mov rbx, [rsp + 16]
   .endif
-  shl r8, 2
-  mov r11, r8
-  shl r11, 4
-  add r11, rcx
-  mov eax, 64
-  mov r10d, 128
-  test r9b, r9b
-  jnz 1f
-  tilezero tmm0
-  tilezero tmm1
-  tilezero tmm2
-  tilezero tmm3
-  jmp 2f
-1:
-  tileloadd tmm0, [rcx + r8]
-  tileloadd tmm1, [rcx + r8 + 64]
-  tileloadd tmm2, [r11 + r8]
-  tileloadd tmm3, [r11 + r8 + 64]
+  begin_sums 2
 2:
   tileloaddt1 tmm4, [rsi + rax]
   tileloadd tmm6, [rdx + r10]
@@ -152,10 +144,7 @@ function \name
   \op tmm1, tmm4, tmm7
   \op tmm2, tmm5, tmm6
   \op tmm3, tmm5, tmm7
-  tilestored [rcx + r8], tmm0
-  tilestored [rcx + r8 + 64], tmm1
-  tilestored [r11 + r8], tmm2
-  tilestored [r11 + r8 + 64], tmm3
+  store_sums 2
   .if \ahead
     pop rbx
     .cfi_adjust_cfa_offset -8
@@ -243,10 +232,7 @@ function \name
   mov r11, r8
   shl r11, 4
   add r11, rcx
-  tilestored [rcx + r8], tmm0
-  tilestored [rcx + r8 + 64], tmm1
-  tilestored [r11 + r8], tmm2
-  tilestored [r11 + r8 + 64], tmm3
+  store_sums 2
   pop rbx
   .cfi_adjust_cfa_offset -8
 endfunction \name
