@@ -35,7 +35,7 @@ struct Switches {
   std::atomic<Autotune> autotune{autotune_in_env()};
   std::atomic<bool> conv_winograd{set_in_env("DEFT_WINOGRAD")};
   std::atomic<bool> split_f32{set_in_env("DEFT_SPLIT_F32", true)};
-  std::atomic<size_t> conv_workspace{size_t{256} << 20};
+  std::atomic<size_t> conv_workspace{size_t{4} << 30};
 };
 
 Switches& switches() {

@@ -18,7 +18,8 @@ bool allow_tf32();
 void set_conv_benchmark(bool on);
 bool conv_benchmark();
 
-// Most temporary memory one convolution may use; kernels that want more are not considered. Default: 256 MiB.
+// Most temporary memory one convolution may use; kernels that want more are not considered. Where there is not as much,
+// others run, which may be slower. Default: 4 GiB.
 void set_conv_workspace_limit(size_t bytes);
 size_t conv_workspace_limit();
 

@@ -108,6 +108,23 @@ TEST_F(CudaMemory, ACapIsKeptAndTheErrorSaysWhatIsThere) {
   EXPECT_NO_THROW(bytes(60 * kMiB)) << "cached blocks of another size must be given back first";
 }
 
+TEST_F(CudaMemory, AConvolutionChosenWithMoreMemoryStillRunsWithLess) {
+  MemoryFormat last = MemoryFormat::channels_last;
+  Tensor x = sample_on(kCUDA, {32, 256, 28, 28}).contiguous(last);
+  Tensor w = sample_on(kCUDA, {256, 512, 1, 1}, 2).contiguous(last);
+  int64_t before = live();
+  reset_peak_memory(kCUDA);
+  Tensor y = conv_transpose2d(x, w);
+  int64_t result = live() - before, workspace = device_memory_use(kCUDA).peak_bytes - before - result;
+  if (workspace < 16 * kMiB) GTEST_SKIP() << "cuDNN's first choice needs " << workspace << " bytes only";
+  trim_device_memory(kCUDA);
+  set_device_memory_limit(kCUDA,
+                          static_cast<size_t>(device_memory_use(kCUDA).reserved_bytes + result + workspace * 3 / 4));
+  Tensor again = conv_transpose2d(x, w);
+  set_device_memory_limit(kCUDA, 0);
+  EXPECT_LT((again - y).abs().amax().item<double>(), 1e-3 * y.abs().amax().item<double>());
+}
+
 TEST_F(CudaMemory, MoreThanTheCardHas) {
   int64_t all = device_properties(kCUDA).memory_bytes;
   EXPECT_GT(all, 0);

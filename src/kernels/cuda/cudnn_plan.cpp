@@ -258,6 +258,35 @@ std::shared_ptr<const ConvPlan> run_first(Library& lib, Encoder& e, ConvKind kin
   return nullptr;
 }
 
+// Runs the best plan for the problem; false if there is none. One chosen when there was more memory gives way to one
+// that needs half of its own.
+bool solve(Library& lib, Encoder& e, ConvKind kind, ConvProblem problem, const ConvCall& c) {
+  std::shared_ptr<const ConvPlan> plan = lib.plans.find(problem);
+  if (!plan && problem.benchmark && (problem.accumulate || !can_wait(e))) {
+    problem.benchmark = 0;  // running it twice would add twice, or the stream is being recorded
+    plan = lib.plans.find(problem);
+  }
+  if (!plan) {
+    bool timed = problem.benchmark;
+    plan = timed ? benchmark(lib, e, kind, problem, c) : run_first(lib, e, kind, problem, c);
+    bool found = plan != nullptr;
+    if (!found) plan = std::make_shared<ConvPlan>();
+    lib.plans.add(problem, plan);
+    if (!found || !timed) return found;
+  }
+  if (!plan->graph) return false;
+  std::optional<PlanSpace> space;
+  try {
+    space.emplace(e, *plan);
+  } catch (const OutOfMemoryError&) {
+    problem.workspace_limit = plan->workspace / 2;
+    if (solve(lib, e, kind, problem, c)) return true;
+    throw;
+  }
+  check(run(lib, e, kind, *plan, c, space->data()), e.op(), "run a convolution");
+  return true;
+}
+
 }  // namespace
 
 std::string cudnn_version() {
@@ -271,23 +300,7 @@ bool cudnn_conv(Encoder& e, ConvKind kind, const ConvCall& c, bool accumulate) {
   Library& lib = library(e.device());
   std::lock_guard guard(lib.mutex);
   prepare(lib, e);
-  std::shared_ptr<const ConvPlan> plan = lib.plans.find(problem);
-  if (!plan && problem.benchmark && (accumulate || !can_wait(e))) {
-    problem.benchmark = 0;  // running it twice would add twice, or the stream is being recorded
-    plan = lib.plans.find(problem);
-  }
-  if (!plan) {
-    bool timed = problem.benchmark;
-    plan = timed ? benchmark(lib, e, kind, problem, c) : run_first(lib, e, kind, problem, c);
-    bool found = plan != nullptr;
-    if (!found) plan = std::make_shared<ConvPlan>();
-    lib.plans.add(problem, plan);
-    if (!found || !timed) return found;
-  }
-  if (!plan->graph) return false;
-  PlanSpace space(e, *plan);
-  check(run(lib, e, kind, *plan, c, space.data()), e.op(), "run a convolution");
-  return true;
+  return solve(lib, e, kind, problem, c);
 }
 
 }  // namespace deft::cuda
