@@ -6,6 +6,7 @@
 #include "graph/memory_plan.h"
 #include "graph/passes.h"
 #include "graph/training_util.h"
+#include "runtime/cpu_isa.h"
 
 namespace deft {
 namespace {
@@ -78,20 +79,32 @@ struct ResidualNet : nn::Module {
   }
 };
 
-TEST(Recompute, TransformerBlocks) {
+// Choices are weighed alike on every machine.
+class Recompute : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cpu_has("amx_fp16")) guard_.emplace("amx");
+  }
+  void TearDown() override { guard_.reset(); }
+
+ private:
+  std::optional<IsaGuard> guard_;
+};
+
+TEST_F(Recompute, TransformerBlocks) {
   std::string explained = expect_less_memory(blocks(0), tokens(), 0.9);
   EXPECT_TRUE(contains(explained, "of gelu")) << explained;
   EXPECT_TRUE(contains(explained, "of layer_norm")) << explained;
 }
 
 // Running statistics are part of the state that is compared: they move once per step.
-TEST(Recompute, ResidualBlocks) {
+TEST_F(Recompute, ResidualBlocks) {
   auto make = [] { return of(std::make_unique<ResidualNet>()); };
   std::string explained = expect_less_memory(make, {randn({4, 16, 24, 24}), randint(0, 16, {4})}, 0.95);
   EXPECT_TRUE(contains(explained, "of fused_batch_norm")) << explained;
 }
 
-TEST(Recompute, RandomNumbersAreNotDrawnAgain) {
+TEST_F(Recompute, RandomNumbersAreNotDrawnAgain) {
   std::string explained = expect_less_memory(blocks(0.2), tokens(), 0.95);
   EXPECT_TRUE(contains(explained, "made of random numbers")) << explained;
 }
@@ -140,7 +153,7 @@ Tensor in_between(const Tensor& x) {
   return matmul(cat({y, y, y}, 0), y).sum();
 }
 
-TEST(Recompute, WhatIsMadeOfWhatStays) {
+TEST_F(Recompute, WhatIsMadeOfWhatStays) {
   auto f = [](const std::vector<Tensor>& x) {
     Tensor a = x[0].sigmoid();
     Tensor b = in_between(a.t());
@@ -150,7 +163,7 @@ TEST(Recompute, WhatIsMadeOfWhatStays) {
   EXPECT_EQ(made.more(), 1u) << made.notes_text();
   expect_same_run(made, f);
 }
-TEST(Recompute, ThroughTwoOps) {
+TEST_F(Recompute, ThroughTwoOps) {
   auto f = [](const std::vector<Tensor>& x) {
     Tensor a = x[0].exp().sigmoid();
     return std::vector<Tensor>{a * in_between(a)};
@@ -159,7 +172,7 @@ TEST(Recompute, ThroughTwoOps) {
   EXPECT_EQ(made.more(), 2u) << made.notes_text();
   expect_same_run(made, f);
 }
-TEST(Recompute, NotWhatIsMadeOfSomethingWritten) {
+TEST_F(Recompute, NotWhatIsMadeOfSomethingWritten) {
   auto f = [](const std::vector<Tensor>& x) {
     Tensor a = x[0].sigmoid();
     Tensor b = in_between(a);
@@ -173,7 +186,7 @@ TEST(Recompute, NotWhatIsMadeOfSomethingWritten) {
     expect_same_run(made, f);
   }
 }
-TEST(Recompute, NotProductsNorWhatIsWrittenTwice) {
+TEST_F(Recompute, NotProductsNorWhatIsWrittenTwice) {
   auto product = [](const std::vector<Tensor>& x) {
     Tensor a = matmul(x[0], x[0]);
     return std::vector<Tensor>{a * in_between(a)};
@@ -191,7 +204,7 @@ TEST(Recompute, NotProductsNorWhatIsWrittenTwice) {
   EXPECT_TRUE(contains(made.notes_text(), "written more than once")) << made.notes_text();
 }
 // A pass over memory between such small products would be most of the work.
-TEST(Recompute, NotForTooMuchTime) {
+TEST_F(Recompute, NotForTooMuchTime) {
   auto f = [](const std::vector<Tensor>& x) {
     Tensor a = x[0].sigmoid(), y = x[0];
     for (int i = 0; i < 20; ++i) y = y.sin();
@@ -203,6 +216,17 @@ TEST(Recompute, NotForTooMuchTime) {
   made = recomputed(f, randn({128, 128}), false);
   EXPECT_EQ(made.more(), 1u) << made.notes_text();
   expect_same_run(made, f);
+}
+// The same pass over memory, beside products that take a quarter of the time.
+TEST(RecomputeWithTiles, LessOften) {
+  if (!cpu_has("amx_fp16")) GTEST_SKIP() << "no AMX-FP16 here";
+  auto f = [](const std::vector<Tensor>& x) {
+    Tensor a = x[0].sigmoid();
+    return std::vector<Tensor>{a * in_between(a)};
+  };
+  EXPECT_EQ(recomputed(f, randn({128, 128}), true).more(), 0u);
+  IsaGuard guard("amx");
+  EXPECT_EQ(recomputed(f, randn({128, 128}), true).more(), 1u);
 }
 
 }  // namespace
