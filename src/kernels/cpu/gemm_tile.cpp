@@ -64,7 +64,11 @@ struct Lists {
 
 Lists usable_tiles(uint64_t features) {
   Lists lists{features, {}};
-  const auto add = [&](const GemmTile& t) { lists.tiles[static_cast<size_t>(t.panel)].push_back(t); };
+  const auto add = [&](GemmTile t) {
+    std::vector<GemmTile>& list = lists.tiles[static_cast<size_t>(t.panel)];
+    if (t.begin && !list.empty()) t.block_k = list[0].block_k;  // AMX: all read the panels that are packed for the best
+    list.push_back(t);
+  };
   for (const TileChoice& choice : native_tiles()) {
     if ((choice.features & ~features) == 0) add(choice.tile);
   }
