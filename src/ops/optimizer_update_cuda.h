@@ -1,6 +1,6 @@
-// What optimizer_update.cpp has done on GPUs; defined in optimizer_update.cu and .cuda.cpp, only there in builds with
-// CUDA. Work goes to the current stream of the device. Lists of tensors may hold others: those that is_cuda_data() is
-// not true of, or of other devices, are passed over.
+// What optimizer_update.cpp and tensor_lists.cpp have done on GPUs; defined in optimizer_update.cu and .cuda.cpp, only
+// there in builds with CUDA. Work goes to the current stream of the device. Lists of tensors may hold others: those
+// that is_cuda_data() is not true of, or of other devices, are passed over.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "optim/clip_grad.h"
 
-#include "ops/optimizer_update.h"
+#include "ops/tensor_lists.h"
 
 #include <cmath>
 

@@ -6,7 +6,7 @@
 #include "core/describe.h"
 #include "core/grad_mode.h"
 #include "ops/copy.h"
-#include "ops/optimizer_update.h"
+#include "ops/tensor_lists.h"
 #include "optim/captured_call.h"
 
 namespace deft::optim {

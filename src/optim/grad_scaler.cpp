@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "ops/elementwise.h"
-#include "ops/optimizer_update.h"
+#include "ops/tensor_lists.h"
 #include "optim/captured_call.h"
 
 namespace deft::optim {

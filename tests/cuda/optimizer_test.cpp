@@ -5,6 +5,7 @@
 
 #include "cuda_util.h"
 #include "ops/optimizer_update.h"
+#include "ops/tensor_lists.h"
 
 namespace deft {
 namespace {

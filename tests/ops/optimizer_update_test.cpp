@@ -1,6 +1,7 @@
 // The parts of optimizer updates that optimizers do not reach: 16-bit gradients of f32 parameters, mixed layouts,
 // checks. Formulas are compared with PyTorch's in tests/optim.
 #include "ops/optimizer_update.h"
+#include "ops/tensor_lists.h"
 
 #include "core/core_util.h"
 

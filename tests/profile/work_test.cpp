@@ -14,6 +14,7 @@
 #include "ops/fused_rows.h"
 #include "ops/op_table.h"
 #include "ops/optimizer_update.h"
+#include "ops/tensor_lists.h"
 #include "profile/collector.h"
 
 namespace deft::profile {
