@@ -129,10 +129,12 @@ TEST_F(Autotuning, TheFirstCandidateStaysUnlessAnotherIsClearlyFaster) {
   EXPECT_EQ(t.found(key(2)), 1);
 }
 
-TEST_F(Autotuning, LongRunsAreTriedOnce) {
+TEST_F(Autotuning, LongRunsAreTriedOnceAndMustGainMore) {
   Tuner t(in_memory());
   calls(t, key(1), {40'000'000, 30'000'000, 20'000'000}, 4);
   EXPECT_EQ(t.found(key(1)), 2);
+  calls(t, key(2), {40'000'000, 36'000'000, 37'000'000}, 4);
+  EXPECT_EQ(t.found(key(2)), 0);
 }
 
 TEST_F(Autotuning, ModesDecideHowManyAreTried) {

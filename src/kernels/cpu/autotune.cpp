@@ -163,7 +163,8 @@ void Tuner::finish(const TuneKey& key, int choice, int64_t ns) {
 
 void Tuner::decide(const TuneKey& key, const Trial& t) {
   const auto best = std::min_element(t.best, t.best + t.wanted);
-  const bool first = static_cast<double>(t.best[0]) <= static_cast<double>(*best) * kGain;
+  const double gain = *std::min_element(t.done, t.done + t.wanted) < kRuns ? kGainOfFew : kGain;
+  const bool first = static_cast<double>(t.best[0]) <= static_cast<double>(*best) * gain;
   const Result r{static_cast<int16_t>(first ? 0 : best - t.best), static_cast<int16_t>(t.wanted)};
   find(key)->result.store(r, std::memory_order_relaxed);
   unsaved_[key] = r;

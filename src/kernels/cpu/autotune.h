@@ -53,7 +53,8 @@ class Tuner {
   static constexpr int kMostCandidates = 16, kShortList = 4;  // exhaustive; on
   static constexpr int kRuns = 3;                             // of each candidate; the best one counts
   static constexpr int64_t kMostTime = 50'000'000;            // ns spent on a class, if each candidate had a run
-  static constexpr double kGain = 1.02;                       // that another candidate must have over the first
+  static constexpr double kGain = 1.02;                       // that another candidate must have over the first,
+  static constexpr double kGainOfFew = 1.15;                  // or if some had fewer runs: any of them may be disturbed
   static constexpr size_t kMostKeys = 2048, kMostLines = 4096;
 
   struct Options {

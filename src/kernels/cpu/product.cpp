@@ -566,7 +566,8 @@ void run_product(const Product& product) {
   if (p.block_bytes == 0) {
     const auto mr = static_cast<uint32_t>(p.tile->mr), nr = static_cast<uint32_t>(p.tile->nr);
     const uint32_t layout = mr << 8 | nr << 2 | (p.packed_a != nullptr) << 1 | (p.packed_b != nullptr);
-    const TuneKey key(TunedOp::gemm, sum_dtype(p.tile->panel), layout, {p.m, p.n, p.k, size_of(p.tile->panel)});
+    const TuneKey key(TunedOp::gemm, sum_dtype(p.tile->panel), layout,
+                      {p.m, p.n, p.k, size_of(p.tile->panel), p.tile->block_k});
     p.block_bytes = block_bytes(p, tuned.emplace(key, std::size(kBlockBytes), p.m * p.n * p.k).choice());
   }
   const Grid grid = choose_grid(p);
