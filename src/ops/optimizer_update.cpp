@@ -18,17 +18,16 @@
 #include "ops/tensor_list_passes.h"
 #include "ops/ternary.h"
 #include "ops/unary.h"
-#include "runtime/profile_hook.h"
 
 namespace deft {
 
 namespace {
 
 using detail::for_each_gpu;
+using detail::ListCall;
 using detail::order_read;
 using detail::order_write;
 using detail::plain_context;
-using detail::refuse_capture;
 using detail::same_layout;
 
 // What the step is computed on.
@@ -247,11 +246,8 @@ template <class Update>
 void run(const char* name, std::span<const UpdateTensor> tensors, unsigned needed, const Update& o,
          void (*kernel)(const cpu::OptimizerTensor*, int64_t, const Update&), void (*formula)(Operands&, const Update&),
          const Site& site) {
-  refuse_capture(name, site);
-  Zone zone(name, Bucket::optimizer, site);
-  SiteScope scope(site);
-  const Site user = effective_site(site);
-  ContextGuard guard(plain_context());
+  const ListCall call(name, site);
+  const Site& user = call.user();
   for (const UpdateTensor& t : tensors) check(name, t, needed, user);
   cpu::Workspace<cpu::OptimizerTensor> list(static_cast<int64_t>(tensors.size()));
   std::vector<Tensor> moved;  // gradients that lay in another order

@@ -8,6 +8,7 @@
 #include "core/tensor.h"
 #include "ops/operand.h"
 #include "runtime/context.h"
+#include "runtime/profile_hook.h"
 #include "runtime/stream.h"
 
 namespace deft::detail {
@@ -26,6 +27,22 @@ inline void refuse_capture(const char* name, const Site& site) {
              "an average instead, or leave it outside the compiled function",
              name, to_string(effective_site(site)));
 }
+
+// What each of them begins with.
+class ListCall {
+ public:
+  ListCall(const char* name, const Site& site)
+      : zone_(name, Bucket::optimizer, site), scope_(site), user_(effective_site(site)), guard_(plain_context()) {
+    refuse_capture(name, site);
+  }
+  const Site& user() const { return user_; }
+
+ private:
+  Zone zone_;
+  SiteScope scope_;
+  Site user_;
+  ContextGuard guard_;
+};
 
 inline bool same_layout(const Meta& a, const Meta& b) {
   if (a.contiguous && b.contiguous) return true;

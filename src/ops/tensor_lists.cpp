@@ -19,7 +19,6 @@
 #include "ops/tensor_list_passes.h"
 #include "ops/ternary.h"
 #include "ops/unary.h"
-#include "runtime/profile_hook.h"
 
 namespace deft {
 
@@ -27,10 +26,9 @@ namespace {
 
 using detail::for_each_gpu;
 using detail::is_kernel_data;
+using detail::ListCall;
 using detail::order_read;
 using detail::order_write;
-using detail::plain_context;
-using detail::refuse_capture;
 using detail::same_layout;
 
 // Sums of |x|^p, or the largest |x|, in f64 on each device.
@@ -94,10 +92,7 @@ void tell_kernels(std::span<const Tensor> tensors, double flops, double times_by
 
 double total_norm(std::span<const Tensor> tensors, double p, Site site) {
   DEFT_CHECK(p > 0, ValueError, "total_norm: the order of the norm must be positive, found {}", p);
-  refuse_capture("total_norm", site);
-  Zone zone("total_norm", Bucket::optimizer, site);
-  SiteScope scope(site);
-  ContextGuard guard(plain_context());
+  const ListCall call("total_norm", site);
   for (const Tensor& t : tensors) detail::check_defined(t, "total_norm");
   NormParts parts(p);
   auto add = [&](const Tensor& t) {
@@ -139,11 +134,8 @@ void bump_versions(std::span<const Tensor> tensors, const char* name, const Site
 }  // namespace
 
 void scale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
-  refuse_capture("scale_tensors_", site);
-  Zone zone("scale_tensors_", Bucket::optimizer, site);
-  SiteScope scope(site);
-  const Site user = effective_site(site);
-  ContextGuard guard(plain_context());
+  const ListCall call("scale_tensors_", site);
+  const Site& user = call.user();
   check_writable(tensors, "scale_tensors_", user);
   split_by_kernel(
       tensors, [&](const cpu::TensorData* list, int64_t count) { cpu::scale_tensors(list, count, factor); },
@@ -163,11 +155,8 @@ double clip_factor(double norm, double max_norm) {
 
 double clip_norm_(std::span<const Tensor> tensors, double max_norm, Site site) {
   clip_factor(0, max_norm);  // checks it
-  refuse_capture("clip_norm_", site);
-  Zone zone("clip_norm_", Bucket::optimizer, site);
-  SiteScope scope(site);
-  const Site user = effective_site(site);
-  ContextGuard guard(plain_context());
+  const ListCall call("clip_norm_", site);
+  const Site& user = call.user();
   check_writable(tensors, "clip_norm_", user);
   if constexpr (kHasCuda) {
     const Device device = tensors.empty() ? kCPU : gpu_of(tensors[0]);
@@ -214,21 +203,15 @@ int64_t find_not_finite(std::span<const Tensor> tensors, [[maybe_unused]] double
 }  // namespace
 
 int64_t first_not_finite(std::span<const Tensor> tensors, Site site) {
-  refuse_capture("first_not_finite", site);
-  Zone zone("first_not_finite", Bucket::optimizer, site);
-  SiteScope scope(site);
-  ContextGuard guard(plain_context());
+  const ListCall call("first_not_finite", site);
   for (const Tensor& t : tensors) detail::check_defined(t, "first_not_finite");
   std::vector<Tensor> rest;
   return find_not_finite(tensors, 1, rest, site);
 }
 
 int64_t unscale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
-  refuse_capture("unscale_tensors_", site);
-  Zone zone("unscale_tensors_", Bucket::optimizer, site);
-  SiteScope scope(site);
-  const Site user = effective_site(site);
-  ContextGuard guard(plain_context());
+  const ListCall call("unscale_tensors_", site);
+  const Site& user = call.user();
   check_writable(tensors, "unscale_tensors_", user);
   std::vector<Tensor> rest;
   const int64_t first = find_not_finite(tensors, factor, rest, site);
@@ -264,11 +247,8 @@ void lerp_on_gpus(std::span<const Tensor> to, std::span<const Tensor> from, doub
 }  // namespace
 
 void lerp_tensors_(std::span<const Tensor> to, std::span<const Tensor> from, double weight, Site site) {
-  refuse_capture("lerp_tensors_", site);
-  Zone zone("lerp_tensors_", Bucket::optimizer, site);
-  SiteScope scope(site);
-  const Site user = effective_site(site);
-  ContextGuard guard(plain_context());
+  const ListCall call("lerp_tensors_", site);
+  const Site& user = call.user();
   DEFT_CHECK(to.size() == from.size(), ValueError, "lerp_tensors_: found {} tensors and {} to go towards", to.size(),
              from.size());
   check_writable(to, "lerp_tensors_", user);

@@ -234,6 +234,9 @@ TEST(GemmTile, IsDescribedConsistently) {
       EXPECT_EQ(tile.k_step % tile.b_group, 0);
       EXPECT_EQ(tile.block_k % tile.k_step, 0);
       EXPECT_EQ(tile.begin == nullptr, tile.end == nullptr);
+      if (tile.begin) {
+        EXPECT_EQ(tile.block_k, gemm_tiles(panel)[0].block_k) << "weights packed for one are not read by the other";
+      }
     }
   }
 }

@@ -259,7 +259,7 @@ std::shared_ptr<const ConvPlan> run_first(Library& lib, Encoder& e, ConvKind kin
 }
 
 // Runs the best plan for the problem; false if there is none. One chosen when there was more memory gives way to one
-// that needs half of its own.
+// that needs half of its own, unless the bits must stay.
 bool solve(Library& lib, Encoder& e, ConvKind kind, ConvProblem problem, const ConvCall& c) {
   std::shared_ptr<const ConvPlan> plan = lib.plans.find(problem);
   if (!plan && problem.benchmark && (problem.accumulate || !can_wait(e))) {
@@ -279,6 +279,7 @@ bool solve(Library& lib, Encoder& e, ConvKind kind, ConvProblem problem, const C
   try {
     space.emplace(e, *plan);
   } catch (const OutOfMemoryError&) {
+    if (problem.deterministic) throw;
     problem.workspace_limit = plan->workspace / 2;
     if (solve(lib, e, kind, problem, c)) return true;
     throw;
