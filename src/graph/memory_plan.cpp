@@ -38,10 +38,9 @@ bool is_chain_input(const Instruction& x, size_t i) {
 // for the last time before it is written.
 bool may_write_over(const Instruction& x, size_t i, Device device) {
   if (x.action != Action::make) return false;
-  if (!device.is_cpu()) return i == 0 && x.def->elementwise;
   if (x.def->elementwise) return true;
   if (x.def == &op_def<ElementwiseChain>) return is_chain_input(x, i);
-  return i == 3 && (x.def == &op_def<FusedConvolution> || x.def == &op_def<FusedLinear>);
+  return i == 3 && (x.def == &op_def<FusedConvolution> || (device.is_cpu() && x.def == &op_def<FusedLinear>));
 }
 
 bool same_place(const Value& a, const Value& b) {

@@ -66,6 +66,7 @@ void run(cuda::Encoder& e, const Operands& o) {
   cuda::ConvCall call = call_of(o);
   if (cuda::conv_library(e, o.kind, call)) return;
   if (o.geometry.channels_last && run_in_plain_order(e, o)) return;
+  cuda::ResidualApart apart(e, call);
   cuda::conv_direct(e, o.kind, call);
   if (o.kind != ConvKind::forward) return;
   const int64_t channels = call.c_out;
@@ -103,7 +104,7 @@ void FusedConvolution::cuda(KernelCall& c) {
   const bool channels_last = p.geometry.channels_last;
   cuda::Encoder e(out.device(), c.def.info.name);
   Operands o{ConvKind::forward, p.geometry, c.in(0), c.in(1), out, c.has(2) ? as_dense(c.in(2)) : Tensor()};
-  if (c.has(3)) o.residual = as_dense_apart(c.in(3), out, channels_last);
+  if (c.has(3)) o.residual = as_dense(c.in(3), channels_last);
   o.activation = static_cast<cuda::Activation>(p.activation);
   o.timed = !deterministic();
   if (run_deepened(e, o)) return;

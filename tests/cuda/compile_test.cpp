@@ -41,6 +41,23 @@ TEST_F(CudaCompile, ResultsThatAreHeldStand) {
     expect_near(results[static_cast<size_t>(i)], net(inputs[static_cast<size_t>(i)], w), i);
 }
 
+// A block's last convolution writes over its residual; the same inputs give the same results at every call.
+TEST_F(CudaCompile, ResidualsAreWrittenOver) {
+  NoGradGuard no_grad;
+  nn::Conv2d one(64, 256, 1), two(256, 64, 1), three(64, 256, 1);
+  for (nn::Conv2d* c : {&one, &two, &three}) c->to(kCUDA);
+  auto block = [&](const Tensor& t) {
+    Tensor a = one(t).relu();
+    return (three(two(a).relu()) + a).relu().mean({2, 3});
+  };
+  auto plan = compile(block);
+  for (int i = 0; i < kCalls; ++i) {
+    Tensor x = randn({4, 64, 28, 28}, on_gpu()).contiguous(MemoryFormat::channels_last);
+    expect_near(plan(x), block(x), i);
+  }
+  EXPECT_NE(plan.explain().find(", 1 of which are written over"), std::string::npos) << plan.explain();
+}
+
 TEST_F(CudaCompile, OtherStreamsWaitForRecordedRuns) {
   NoGradGuard no_grad;
   // Small logits: the softmax of large ones shows how products were rounded.

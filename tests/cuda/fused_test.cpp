@@ -180,6 +180,48 @@ TEST_F(CudaFused, TimedConvolutionsAreAsExact) {
   check({{4, 64, 14, 14}, {128, 64, 1, 1}, geometry(2, 0, 0, true), bf16, FusedActivation::none, true, false}, "plain");
 }
 
+// The result takes the place of the residual.
+Tensor run_over_residual(const ConvCase& c, const ConvOperands& o) {
+  Tensor out = o.residual.clone();
+  const Tensor* inputs[] = {&o.x, &o.w, &o.bias, &out};
+  const FusedConvolution::Params params{c.geometry, c.activation};
+  KernelCall kernel_call{op_def<FusedConvolution>, inputs, 4, &out, &params};
+  FusedConvolution::cuda(kernel_call);
+  return out;
+}
+
+void check_over_residual(const ConvCase& c, const std::string& what) {
+  ConvOperands o = operands(c);
+  if (c.geometry.channels_last) o.x = o.x.contiguous(MemoryFormat::channels_last);
+  Tensor first = run_over_residual(c, o), again = run_over_residual(c, o);
+  EXPECT_EQ(first.ne(again).to(i64).sum().item(), 0) << what << " " << name_of(c.dtype);
+  expect_fused(first, sums_of(c, o), c.activation, what);
+}
+
+TEST_F(CudaFused, ConvolutionsOverTheirResidual) {
+  Untimed untimed;
+  for (DType t : {bf16, f16, f32, f64})
+    for (bool channels_last : {true, false})
+      for (FusedActivation a : {FusedActivation::none, FusedActivation::relu, FusedActivation::gelu}) {
+        check_over_residual({{2, 32, 9, 7}, {40, 32, 1, 1}, geometry(1, 0, 0, channels_last), t, a}, "1x1");
+        check_over_residual({{3, 5, 9, 9}, {7, 5, 3, 3}, geometry(2, 1, 1, channels_last), t, a}, "odd");
+        check_over_residual({{5, 24, 31, 29}, {136, 24, 1, 1}, geometry(1, 0, 0, channels_last), t, a},
+                            "ends of tiles");
+      }
+}
+
+// Each kernel is chosen by timing; where it runs over its residual, the blocks of the GPU must not see each other's
+// results.
+TEST_F(CudaFused, TimedConvolutionsOverTheirResidual) {
+  for (DType t : {bf16, f16, f32})
+    for (int64_t c : {64, 128, 256, 512}) {
+      const int64_t side = 56 * 64 / c;
+      check_over_residual({{8, c, side, side}, {4 * c, c, 1, 1}, geometry(1, 0, 0, true), t}, "end of a block");
+    }
+  check_over_residual({{8, 64, 56, 56}, {64, 64, 3, 3}, geometry(1, 1, 1, true)}, "3x3");
+  check_over_residual({{8, 64, 28, 28}, {64, 64, 3, 3}, geometry(1, 1, 1, false), f32}, "3x3 in plain order");
+}
+
 TEST_F(CudaFused, EmptyBatches) {
   ConvCase c{{0, 16, 8, 8}, {8, 16, 3, 3}, geometry(1, 1, 1, false)};
   EXPECT_EQ(run(c, operands(c)).sizes(), (Shape{0, 8, 8, 8}));

@@ -8,6 +8,7 @@
 #include "kernels/cpu/interleave.h"
 #include "kernels/cpu/pack_rows.h"
 #include "kernels/cpu/pack_split.h"
+#include "runtime/cpu_isa.h"
 #include "runtime/half.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/x86/pack_words.h"
@@ -127,11 +128,33 @@ bool copy_columns_any(int width, int64_t panels, int64_t panel_size, const T* in
   return false;
 }
 
+#if defined(__x86_64__)
+// Panels of 32 values whose groups are of four bytes, which all tiles with AVX-512 have. False: others.
+template <class T>
+bool pack_columns_512(int width, int group, int64_t panels, int64_t panel_size, const T* in, int64_t step, int64_t k,
+                      T* out) {
+  if (width != 32 || group * sizeof(T) != 4 || !cpu_has("avx512bw")) return false;
+  if constexpr (sizeof(T) == 2) {
+    columns_of_halves_512(reinterpret_cast<const uint16_t*>(in), step, panels, k, panel_size,
+                          reinterpret_cast<uint16_t*>(out));
+    return true;
+  } else if constexpr (sizeof(T) == 1) {
+    columns_of_bytes_512(reinterpret_cast<const uint8_t*>(in), step, panels, k, panel_size,
+                         reinterpret_cast<uint8_t*>(out));
+    return true;
+  }
+  return false;
+}
+#endif
+
 template <class To, class From>
 bool pack_columns_any(int width, int group, int64_t panels, int64_t panel_size, const From* in, int64_t step, int64_t k,
                       To* out) {
   if constexpr (std::is_same_v<To, From>) {
     if (group == 1 && copy_columns_any(width, panels, panel_size, in, step, k, out)) return true;
+#if defined(__x86_64__)
+    if (pack_columns_512(width, group, panels, panel_size, in, step, k, out)) return true;
+#endif
   }
   const auto run = [&]<int g>() { pack_columns<g>(width, panels, panel_size, in, step, k, out); };
   if (group == 1) return run.template operator()<1>(), true;

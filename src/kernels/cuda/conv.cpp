@@ -20,6 +20,17 @@ int64_t volume(const int64_t* sizes, int count) {
 
 }  // namespace
 
+size_t bytes_of_y(const ConvCall& call) {
+  return static_cast<size_t>(call.n * call.c_out * volume(call.out, call.spatial)) * size_of(call.dtype);
+}
+
+ResidualApart::ResidualApart(Encoder& e, ConvCall& call) {
+  if (!in_place(call)) return;
+  copy_.emplace(e, bytes_of_y(call));
+  e.copy(copy_->as(), call.residual, bytes_of_y(call));
+  call.residual = copy_->as();
+}
+
 ConvCall with_three_dims(const ConvCall& call) {
   ConvCall c = call;
   int missing = 3 - call.spatial;
@@ -37,11 +48,13 @@ ConvCall with_three_dims(const ConvCall& call) {
   return c;
 }
 
-bool conv_library(Encoder& e, ConvKind kind, const ConvCall& call) {
+bool conv_library(Encoder& e, ConvKind kind, ConvCall call) {
   int64_t x_sample = call.c_in * volume(call.in, call.spatial), y_sample = call.c_out * volume(call.out, call.spatial);
   if (call.n <= 0 || x_sample == 0 || y_sample == 0) return false;
   int64_t most = kMaxElements / std::max(x_sample, y_sample);
   if (most == 0) return false;
+  std::optional<ResidualApart> apart;
+  if (most < call.n) apart.emplace(e, call);  // a later part may be refused
   auto bytes = static_cast<int64_t>(size_of(call.dtype));
   for (int64_t at = 0; at < call.n; at += most) {
     ConvCall part = call;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "kernels/cuda/encoder.h"
 #include "kernels/cuda/epilogue.h"
 #include "runtime/dtype.h"
 
@@ -23,17 +25,29 @@ struct ConvCall {
   void* w;
   void* y;
   const void* bias;  // nullable; one value per channel of the result; none with backward_weight
-  // The forward convolution may end with more: activation(the result plus residual, which lies like y and is not y).
+  // The forward convolution may end with more: activation(the result plus residual, which lies like y and may be y).
   const void* residual;  // nullable
   Activation activation;
   bool timed;  // choose the kernel by timing those there are, whatever conv_benchmark() says
 };
+
+// Replaces a residual that is y itself by a copy, for kernels that write y before they have read all of it.
+class ResidualApart {
+ public:
+  ResidualApart(Encoder& e, ConvCall& call);
+
+ private:
+  std::optional<Workspace> copy_;
+};
+
+size_t bytes_of_y(const ConvCall& call);
+inline bool in_place(const ConvCall& call) { return call.residual && call.residual == call.y; }
 
 // The call with three spatial dims, ones in front.
 ConvCall with_three_dims(const ConvCall& call);
 
 // By cuDNN. False where it has no way to compute this (or is not part of the build); nothing of value is written then.
 // 16-bit floats accumulate in f32. f32 uses TF32 only if allow_tf32().
-bool conv_library(Encoder& e, ConvKind kind, const ConvCall& call);
+bool conv_library(Encoder& e, ConvKind kind, ConvCall call);
 
 }  // namespace deft::cuda

@@ -184,8 +184,11 @@ cudnnStatus_t execute(Library& lib, const ConvPlan& plan, const ConvCall& c, voi
   return cudnnBackendExecute(lib.handle, plan.plan.raw(), pack.raw());
 }
 
-// One whole convolution, its epilogue included.
-cudnnStatus_t run(Library& lib, Encoder& e, ConvKind kind, const ConvPlan& plan, const ConvCall& c, void* workspace) {
+// One whole convolution, its epilogue included. Kernels with the epilogue inside read each element of the residual
+// right before they write y there, so that both may be the same memory.
+cudnnStatus_t run(Library& lib, Encoder& e, ConvKind kind, const ConvPlan& plan, ConvCall c, void* workspace) {
+  std::optional<ResidualApart> apart;
+  if (!plan.graph->fused) apart.emplace(e, c);
   cudnnStatus_t status = execute(lib, plan, c, workspace);
   e.note_launch();
   if (status != CUDNN_STATUS_SUCCESS || plan.graph->fused) return status;
@@ -267,12 +270,18 @@ bool solve(Library& lib, Encoder& e, ConvKind kind, ConvProblem problem, const C
     plan = lib.plans.find(problem);
   }
   if (!plan) {
-    bool timed = problem.benchmark;
-    plan = timed ? benchmark(lib, e, kind, problem, c) : run_first(lib, e, kind, problem, c);
+    const bool timed = problem.benchmark;
+    ConvCall trial = c;
+    std::optional<Workspace> elsewhere;  // a residual in y is needed once a plan is found
+    if (in_place(c)) {
+      elsewhere.emplace(e, bytes_of_y(c));
+      trial.y = elsewhere->as(), trial.residual = trial.y;
+    }
+    plan = timed ? benchmark(lib, e, kind, problem, trial) : run_first(lib, e, kind, problem, trial);
     bool found = plan != nullptr;
     if (!found) plan = std::make_shared<ConvPlan>();
     lib.plans.add(problem, plan);
-    if (!found || !timed) return found;
+    if (!found || (!timed && !elsewhere)) return found;
   }
   if (!plan->graph) return false;
   std::optional<PlanSpace> space;

@@ -95,6 +95,85 @@ namespace {
   }
 }
 
+namespace {
+
+// Two cache lines of a row, which the hardware fetches together, before the next row, and rows so far ahead: 1024 x
+// 2048 of bf16 from the third cache level take 0.21 ms with 2 panels, 0.25 with 4, 0.29 with 8 or 16.
+constexpr int kHalvesPanels = 2, kBytesPanels = 4, kRowsAhead = 8;
+
+// Four rows of 64 bytes, in turn, to two panels; the second may be missing.
+[[gnu::target("avx512bw"), gnu::always_inline]] inline void store_four(const __m512i (&rows)[4], uint8_t* first,
+                                                                       uint8_t* second) {
+  const __m512i ab0 = _mm512_unpacklo_epi8(rows[0], rows[1]), ab1 = _mm512_unpackhi_epi8(rows[0], rows[1]);
+  const __m512i cd0 = _mm512_unpacklo_epi8(rows[2], rows[3]), cd1 = _mm512_unpackhi_epi8(rows[2], rows[3]);
+  const __m512i a = _mm512_unpacklo_epi16(ab0, cd0), b = _mm512_unpackhi_epi16(ab0, cd0);
+  const __m512i c = _mm512_unpacklo_epi16(ab1, cd1), d = _mm512_unpackhi_epi16(ab1, cd1);
+  const __m512i ab = _mm512_shuffle_i32x4(a, b, 0x44), cd = _mm512_shuffle_i32x4(c, d, 0x44);
+  _mm512_storeu_si512(first, _mm512_shuffle_i32x4(ab, cd, 0x88));
+  _mm512_storeu_si512(first + 64, _mm512_shuffle_i32x4(ab, cd, 0xdd));
+  if (!second) return;
+  const __m512i more_ab = _mm512_shuffle_i32x4(a, b, 0xee), more_cd = _mm512_shuffle_i32x4(c, d, 0xee);
+  _mm512_storeu_si512(second, _mm512_shuffle_i32x4(more_ab, more_cd, 0x88));
+  _mm512_storeu_si512(second + 64, _mm512_shuffle_i32x4(more_ab, more_cd, 0xdd));
+}
+
+// `panels` of them, at most kHalvesPanels or kBytesPanels; rows `ahead` values further are fetched meanwhile.
+template <int panels>
+[[gnu::target("avx512bw")]] void halves_512(const uint16_t* in, int64_t step, int64_t ahead, int64_t k,
+                                            int64_t panel_size, uint16_t* out) {
+  for (int64_t p = 0; p < k; p += 2, in += 2 * step, out += 2 * 32) {
+    for (int i = 0; i < panels; ++i) {
+      const uint16_t* from = in + 32 * i;
+      __builtin_prefetch(from + ahead);
+      __builtin_prefetch(from + ahead + step);
+      store_pair(_mm512_loadu_si512(from), _mm512_loadu_si512(from + step), out + i * panel_size);
+    }
+  }
+}
+template <int panels>
+[[gnu::target("avx512bw")]] void bytes_512(const uint8_t* in, int64_t step, int64_t ahead, int64_t k,
+                                           int64_t panel_size, uint8_t* out) {
+  for (int64_t p = 0; p < k; p += 4, in += 4 * step, out += 4 * 32) {
+    for (int i = 0; i < panels; i += 2) {
+      const bool two = i + 1 < panels;
+      __m512i rows[4];
+      for (int g = 0; g < 4; ++g) {
+        const uint8_t* from = in + g * step + 32 * i;
+        __builtin_prefetch(from + ahead);
+        rows[g] = two ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi8(0xffffffff, from);
+      }
+      uint8_t* to = out + i * panel_size;
+      store_four(rows, to, two ? to + panel_size : nullptr);
+    }
+  }
+}
+
+// All of k, the last rows without any that come after them.
+template <auto pack, class T>
+void columns_512(const T* in, int64_t step, int64_t k, int64_t panel_size, T* out) {
+  const int64_t most = std::max<int64_t>(0, k - kRowsAhead);
+  pack(in, step, kRowsAhead * step, most, panel_size, out);
+  pack(in + most * step, step, 0, k - most, panel_size, out + most * 32);
+}
+
+}  // namespace
+
+void columns_of_halves_512(const uint16_t* in, int64_t step, int64_t panels, int64_t k, int64_t panel_size,
+                           uint16_t* out) {
+  for (; panels >= kHalvesPanels; panels -= kHalvesPanels, in += kHalvesPanels * 32, out += kHalvesPanels * panel_size)
+    columns_512<halves_512<kHalvesPanels>>(in, step, k, panel_size, out);
+  if (panels == 1) columns_512<halves_512<1>>(in, step, k, panel_size, out);
+}
+
+void columns_of_bytes_512(const uint8_t* in, int64_t step, int64_t panels, int64_t k, int64_t panel_size,
+                          uint8_t* out) {
+  for (; panels >= kBytesPanels; panels -= kBytesPanels, in += kBytesPanels * 32, out += kBytesPanels * panel_size)
+    columns_512<bytes_512<kBytesPanels>>(in, step, k, panel_size, out);
+  if (panels == 3) columns_512<bytes_512<3>>(in, step, k, panel_size, out);
+  if (panels == 2) columns_512<bytes_512<2>>(in, step, k, panel_size, out);
+  if (panels == 1) columns_512<bytes_512<1>>(in, step, k, panel_size, out);
+}
+
 void turn_halves_512(const uint16_t* const* places, int64_t first, int64_t count, uint16_t* out) {
   alignas(64) uint16_t pairs[16 * 64];
   pair_halves_512(places, first, 16, 1, count, pairs);
