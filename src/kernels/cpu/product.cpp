@@ -13,6 +13,7 @@
 #include "kernels/cpu/pack_split.h"
 #include "kernels/cpu/product_bytes.h"
 #include "kernels/cpu/product_few_rows.h"
+#include "kernels/cpu/product_lanes.h"
 #include "kernels/cpu/stream.h"
 #include "kernels/cpu/tile_series.h"
 #include "kernels/cpu/workspace.h"
@@ -25,12 +26,12 @@ namespace {
 
 using detail::ColumnTerms;
 using detail::kMostColumns;
+using detail::rows_in_place;
 
 constexpr int64_t kBlockBytesB = 4 << 20, kSmallBlockBytesB = 576 << 10, kAmxBlockBytesB = 256 << 10;
 constexpr int64_t kRowBytesB = 128;                      // of a row of b, at least, where it is packed: two cache lines
 constexpr int64_t kPanelBytesB = 384 << 10;              // a b up to here passes by each panel of a
-constexpr int64_t kKeepBytesA = 1 << 20;                 // a left side of this size stays packed while b passes by,
-constexpr double kKeepWork = 4e6;                        // if there is much to multiply
+constexpr int64_t kKeepBytesA = 1 << 20;                 // rows of a of this size stay packed while b passes by
 constexpr int64_t kSumRows = 1024, kSumBytes = 4 << 20;  // block of c that is summed in a workspace
 constexpr int64_t kShareBytes = 256 << 20;               // a side larger than this is not packed as a whole
 constexpr int64_t kMostRows = 1024;                      // of a block
@@ -39,9 +40,6 @@ constexpr int64_t kBeyond = 128;  // bytes that may be read beyond sums
 // Split panels: while tiles run on a b that stays in the second cache level, they ask for the rows that are packed
 // next, so many bytes a step.
 constexpr int64_t kNearBytesB = 1 << 20, kAheadBytes = 1536;
-constexpr int64_t kGrain = 64 * 1024;                // multiply-adds that pay for a lane
-constexpr double kPieceWork = 512 * 1024;            // multiply-adds that pay for a piece that lanes may trade,
-constexpr int64_t kPieceTiles = 2, kMostPieces = 4;  // tiles across it, pieces of a lane
 // Prefetching the next panel of b in bursts: on x86 they hold up loads (128 x 768 x 3072 with AMX: 680 GFLOP/s with
 // them, 800 without; f32: 98 and 106). Its f32 tiles do it on the way (run_ahead, run_rows): 3 x 3 convolutions of 512
 // channels on 7 x 7 pixels inside ResNet-50 run at 116 GFLOP/s instead of 94.
@@ -55,32 +53,6 @@ int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step;
 bool is_bytes(Panel panel) { return panel == Panel::s8 || panel == Panel::u8s8; }
 int64_t sum_size(Panel panel) { return panel == Panel::f64 ? 8 : 4; }
 DType sum_dtype(Panel panel) { return panel == Panel::f64 ? DType::f64 : is_bytes(panel) ? DType::i32 : DType::f32; }
-
-double work_of(const Product& p) {
-  return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-}
-int lane_count() { return in_parallel_region() ? 1 : num_threads(); }
-
-// Rows of a that need no packing: of the panel's own type, contiguous over k, for a tile that reads them in place.
-const StridedMatrix* rows_in_place(const Product& p) {
-  const StridedMatrix* a = p.tile->run_rows && p.a && !p.packed_a ? p.a->strided() : nullptr;
-  if (!a || a->step != 1 || p.k % p.tile->k_step != 0) return nullptr;
-  if (p.n >= p.tile->pack_columns && work_of(p) >= p.tile->pack_work * lane_count()) return nullptr;
-  switch (p.tile->panel) {
-    case Panel::f32:
-      return a->dtype == DType::f32 ? a : nullptr;
-    case Panel::f16:
-      return a->dtype == DType::f16 ? a : nullptr;
-    case Panel::bf16:
-      return a->dtype == DType::bf16 ? a : nullptr;
-    case Panel::s8:
-      return a->dtype == DType::i8 ? a : nullptr;
-    case Panel::u8s8:
-      return a->dtype == DType::u8 ? a : nullptr;
-    default:
-      return nullptr;
-  }
-}
 
 void pack_panels(const PanelSource& from, const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0,
                  int64_t k, void* out, int32_t* sums) {
@@ -123,15 +95,17 @@ class Region {
     // 768 x 768 with rows in place gains 5 %. Prefetching what is packed next, in the tile, gains nothing. With AMX
     // 256 KB of b at a time instead of 576: bf16 128 x 768 x 768 0.94 of the time, 49 x 512 x 4608 0.9, bytes 0.9 to
     // 0.95.
-    const bool keeps_a = p_.packed_a || (rows_in_place_ && (m1 - m0) * depth * size <= kKeepBytesA);
+    const int64_t chunk = own_sums_ ? std::min(m1 - m0, round_up(kSumRows, t_.mr)) : m1 - m0;
+    const bool small_a = round_up(chunk, t_.mr) * depth * size <= kKeepBytesA;
+    keeps_packed_ = p_.b && !p_.packed_b && !p_.packed_a && !rows_in_place_ && small_a;
+    const bool keeps_a = small_a && (p_.packed_a || keeps_packed_ || rows_in_place_);
     const int64_t b_block = !keeps_a ? kBlockBytesB : t_.begin ? kAmxBlockBytesB : kSmallBlockBytesB;
     b_columns_ = columns_;
     if (!p_.packed_b) {
       const int64_t most = std::max({b_block / depth / size, kRowBytesB / size, int64_t{t_.nr}});
       b_columns_ = std::min(columns_, most / t_.nr * t_.nr);
     }
-    const int64_t chunk = own_sums_ ? std::min(m1 - m0, round_up(kSumRows, t_.mr)) : m1 - m0;
-    const int64_t a_rows = rows_in_place_ ? t_.mr : round_up(std::min(rows_, chunk), t_.mr);
+    const int64_t a_rows = rows_in_place_ ? t_.mr : round_up(keeps_packed_ ? chunk : std::min(rows_, chunk), t_.mr);
     const int64_t a_bytes = p_.packed_a ? 0 : a_rows * depth * size;
     const int64_t b_bytes = p_.packed_b ? 0 : round_up(b_columns_, t_.nr) * depth * size;
     const int64_t sum_bytes = own_sums_ ? chunk * columns_ * sum_size(t_.panel) : 0;
@@ -175,6 +149,7 @@ class Region {
         } else {
           pack_panels(*p_.b, t_, Side::b, j, columns, k0, k, b_, line_sums_ ? line_sums_ + (j - n0) : nullptr);
         }
+        if (keeps_packed_ && j == n0) pack_panels(*p_.a, t_, Side::a, m0, m1 - m0, k0, k, a_, nullptr);
         for (int64_t i = m0; i < m1; i += rows_) {
           const int64_t rows = std::min(rows_, m1 - i);
           b_next_ = i + rows < m1 || !p_.packed_b ? b : after(j, columns, n0, n1, k0, k);
@@ -192,13 +167,15 @@ class Region {
   }
   // Rows of a that are split, if they lie together.
   const char* rows_at(int64_t i) const {
-    const StridedMatrix* a = t_.panel == Panel::split && p_.a ? p_.a->strided() : nullptr;
+    const bool packs = t_.panel == Panel::split && p_.a && !p_.packed_a && !keeps_packed_;
+    const StridedMatrix* a = packs ? p_.a->strided() : nullptr;
     if (!a || a->step != 1 || a->line != p_.k || p_.k > t_.block_k) return nullptr;
     return static_cast<const char*>(a->in) + i * a->line * static_cast<int64_t>(deft::size_of(a->dtype));
   }
   // Panels of a block of rows of a, where it is not read in place.
   const void* left(int64_t i, int64_t rows, int64_t k0, int64_t k) {
     if (p_.packed_a) return p_.packed_a->panels(i, k0);
+    if (keeps_packed_) return a_ + (i - m0_) * t_.padded_k(k) * size_of(t_.panel);
     if (!reads_in_place(i + rows)) pack_panels(*p_.a, t_, Side::a, i, rows, k0, k, a_, nullptr);
     return a_;
   }
@@ -381,6 +358,7 @@ class Region {
   const GemmTile& t_;
   const StridedMatrix* rows_in_place_;
   bool holds_sums_, direct_, own_sums_, streams_;
+  bool keeps_packed_ = false;                       // all rows of a while b passes by
   int64_t rows_ = 0, columns_ = 0, b_columns_ = 0;  // of a block of a, of sums, of b
   int64_t m0_ = 0, n0_ = 0;                         // where the block of sums begins
   char *a_ = nullptr, *b_ = nullptr, *sums_ = nullptr, *part_sums_ = nullptr;
@@ -391,73 +369,15 @@ class Region {
   alignas(64) char buffer_[32 * kMostColumns * 8 + kBeyond];  // one tile
 };
 
-struct Grid {
-  int64_t rows, cols;
-};
-// How lanes share c: as many as pay off, each packing as little as possible.
-Grid choose_grid(const Product& p) {
+void run_grid(const Product& p, detail::Grid grid, bool bytes) {
   const GemmTile& t = *p.tile;
-  const int64_t row_tiles = (p.m + t.mr - 1) / t.mr, col_tiles = (p.n + t.nr - 1) / t.nr;
-  const int64_t lanes =
-      std::min<int64_t>(lane_count(), static_cast<int64_t>(std::min(work_of(p) / kGrain, 1024.0)) + 1);
-  Grid best{1, 1};
-  double best_cost = 1e300;
-  for (int64_t r = 1; r <= std::min(lanes, row_tiles); ++r) {
-    const int64_t c = std::min(lanes / r, col_tiles);
-    const double tall = static_cast<double>((row_tiles + r - 1) / r * t.mr);
-    const double wide = static_cast<double>((col_tiles + c - 1) / c * t.nr);
-    // Moving one value costs about 32 multiply-adds, and more from the core that packed it: 128 x 768 x 768 of bytes on
-    // 16 lanes with AMX takes 47 us in 2 x 8 lanes that share b, 35 in 1 x 16, though some of those get twice as much.
-    const double shared = p.b && r > 1 ? 48 * wide : 0;
-    const double cost = tall * wide + 32 * (tall + wide) + shared;
-    if (cost < best_cost) best_cost = cost, best = {r, c};
-  }
-  return best;
-}
-
-// How each lane's rectangle is cut for parallel_balanced: across the side of which less is read again for each piece,
-// where that side needs no packing.
-struct Pieces {
-  int64_t count = 1;
-  bool of_rows = true;
-};
-Pieces choose_pieces(const Product& p, Grid grid) {
-  const int64_t lanes = grid.rows * grid.cols, tall = p.m / grid.rows, wide = p.n / grid.cols;
-  if (lanes == 1) return {};
-  const bool rows = p.packed_b, columns = p.packed_a || rows_in_place(p);
-  const bool of_rows = rows && (!columns || tall >= wide);
-  if (!of_rows && !columns) return {};
-  const int64_t tiles = of_rows ? tall / p.tile->mr : wide / p.tile->nr;
-  const double work = static_cast<double>(tall) * static_cast<double>(wide) * static_cast<double>(p.k);
-  Pieces pieces{1, of_rows};
-  while (pieces.count < kMostPieces && tiles >> pieces.count >= kPieceTiles &&
-         work / static_cast<double>(1 << pieces.count) >= kPieceWork) {
-    ++pieces.count;
-  }
-  return pieces;
-}
-
-struct Span {
-  int64_t begin, end;
-  Span part(int64_t i, int64_t count) const {
-    return {begin + (end - begin) * i / count, begin + (end - begin) * (i + 1) / count};
-  }
-  // The i-th piece: half of it, a quarter, and so on; the last is as long as the one before. What is traded at the end
-  // is short, and what all lanes do for themselves in one go is long: eight pieces of one size cost up to 10 %.
-  Span piece(int64_t i, int64_t count) const {
-    const int64_t from = end - ((end - begin) >> i);
-    return {from, i + 1 == count ? end : end - ((end - begin) >> (i + 1))};
-  }
-};
-
-void run_grid(const Product& p, Grid grid, bool bytes) {
-  const GemmTile& t = *p.tile;
-  const Span row_tiles{0, (p.m + t.mr - 1) / t.mr}, col_tiles{0, (p.n + t.nr - 1) / t.nr};
-  const Pieces pieces = choose_pieces(p, grid);
+  const detail::Span row_tiles{0, (p.m + t.mr - 1) / t.mr}, col_tiles{0, (p.n + t.nr - 1) / t.nr};
+  const detail::Pieces pieces = detail::choose_pieces(p, grid);
   parallel_balanced(0, grid.rows * grid.cols * pieces.count, pieces.count, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t lane = i / pieces.count, piece = i % pieces.count;
-      Span rows = row_tiles.part(lane / grid.cols, grid.rows), cols = col_tiles.part(lane % grid.cols, grid.cols);
+      detail::Span rows = row_tiles.part(lane / grid.cols, grid.rows),
+                   cols = col_tiles.part(lane % grid.cols, grid.cols);
       (pieces.of_rows ? rows : cols) = (pieces.of_rows ? rows : cols).piece(piece, pieces.count);
       const int64_t m0 = rows.begin * t.mr, m1 = std::min(p.m, rows.end * t.mr);
       const int64_t n0 = cols.begin * t.nr, n1 = std::min(p.n, cols.end * t.nr);
@@ -467,11 +387,10 @@ void run_grid(const Product& p, Grid grid, bool bytes) {
 }
 
 // A side that several lanes read is packed once, by all of them.
-std::unique_ptr<PackedMatrix> share(const Product& p, Side side, int64_t readers) {
+std::unique_ptr<PackedMatrix> share(const Product& p, Side side) {
   const PanelSource* from = side == Side::a ? p.a : p.b;
   const int64_t lines = side == Side::a ? p.m : p.n;
-  if (side == Side::a && rows_in_place(p)) return nullptr;
-  if (!from || readers < 2 || packed_bytes(*p.tile, side, lines, p.k) > kShareBytes) return nullptr;
+  if (packed_bytes(*p.tile, side, lines, p.k) > kShareBytes) return nullptr;
   return std::make_unique<PackedMatrix>(*p.tile, side, *from, lines, p.k, p.epilogue.a_zero != 0);
 }
 
@@ -497,7 +416,7 @@ PackedMatrix::PackedMatrix(const GemmTile& tile, Side side, const PanelSource& f
     : tile_(tile), side_(side), lines_(lines), k_(k), bytes_(packed_bytes(tile, side, lines, k)) {
   data_ = allocate_buffer(static_cast<size_t>(std::max<int64_t>(bytes_, 1)));
   const int64_t width = tile.width(side), panels = (lines + width - 1) / width;
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width * k));
+  const int64_t grain = std::max<int64_t>(1, detail::kLaneWork / std::max<int64_t>(1, width * k));
   try {
     if (side == Side::b && is_bytes(tile.panel) && with_sums) {
       sums_ = static_cast<int32_t*>(allocate_buffer(static_cast<size_t>(std::max<int64_t>(lines, 1)) * 4));
@@ -564,9 +483,9 @@ void run_product(const Product& product) {
   if (product.m <= kFewRows && run_few_rows(product)) return;
   Product p = product;
   if (detail::has_byte_tile(p)) {
-    const auto own_b = share(p, Side::b, 2);
+    const auto own_b = p.b ? share(p, Side::b) : nullptr;
     if (own_b) p.packed_b = own_b.get();
-    if (p.packed_b) return run_grid(p, choose_grid(p), true);
+    if (p.packed_b) return run_grid(p, detail::choose_grid(p), true);
   }
   std::optional<TunedRun> tuned;
   if (p.block_bytes == 0) {
@@ -576,10 +495,9 @@ void run_product(const Product& product) {
                       {p.m, p.n, p.k, size_of(p.tile->panel), p.tile->block_k});
     p.block_bytes = block_bytes(p, tuned.emplace(key, std::size(kBlockBytes), p.m * p.n * p.k).choice());
   }
-  const Grid grid = choose_grid(p);
-  const bool keep_a = p.b && grid.rows == 1 && static_cast<double>(p.m) * static_cast<double>(p.n * p.k) > kKeepWork &&
-                      packed_bytes(*p.tile, Side::a, p.m, p.k) <= kKeepBytesA;
-  const auto shared_a = share(p, Side::a, keep_a ? 2 : grid.cols), shared_b = share(p, Side::b, grid.rows);
+  const detail::Grid grid = detail::choose_grid(p);
+  const auto shared_a = detail::shares(p, Side::a, grid) ? share(p, Side::a) : nullptr;
+  const auto shared_b = detail::shares(p, Side::b, grid) ? share(p, Side::b) : nullptr;
   if (shared_a) p.packed_a = shared_a.get();
   if (shared_b) p.packed_b = shared_b.get();
   run_grid(p, grid, false);
