@@ -1,4 +1,5 @@
 // Group, batch and instance norm.
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -9,6 +10,7 @@
 #include "ops/operand.h"
 #include "ops/reduce.h"
 #include "ops/reduce_common.h"
+#include "runtime/parallel.h"
 
 namespace deft {
 
@@ -35,6 +37,8 @@ void check_rank(const Meta& x, const char* op) {
   DEFT_CHECK(x.rank() >= 2, ShapeError, "{}: the input has shape {}, expected N,C or N,C,spatial", op,
              to_string(x.sizes));
 }
+
+constexpr int64_t kNearBytes = 256 << 10;  // images that are normalised in one go, if there is more than one
 
 // Small per-channel vectors are handled as f64.
 using Numbers = std::vector<double>;
@@ -67,11 +71,11 @@ struct Moments {
 
 // Moments of the planes of each group; group(plane) says which.
 template <class F>
-std::vector<Moments> moments(const cpu::ChannelsView& v, const Tensor& x, int64_t groups, F&& group) {
+std::vector<Moments> moments(const cpu::ChannelsView& v, const void* x, int64_t groups, F&& group) {
   std::vector<Moments> all(at(groups));
-  if (x.numel() == 0) return all;
+  if (v.n * v.c * v.s == 0) return all;
   Numbers mean(at(v.n * v.c)), squares(mean.size());
-  cpu::plane_moments(v, x.data_ptr(), mean.data(), squares.data());
+  cpu::plane_moments(v, x, mean.data(), squares.data());
   for (int64_t p = 0; p < v.n * v.c; ++p)
     all[at(group(p))].merge(static_cast<double>(v.s), mean[at(p)], squares[at(p)]);
   return all;
@@ -85,9 +89,8 @@ struct ReluAfter {
 
 // y = (x - mean) * rstd * weight + bias with statistics per group.
 template <class F>
-void normalize(const cpu::ChannelsView& v, const Tensor& x, const Numbers& mean, const Numbers& rstd,
-               const Numbers& weight, const Numbers& bias, F&& group, const Tensor& y,
-               const ReluAfter* relu = nullptr) {
+void normalize(const cpu::ChannelsView& v, const void* x, const Numbers& mean, const Numbers& rstd,
+               const Numbers& weight, const Numbers& bias, F&& group, void* y, const ReluAfter* relu = nullptr) {
   Numbers scale(at(v.n * v.c)), center(scale.size()), offset(scale.size());
   for (int64_t p = 0; p < v.n * v.c; ++p) {
     size_t k = at(group(p)), channel = at(p % v.c);
@@ -96,8 +99,8 @@ void normalize(const cpu::ChannelsView& v, const Tensor& x, const Numbers& mean,
     offset[at(p)] = bias[channel];
   }
   const cpu::PlaneMap map{nullptr, scale.data(), center.data(), offset.data()};
-  if (!relu) return cpu::plane_map(v, nullptr, x.data_ptr(), map, y.data_ptr());
-  cpu::plane_map_relu(v, x.data_ptr(), data_or_null(relu->residual), map, y.data_ptr());
+  if (!relu) return cpu::plane_map(v, nullptr, x, map, y);
+  cpu::plane_map_relu(v, x, data_or_null(relu->residual), map, y);
   Numbers affine(at(2 * v.c));
   for (size_t k = 0; k < rstd.size(); ++k) affine[k] = rstd[k] * weight[k], affine[rstd.size() + k] = bias[k];
   write(affine, relu->affine);
@@ -226,12 +229,29 @@ void GroupNorm::cpu(KernelCall& c) {
   cpu::ChannelsView v = channels_view<cpu::ChannelsView>(x.meta(), false);
   int64_t per_group = v.c / p.groups;
   auto group = [&](int64_t plane) { return plane / per_group; };  // c is whole groups, so images need no care
-  std::vector<Moments> all = moments(v, x, v.n * p.groups, group);
-  Numbers mean, rstd;
-  for (const Moments& m : all) mean.push_back(m.mean), rstd.push_back(rstd_of(m, p.eps));
-  write(mean, c.out(1));
-  write(rstd, c.out(2));
-  normalize(v, x, mean, rstd, read(optional_input(c, 1), v.c, 1), read(optional_input(c, 2), v.c, 0), group, c.out(0));
+  const Numbers weight = read(optional_input(c, 1), v.c, 1), bias = read(optional_input(c, 2), v.c, 0);
+  Numbers all_means(at(v.n * p.groups)), all_rstds(all_means.size());
+  // Some images at a time, which are still near when they are read again.
+  const int64_t image = v.c * v.s * static_cast<int64_t>(size_of(v.dtype));
+  const int64_t together = std::max<int64_t>(1, kNearBytes / std::max<int64_t>(1, image));
+  const auto normalize_some = [&](int64_t first) {
+    cpu::ChannelsView some = v;
+    some.n = std::min(together, v.n - first);
+    const char* from = static_cast<const char*>(x.data_ptr()) + first * image;
+    Numbers mean, rstd;
+    for (const Moments& m : moments(some, from, some.n * p.groups, group))
+      mean.push_back(m.mean), rstd.push_back(rstd_of(m, p.eps));
+    std::copy(mean.begin(), mean.end(), all_means.begin() + first * p.groups);
+    std::copy(rstd.begin(), rstd.end(), all_rstds.begin() + first * p.groups);
+    normalize(some, from, mean, rstd, weight, bias, group, static_cast<char*>(c.out(0).data_ptr()) + first * image);
+  };
+  const auto run = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) normalize_some(i * together);
+  };
+  const int64_t count = (v.n + together - 1) / together;
+  count < num_threads() ? run(0, count) : parallel_for(0, count, 1, run);
+  write(all_means, c.out(1));
+  write(all_rstds, c.out(2));
 }
 
 void GroupNorm::vjp(VjpContext& c) {
@@ -321,7 +341,7 @@ void batch_norm_forward(KernelCall& c, const BatchNorm::Params& p, const ReluAft
   auto channel = [&](int64_t plane) { return plane % v.c; };
   Numbers mean(at(v.c)), rstd(at(v.c));
   if (p.training) {
-    std::vector<Moments> all = moments(v, x, v.c, channel);
+    std::vector<Moments> all = moments(v, x.data_ptr(), v.c, channel);
     Numbers unbiased(at(v.c));
     for (size_t i = 0; i < all.size(); ++i) {
       mean[i] = all[i].mean;
@@ -339,8 +359,8 @@ void batch_norm_forward(KernelCall& c, const BatchNorm::Params& p, const ReluAft
   }
   write(mean, c.out(1));
   write(rstd, c.out(2));
-  normalize(v, x, mean, rstd, read(optional_input(c, 1), v.c, 1), read(optional_input(c, 2), v.c, 0), channel, c.out(0),
-            relu);
+  normalize(v, x.data_ptr(), mean, rstd, read(optional_input(c, 1), v.c, 1), read(optional_input(c, 2), v.c, 0),
+            channel, c.out(0).data_ptr(), relu);
 }
 
 }  // namespace

@@ -47,6 +47,10 @@ void start_from(const Tensor& x, const Tensor& out) {
   if (x.data_ptr() != out.data_ptr()) copy_values(x, out);
 }
 
+Tensor blank_gradient(const VjpContext& c) {
+  return zeros({}, {c.grad().dtype(), c.input_device(0)}).expand(c.input_sizes(0));
+}
+
 Tensor apart_from(const Tensor& input, const Tensor& out) {
   if (input.data_ptr() != out.data_ptr() || input.numel() == 0) return input;
   Tensor copy(make_tensor(Meta::dense(input.sizes(), input.dtype(), input.device())));
@@ -62,6 +66,7 @@ const char* name_of(ScatterReduce r) {
 
 using indexing::apart_from;
 using indexing::at_least_1d;
+using indexing::blank_gradient;
 using indexing::name_of;
 using indexing::start_from;
 
@@ -85,8 +90,7 @@ void Gather::cpu(KernelCall& c) {
               strided(index), out.data_ptr(), strided(out));
 }
 void Gather::vjp(VjpContext& c) {
-  Tensor blank = zeros(c.input_sizes(0), {c.grad().dtype(), c.input_device(0)});
-  c.grad_in(0) = scatter_add(blank, c.params<Gather>().dim, c.saved_input(1), c.grad());
+  c.grad_in(0) = scatter_add(blank_gradient(c), c.params<Gather>().dim, c.saved_input(1), c.grad());
 }
 
 namespace {
@@ -212,8 +216,7 @@ void IndexSelect::cpu(KernelCall& c) {
                     index.data<int64_t>(), index.strides()[0], false, out.data_ptr(), strided(out));
 }
 void IndexSelect::vjp(VjpContext& c) {
-  Tensor blank = zeros(c.input_sizes(0), {c.grad().dtype(), c.input_device(0)});
-  c.grad_in(0) = index_add(blank, c.params<IndexSelect>().dim, c.saved_input(1), c.grad());
+  c.grad_in(0) = index_add(blank_gradient(c), c.params<IndexSelect>().dim, c.saved_input(1), c.grad());
 }
 
 Meta IndexAdd::infer(const Meta& x, const Meta& index, const Meta& source, Params& p) {

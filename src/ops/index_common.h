@@ -10,6 +10,9 @@ namespace deft::indexing {
 Tensor at_least_1d(const Tensor& t);
 // The result starts as a copy of x, unless it is x (in-place).
 void start_from(const Tensor& x, const Tensor& out);
+// Zeros for the gradient of the first input to start from: one element that is seen everywhere, so that start_from()
+// only writes.
+Tensor blank_gradient(const VjpContext& c);
 // `input`, or a copy where it is what is written: dispatch leaves only the very same tensor to us.
 Tensor apart_from(const Tensor& input, const Tensor& out);
 // The name users know a way of scattering by.

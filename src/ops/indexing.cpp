@@ -143,8 +143,7 @@ void Index::cpu(KernelCall& c) {
 }
 void Index::vjp(VjpContext& c) {
   const Params& p = c.params<Index>();
-  Tensor blank = zeros(c.input_sizes(0), {c.grad().dtype(), c.input_device(0)});
-  c.grad_in(0) = call<IndexPut>(c.node.site, {p.first, p.count, true}, blank, c.saved_input(1), c.grad());
+  c.grad_in(0) = call<IndexPut>(c.node.site, {p.first, p.count, true}, indexing::blank_gradient(c), c.saved_input(1), c.grad());
 }
 
 Meta IndexPut::infer(const Meta& x, const Meta& linear, const Meta& value, const Params& p) {

@@ -24,12 +24,7 @@ namespace deft::cpu::HWY_NAMESPACE {
   inline Vec<T> name(Vec<T> a, Vec<T> b) {                                  \
     return per_lane(a, b, [](T x, T y) { return deft::math::name(x, y); }); \
   }
-DEFT_PER_LANE1(tan)
-DEFT_PER_LANE1(asinh)
-DEFT_PER_LANE1(acosh)
-DEFT_PER_LANE1(atanh)
 DEFT_PER_LANE1(erfc)
-DEFT_PER_LANE2(atan2)
 DEFT_PER_LANE2(fmod)
 DEFT_PER_LANE2(remainder)
 #undef DEFT_PER_LANE1
@@ -210,6 +205,10 @@ inline Vec<T> cos(Vec<T> x) {
   if (any_true(abs(x) > Vec<T>(kTrigLimit<T>))) return per_lane(x, [](T v) { return std::cos(v); });
   return select(isnan(x), x, Vec<T>(hn::Cos(typename Vec<T>::D(), x.raw)));
 }
+// What pi / 2 is beyond its rounding to T.
+template <class T>
+inline constexpr T kHalfPiRest = sizeof(T) == 4 ? T(-4.37113900018624283e-8) : T(6.12323399573676588613e-17);
+
 template <class T>
 inline Vec<T> asin(Vec<T> x) {
   return keep_zero_and_nan(x, Vec<T>(hn::Asin(typename Vec<T>::D(), x.raw)));
@@ -221,6 +220,38 @@ inline Vec<T> acos(Vec<T> x) {
 template <class T>
 inline Vec<T> atan(Vec<T> x) {
   return keep_zero_and_nan(x, Vec<T>(hn::Atan(typename Vec<T>::D(), x.raw)));
+}
+template <class T>
+inline Vec<T> tan(Vec<T> x) {
+  return sin(x) / cos(x);
+}
+// Of the quotient that is not above 1, turned to where the point lies.
+template <class T>
+inline Vec<T> atan2(Vec<T> y, Vec<T> x) {
+  const Vec<T> zero(0), one(1), half_pi(T(1.57079632679489661923)), half_pi_rest(kHalfPiRest<T>);
+  Vec<T> across = abs(x), up = abs(y);
+  Mask<T> steep = up > across;
+  Vec<T> shorter = select(steep, across, up), longer = select(steep, up, across);
+  Vec<T> q = select(longer == zero, zero, select(shorter == infinity<T>(), one, shorter / longer));
+  Vec<T> r(hn::Atan(typename Vec<T>::D(), q.raw));
+  r = select(steep, (half_pi - r) + half_pi_rest, r);
+  r = select(copysign(one, x) < zero, (half_pi + half_pi - r) + (half_pi_rest + half_pi_rest), r);
+  return select(isnan(x) | isnan(y), x + y, copysign(r, y));
+}
+template <class T>
+inline Vec<T> asinh(Vec<T> x) {
+  return select(isinf(x), x, keep_zero_and_nan(x, Vec<T>(hn::Asinh(typename Vec<T>::D(), x.raw))));
+}
+template <class T>
+inline Vec<T> acosh(Vec<T> x) {
+  Vec<T> y(hn::Acosh(typename Vec<T>::D(), x.raw));
+  return select(x < Vec<T>(1), Vec<T>(std::numeric_limits<T>::quiet_NaN()), select(x < infinity<T>(), y, x));
+}
+template <class T>
+inline Vec<T> atanh(Vec<T> x) {
+  Vec<T> a = abs(x), y(hn::Atanh(typename Vec<T>::D(), x.raw));
+  y = select(a == Vec<T>(1), copysign(infinity<T>(), x), keep_zero_and_nan(x, y));
+  return select(a > Vec<T>(1), Vec<T>(std::numeric_limits<T>::quiet_NaN()), y);
 }
 
 // exp(a) / 2 for large a, where exp(a) itself may overflow.
