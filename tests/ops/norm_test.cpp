@@ -8,6 +8,7 @@
 #include "core/grad_mode.h"
 #include "ops/creation.h"
 #include "ops/norm.h"
+#include "ops/random.h"
 #include "ops/reduce.h"
 
 namespace deft {
@@ -103,6 +104,19 @@ TEST(BatchNorm, OneValuePerChannelIsNamed) {
     FAIL();
   } catch (const ValueError& e) {
     EXPECT_NE(std::string(e.what()).find("[1, 3]"), std::string::npos);
+  }
+}
+
+// Large images are normalised some at a time: each as if it were alone.
+TEST(Norms, ImagesOfAGroupNormDoNotDependOnTheBatch) {
+  NoGradGuard no_grad;
+  Tensor weight = randn({8}), bias = randn({8});
+  for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+    Tensor x = randn({5, 8, 64, 64}).contiguous(format), y = group_norm(x, 4, weight, bias);
+    for (int64_t i = 0; i < 5; ++i) {
+      Tensor alone = group_norm(x.narrow(0, i, 1).contiguous(format), 4, weight, bias);
+      EXPECT_EQ(alone.ne(y.narrow(0, i, 1)).to(DType::i64).sum().item(), 0) << i;
+    }
   }
 }
 
