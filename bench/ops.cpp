@@ -70,9 +70,10 @@ Work unary_work(const Words& w, Device device, double outputs, const std::functi
   return {[=](int64_t i) { f(x[static_cast<size_t>(i) % sets]); }, bytes * (1 + outputs), 0};
 }
 
-Work binary_work(const Words& w, Device device, const std::function<void(const Tensor&, const Tensor&)>& f) {
+Work binary_work(const Words& w, Device device, const std::function<void(const Tensor&, const Tensor&)>& f,
+                 double outputs = 1) {
   Tensor b = random_input(w.sizes.size() > 1 ? w.sizes[1] : w.sizes[0], w.dtype, device);
-  Work work = unary_work(w, device, 1, [=](const Tensor& a) { f(a, b); });
+  Work work = unary_work(w, device, outputs, [=](const Tensor& a) { f(a, b); });
   work.bytes += static_cast<double>(b.numel()) * static_cast<double>(size_of(w.dtype));
   return work;
 }
@@ -100,6 +101,30 @@ Work conv_work(const Words& w, Device device) {
           0, flops};
 }
 
+// Ops that models use less often. Empty: none of them.
+Work other_work(const Words& w, Device device) {
+  auto unary = [&](double outputs, auto f) {
+    return unary_work(w, device, outputs, [f](const Tensor& x) { Tensor y = f(x); });
+  };
+  auto binary = [&](double outputs, auto f) {
+    return binary_work(
+        w, device, [f](const Tensor& a, const Tensor& b) { Tensor y = f(a, b); }, outputs);
+  };
+  if (w.op == "atan2") return binary(1, [](const Tensor& a, const Tensor& b) { return atan2(a, b); });
+  if (w.op == "mse_loss") return binary(0, [](const Tensor& a, const Tensor& b) { return mse_loss(a, b); });
+  if (w.op == "smooth_l1_loss") return binary(0, [](const Tensor& a, const Tensor& b) { return smooth_l1_loss(a, b); });
+  if (w.op == "logsumexp_columns") return unary(0, [](const Tensor& x) { return x.logsumexp({0}); });
+  if (w.op == "cumsum_rows") return unary(1, [](const Tensor& x) { return x.cumsum(1); });
+  if (w.op == "topk_10") return unary(0, [](const Tensor& x) { return topk(x, 10)[0]; });
+  if (w.op == "group_norm_8") return unary(1, [](const Tensor& x) { return group_norm(x, 8); });
+  if (w.op == "bilinear_x2") {
+    return unary(4, [](const Tensor& x) {
+      return interpolate(x, {2 * x.sizes()[2], 2 * x.sizes()[3]}, InterpolateMode::linear);
+    });
+  }
+  return {};
+}
+
 Work make_work(const std::string& name, Device device) {
   Words w = words_of(name);
   auto unary = [&](auto f) { return unary_work(w, device, 1, [f](const Tensor& x) { Tensor y = f(x); }); };
@@ -125,7 +150,9 @@ Work make_work(const std::string& name, Device device) {
   if (w.op == "sum_all") return unary_work(w, device, 0, [](const Tensor& x) { Tensor y = x.sum(); });
   if (w.op == "sum_rows") return unary_work(w, device, 0, [](const Tensor& x) { Tensor y = x.sum({-1}); });
   if (w.op == "sum_columns") return unary_work(w, device, 0, [](const Tensor& x) { Tensor y = x.sum({0}); });
-  return w.op == "matmul" ? matmul_work(w, device) : conv_work(w, device);
+  if (w.op == "matmul") return matmul_work(w, device);
+  if (w.op == "conv") return conv_work(w, device);
+  return other_work(w, device);
 }
 
 // Milliseconds per call, on the device's own clock where it has one.
@@ -239,6 +266,10 @@ std::vector<OpCase> op_cases(Device device) {
   for (const char* op : {"softmax", "layer_norm", "rms_norm"})
     for (int64_t n : {768, 1024, 2048, 4096, 8192})
       cases.push_back({fmt::format("{} bf16 {}x{}", op, (gpu ? 134217728 : 4194304) / n, n), "rows"});
+  for (const char* op : {"atan2", "mse_loss", "smooth_l1_loss", "logsumexp_columns", "cumsum_rows", "topk_10"})
+    cases.push_back({fmt::format("{} f32 {}", op, f32_size), "other"});
+  for (const char* op : {"group_norm_8", "bilinear_x2"})
+    cases.push_back({fmt::format("{} f32 {}x64x56x56", op, gpu ? 128 : 8), "other"});
   if (gpu)
     for (const char* m : {"bf16 8192x8192x8192", "f16 8192x8192x8192", "f32 4096x4096x4096", "bf16 4096x1024x1024"})
       cases.push_back({fmt::format("matmul {}", m), "matmul"});

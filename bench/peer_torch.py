@@ -159,9 +159,10 @@ def work_of(name, device):
         x, w = rotating(shape, last), last((out, shape[1], kh, kw))
         return lambda i: F.conv2d(x(i), w, None, stride, padding)
     x = rotating(sizes[0])
-    if op == "add":
+    if op in ("add", "atan2", "mse_loss", "smooth_l1_loss"):
         b = random(sizes[-1])
-        return lambda i: x(i) + b
+        return {"add": lambda i: x(i) + b, "atan2": lambda i: torch.atan2(x(i), b), "mse_loss": lambda i: F.mse_loss(x(i), b),
+                "smooth_l1_loss": lambda i: F.smooth_l1_loss(x(i), b)}[op]
     if op in ("layer_norm", "rms_norm"):
         n = sizes[0][-1]
         w, b = random((n,)), random((n,))
@@ -171,7 +172,10 @@ def work_of(name, device):
     return {"copy": lambda i: x(i).clone(), "transpose": lambda i: x(i).t().contiguous(), "cast": lambda i: x(i).to(other),
             "mul_number": lambda i: x(i) * 1.5, "relu": lambda i: x(i).relu(), "gelu": lambda i: F.gelu(x(i)),
             "exp": lambda i: x(i).exp(), "softmax": lambda i: x(i).softmax(-1), "sum_all": lambda i: x(i).sum(),
-            "sum_rows": lambda i: x(i).sum(-1), "sum_columns": lambda i: x(i).sum(0)}[op]
+            "sum_rows": lambda i: x(i).sum(-1), "sum_columns": lambda i: x(i).sum(0),
+            "logsumexp_columns": lambda i: x(i).logsumexp(0), "cumsum_rows": lambda i: x(i).cumsum(1),
+            "topk_10": lambda i: x(i).topk(10)[0], "group_norm_8": lambda i: F.group_norm(x(i), 8),
+            "bilinear_x2": lambda i: F.interpolate(x(i), scale_factor=2, mode="bilinear")}[op]
 
 
 class Rounds:
