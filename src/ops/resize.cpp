@@ -19,12 +19,16 @@ bool Interpolate::keeps_channels_last(const Meta& x) { return !x.contiguous && x
 
 namespace {
 
-Meta resized(const Meta& x, const std::array<int64_t, 3>& spatial) {
-  Shape sizes = x.sizes;
-  for (int i = 2; i < x.rank(); ++i) sizes[i] = spatial[static_cast<size_t>(i - 2)];
+// In the order of x.
+Meta dense_like(const Meta& x, const Shape& sizes) {
   Meta m = Meta::dense(sizes, x.dtype, x.device);
   if (Interpolate::keeps_channels_last(x)) m.set_strides(channels_last_strides(sizes));
   return m;
+}
+Meta resized(const Meta& x, const std::array<int64_t, 3>& spatial) {
+  Shape sizes = x.sizes;
+  for (int i = 2; i < x.rank(); ++i) sizes[i] = spatial[static_cast<size_t>(i - 2)];
+  return dense_like(x, sizes);
 }
 
 cpu::InterpolateCall interpolate_call(const Interpolate::Params& p, const Meta& x, bool channels_last) {
@@ -118,7 +122,7 @@ Tensor interpolate_scale(const Tensor& x, const std::vector<double>& scale, Inte
 
 namespace {
 
-cpu::PadCall pad_call(const Pad::Params& p, const Shape& sizes, DType dtype, const void* value) {
+cpu::PadCall pad_call(const Pad::Params& p, const Shape& sizes, bool channels_last, DType dtype, const void* value) {
   constexpr cpu::PadMode modes[] = {cpu::PadMode::constant, cpu::PadMode::reflect, cpu::PadMode::replicate,
                                     cpu::PadMode::circular};
   cpu::PadCall c{};
@@ -126,9 +130,10 @@ cpu::PadCall pad_call(const Pad::Params& p, const Shape& sizes, DType dtype, con
   c.mode = modes[static_cast<int>(p.mode)];
   c.ndim = sizes.size();
   for (int i = 0; i < sizes.size(); ++i) {
-    c.sizes[i] = sizes[i];
-    c.before[i] = p.before[i];
-    c.after[i] = p.after[i];
+    const int d = Pad::dim_in_memory(i, sizes.size(), channels_last);
+    c.sizes[i] = sizes[d];
+    c.before[i] = p.before[d];
+    c.after[i] = p.after[d];
   }
   c.value = value;
   return c;
@@ -168,7 +173,7 @@ Meta Pad::infer(const Meta& x, const Params& p) {
                "pad: amounts {} and {} do not work for size {} at dimension {} in this mode (0 to {})", a, b, n, i,
                p.mode == PadMode::replicate ? "any" : std::to_string(most));
   }
-  return Meta::dense(sizes, x.dtype, x.device);
+  return dense_like(x, sizes);
 }
 uint64_t Pad::value_bits(const Params& p, DType dtype) {
   uint64_t bits = 0;
@@ -186,9 +191,10 @@ uint64_t Pad::value_bits(const Params& p, DType dtype) {
 }
 void Pad::cpu(KernelCall& c) {
   const Params& p = c.params<Pad>();
-  Tensor x = as_dense(c.in());
+  bool last = Interpolate::keeps_channels_last(c.in().meta());
+  Tensor x = as_dense(c.in(), last);
   uint64_t value = value_bits(p, x.dtype());
-  cpu::pad_forward(pad_call(p, x.sizes(), x.dtype(), &value), x.data_ptr(), c.out().data_ptr());
+  cpu::pad_forward(pad_call(p, x.sizes(), last, x.dtype(), &value), x.data_ptr(), c.out().data_ptr());
 }
 void Pad::vjp(VjpContext& c) {
   const Params& p = c.params<Pad>();
@@ -198,10 +204,11 @@ void Pad::vjp(VjpContext& c) {
     c.grad_in(0) = call<PadBackward>(c.node.site, p, c.grad());
 }
 
-Meta PadBackward::infer(const Meta& g, const Params& p) { return Meta::dense(unpadded(g.sizes, p), g.dtype, g.device); }
+Meta PadBackward::infer(const Meta& g, const Params& p) { return dense_like(g, unpadded(g.sizes, p)); }
 void PadBackward::cpu(KernelCall& c) {
-  Tensor g = as_dense(c.in());
-  cpu::pad_backward(pad_call(c.params<PadBackward>(), c.out().sizes(), g.dtype(), nullptr), g.data_ptr(),
+  bool last = Interpolate::keeps_channels_last(c.in().meta());
+  Tensor g = as_dense(c.in(), last);
+  cpu::pad_backward(pad_call(c.params<PadBackward>(), c.out().sizes(), last, g.dtype(), nullptr), g.data_ptr(),
                     c.out().data_ptr());
 }
 void PadBackward::vjp(VjpContext& c) { c.grad_in(0) = call<Pad>(c.node.site, c.params<PadBackward>(), c.grad()); }

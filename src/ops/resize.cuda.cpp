@@ -26,7 +26,7 @@ cuda::InterpolateCall interpolate_call(const Interpolate::Params& p, const Meta&
   return c;
 }
 
-cuda::PadCall pad_call(const Pad::Params& p, const Shape& sizes, DType dtype) {
+cuda::PadCall pad_call(const Pad::Params& p, const Shape& sizes, bool channels_last, DType dtype) {
   constexpr cuda::PadKind kinds[] = {cuda::PadKind::constant, cuda::PadKind::reflect, cuda::PadKind::replicate,
                                      cuda::PadKind::circular};
   cuda::PadCall c{};
@@ -34,9 +34,10 @@ cuda::PadCall pad_call(const Pad::Params& p, const Shape& sizes, DType dtype) {
   c.kind = kinds[static_cast<int>(p.mode)];
   c.ndim = sizes.size();
   for (int i = 0; i < c.ndim; ++i) {
-    c.sizes[i] = sizes[i];
-    c.before[i] = p.before[i];
-    c.after[i] = p.after[i];
+    const int d = Pad::dim_in_memory(i, c.ndim, channels_last);
+    c.sizes[i] = sizes[d];
+    c.before[i] = p.before[d];
+    c.after[i] = p.after[d];
   }
   return c;
 }
@@ -79,15 +80,17 @@ void Pad::cuda(KernelCall& c) {
   cuda::Encoder e(c.out().device(), c.def.info.name);
   const Params& p = c.params<Pad>();
   const Tensor& x = c.in();
-  cuda::PadCall call = pad_call(p, x.sizes(), x.dtype());
-  for (int i = 0; i < x.dim(); ++i) call.strides[i] = x.strides()[i];
+  const bool last = Interpolate::keeps_channels_last(x.meta());
+  cuda::PadCall call = pad_call(p, x.sizes(), last, x.dtype());
+  for (int i = 0; i < x.dim(); ++i) call.strides[i] = x.strides()[dim_in_memory(i, x.dim(), last)];
   call.value = value_bits(p, x.dtype());
   cuda::pad_forward(e, call, x.data_ptr(), c.out().data_ptr());
 }
 void PadBackward::cuda(KernelCall& c) {
   cuda::Encoder e(c.out().device(), c.def.info.name);
-  Tensor g = as_dense(c.in());
-  cuda::pad_backward(e, pad_call(c.params<PadBackward>(), c.out().sizes(), g.dtype()), g.data_ptr(),
+  bool last = Interpolate::keeps_channels_last(c.in().meta());
+  Tensor g = as_dense(c.in(), last);
+  cuda::pad_backward(e, pad_call(c.params<PadBackward>(), c.out().sizes(), last, g.dtype()), g.data_ptr(),
                      c.out().data_ptr());
 }
 

@@ -53,6 +53,10 @@ struct Pad {
   static void cpu(KernelCall& c);
   static void cuda(KernelCall& c);
   static OpSamples samples();
+  // Dimension i in the order of memory.
+  static int dim_in_memory(int i, int rank, bool channels_last) {
+    return !channels_last || i == 0 ? i : i == rank - 1 ? 1 : i + 1;
+  }
   // The value as an element of `dtype`, in the first bytes.
   static uint64_t value_bits(const Params& p, DType dtype);
 };

@@ -1,11 +1,14 @@
 // Kernels that move values between grids: interpolate, pad, unfold and fold.
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "base/error.h"
 #include "kernels/cpu/interpolate.h"
 #include "kernels/cpu/pad.h"
+#include "kernels/cpu/stream.h"
 #include "kernels/cpu/unfold.h"
+#include "kernels/cpu/workspace.h"
 #include "kernels/dense_util.h"
 
 namespace deft::test {
@@ -145,6 +148,52 @@ TYPED_TEST(Resize, Interpolate) {
         check_interpolate<TypeParam>(mode, {1, 1}, {5, 3}, 0, align, inner);
         check_interpolate<TypeParam>(mode, {4, 40}, {3, 1300}, 0, align, inner);
       }
+    }
+  }
+}
+
+// Cells of a few vectors and a part of one.
+TYPED_TEST(Resize, InterpolateWideCells) {
+  for (Interpolate mode : {Interpolate::nearest, Interpolate::linear, Interpolate::cubic}) {
+    for (int64_t inner : {3, 16, 19, 83}) check_interpolate<TypeParam>(mode, {8, 5}, {11, 7}, 0, false, inner);
+  }
+}
+
+// A result that begins with a line of the caches is written past them.
+template <class T>
+void check_streamed(int64_t inner) {
+  const InterpolateCall c{dtype_of<T>, Interpolate::linear,       2,         3,    inner,
+                          {20, 40, 0}, {520 / inner + 64, 64, 0}, {0, 0, 0}, false};
+  const auto x = filled<T>(c.outer * 800 * inner, 1);
+  auto plain = filled<T>(c.outer * c.out[0] * 64 * inner, 2);
+  cpu::interpolate_forward(c, x.data(), plain.data());
+  cpu::Workspace<T> streamed(plain.size());
+  const int64_t before = cpu::stream_bytes_per_thread();
+  cpu::set_stream_bytes_per_thread(1 << 12);
+  EXPECT_TRUE(cpu::streams(plain.size() * static_cast<int64_t>(sizeof(T))));
+  cpu::interpolate_forward(c, x.data(), streamed.data());
+  cpu::set_stream_bytes_per_thread(before);
+  for (int64_t i = 0; i < plain.size(); ++i) ASSERT_EQ(as_double(streamed[i]), as_double(plain[i])) << i;
+}
+TYPED_TEST(Resize, InterpolateStreams) {
+  check_streamed<TypeParam>(1);
+  check_streamed<TypeParam>(64);
+}
+
+// Sums of vectors that lie side by side have different numbers of terms; what one has not must not reach it.
+TYPED_TEST(Resize, InterpolateInfinity) {
+  using T = TypeParam;
+  InterpolateCall c{dtype_of<T>, Interpolate::linear, 1, 8, 1, {40, 0, 0}, {80, 0, 0}, {0, 0, 0}, false};
+  const auto map = combine({axis_map(c.mode, 40, 80, 0, false)}, {40}, {80}, c.outer, 1);
+  for (int64_t at = 1; at < 80; ++at) {
+    auto dy = filled<T>(c.outer * 80, 2);
+    dy[at] = static_cast<T>(std::numeric_limits<float>::infinity());
+    auto dx = filled<T>(c.outer * 40, 3);
+    cpu::interpolate_backward(c, dy.data(), dx.data());
+    const auto expected = apply(map, doubles(dy), dx.size(), true);
+    for (int64_t i = 0; i < dx.size(); ++i) {
+      EXPECT_EQ(std::isinf(as_double(dx[i])), std::isinf(expected[static_cast<size_t>(i)])) << at << " in " << i;
+      EXPECT_FALSE(std::isnan(as_double(dx[i]))) << at << " in " << i;
     }
   }
 }

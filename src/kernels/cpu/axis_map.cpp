@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/gemm_internal.h"
 #include "runtime/limits.h"
 #include "runtime/parallel.h"
 
@@ -11,7 +10,6 @@ namespace deft::cpu::detail {
 namespace {
 
 constexpr int64_t kGrain = 16 * 1024;
-constexpr int64_t kStackLine = 1024;
 
 // A map cut into neighbours that stay neighbours (from < 0: the fill), or element by element where there are few.
 class LineMap {
@@ -52,48 +50,6 @@ class LineMap {
   int64_t n_, count_ = 0;
   Workspace<Run> runs_;
 };
-
-// One output line: rows of the input combined along z and y first, then along x.
-template <class T, class Acc>
-void sum_line(const AxisSum& sz, const AxisSum& sy, const AxisSum& sx, int64_t z, int64_t y, int64_t inner,
-              const T* from, Acc* line, T* to) {
-  const int64_t width = sx.in() * inner;
-  std::fill_n(line, width, Acc(0));
-  for (int64_t a = sz.begin(z); a < sz.end(z); ++a) {
-    for (int64_t b = sy.begin(y); b < sy.end(y); ++b) {
-      const Acc w = static_cast<Acc>(sz.weight(a) * sy.weight(b));
-      const T* row = from + (sz.index(a) * sy.in() + sy.index(b)) * width;
-      for (int64_t i = 0; i < width; ++i) line[i] += w * widen(row[i]);
-    }
-  }
-  for (int64_t o = 0; o < sx.out(); ++o) {
-    for (int64_t c = 0; c < inner; ++c) {
-      Acc sum = 0;
-      for (int64_t t = sx.begin(o); t < sx.end(o); ++t) {
-        sum += static_cast<Acc>(sx.weight(t)) * line[sx.index(t) * inner + c];
-      }
-      to[o * inner + c] = static_cast<T>(sum);
-    }
-  }
-}
-
-template <class T>
-void apply_typed(const AxisSum& sz, const AxisSum& sy, const AxisSum& sx, int64_t outer, int64_t inner, const T* from,
-                 T* to) {
-  using Acc = accumulate_t<T>;
-  const int64_t width = sx.in() * inner, out_width = sx.out() * inner, lines = outer * sz.out() * sy.out();
-  if (lines * out_width == 0) return;
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, 2 * (width + out_width)));
-  parallel_for(0, lines, grain, [&](int64_t begin, int64_t end) {
-    Acc stack[kStackLine];
-    Workspace<Acc> heap(width > kStackLine ? width : 0);
-    Acc* line = width > kStackLine ? heap.data() : stack;
-    for (int64_t l = begin; l < end; ++l) {
-      const int64_t y = l % sy.out(), z = l / sy.out() % sz.out(), plane = l / (sy.out() * sz.out());
-      sum_line(sz, sy, sx, z, y, inner, from + plane * sz.in() * sy.in() * width, line, to + l * out_width);
-    }
-  });
-}
 
 }  // namespace
 
@@ -152,12 +108,6 @@ void map_copy(DType dtype, int ndim, const int64_t* in, const int64_t* out, cons
       }
     });
   });
-}
-
-void apply_sums(DType dtype, const AxisSum& z, const AxisSum& y, const AxisSum& x, int64_t outer, int64_t inner,
-                const void* from, void* to) {
-  dispatch_floating(
-      dtype, [&]<class T>() { apply_typed(z, y, x, outer, inner, static_cast<const T*>(from), static_cast<T*>(to)); });
 }
 
 }  // namespace deft::cpu::detail

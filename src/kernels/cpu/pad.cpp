@@ -42,10 +42,25 @@ void check(const PadCall& c) {
   }
 }
 
+// A last dim that is not padded becomes part of the one before it, so that lines are not as short as the channels of a
+// pixel. Where the border repeats values, this works only if neither is padded.
+PadCall with_long_lines(PadCall c) {
+  constexpr int64_t kLongest = 4096;  // a map has an entry for every element of a line
+  const auto plain = [&](int d) { return c.before[d] == 0 && c.after[d] == 0; };
+  for (int d = c.ndim - 1; d > 0; --d, --c.ndim) {
+    const bool fits =
+        c.sizes[d] <= kLongest && c.out_size(d - 1) <= kLongest && c.sizes[d] * c.out_size(d - 1) <= kLongest;
+    if (!fits || !plain(d) || (c.mode != PadMode::constant && !plain(d - 1))) break;
+    c.sizes[d - 1] *= c.sizes[d], c.before[d - 1] *= c.sizes[d], c.after[d - 1] *= c.sizes[d];
+  }
+  return c;
+}
+
 }  // namespace
 
-void pad_forward(const PadCall& c, const void* x, void* y) {
-  check(c);
+void pad_forward(const PadCall& call, const void* x, void* y) {
+  check(call);
+  const PadCall c = with_long_lines(call);
   int64_t out[kMaxDims], total = 0;
   for (int d = 0; d < c.ndim; ++d) total += out[d] = c.out_size(d);
   int64_t stack[512];

@@ -322,8 +322,12 @@ inline void stream_vec(Vec<T> v, T* p) {
   hn::Stream(v.raw, typename Vec<T>::D(), p);
 }
 inline void stream_vec(Vec<float> v, BFloat16* p) {
+#if HWY_TARGET == HWY_SSE4
+  store_vec(v, p);  // eight bytes, of which Highway would write 16
+#else
   const hn::Rebind<uint16_t, hn::ScalableTag<float>> dh;
   hn::Stream(bf16_bits_fast(v), dh, reinterpret_cast<uint16_t*>(p));
+#endif
 }
 inline void stream_vec(Vec<float> v, Half* p);
 inline Vec<float> load_vec(const Half* p) {
