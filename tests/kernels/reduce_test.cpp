@@ -278,37 +278,40 @@ TEST(Reduce, SumErrorDoesNotGrow) {
   EXPECT_NEAR(out.at(0), double(0.1f) * n, double(0.1f) * n * 70 * 0x1p-24);
 }
 
-TEST(Reduce, NanInfinityAndTies) {
+void check_nan_infinity_and_ties(int64_t n, int64_t width, bool columns) {
   const double nan = std::nan("");
+  const std::vector<int64_t> sizes = {n, width};
+  const std::vector<int64_t> strides = columns ? std::vector<int64_t>{width, 1} : std::vector<int64_t>{1, n};
+  Block x(f32, sizes, strides), y(f32, {1, width}, {width, 1}), index(i64, {1, width}, {width, 1});
+  for (int64_t i = 0; i < x.total(); ++i) x.set(i, 0.5);
+  x.set(width + 1, nan), x.set(2 * width + 1, nan), x.set(2 * width + 2, kInf), x.set(width + 3, -kInf);
+  for (int64_t i = 0; i < n; ++i) x.set(i * width + 4, -kInf);
+  run({ReduceOp::max, 0, ""}, x, y, sizes, {true, false});
+  EXPECT_TRUE(std::isnan(y.at(1)));
+  EXPECT_EQ(y.at(0), 0.5);
+  EXPECT_EQ(y.at(2), kInf);
+  run({ReduceOp::min, 0, ""}, x, y, sizes, {true, false});
+  EXPECT_TRUE(std::isnan(y.at(1)));
+  EXPECT_EQ(y.at(3), -kInf);
+  run({ReduceOp::logsumexp, 0, ""}, x, y, sizes, {true, false});
+  EXPECT_NEAR(y.at(0), 0.5 + std::log(double(n)), 1e-5);
+  EXPECT_TRUE(std::isnan(y.at(1)));
+  EXPECT_EQ(y.at(2), kInf);
+  EXPECT_NEAR(y.at(3), 0.5 + std::log(double(n - 1)), 1e-5);
+  EXPECT_EQ(y.at(4), -kInf);
+  run({ReduceOp::argmax, 0, ""}, x, index, sizes, {true, false});
+  EXPECT_EQ(index.at(0), 0);
+  EXPECT_EQ(index.at(1), 1);
+  EXPECT_EQ(index.at(2), 2);
+  run({ReduceOp::argmin, 0, ""}, x, index, sizes, {true, false});
+  EXPECT_EQ(index.at(1), 1);
+  EXPECT_EQ(index.at(3), 1);
+  EXPECT_EQ(index.at(4), 0);
+}
+TEST(Reduce, NanInfinityAndTies) {
   for (int64_t n : {3, 7, 64, 1500}) {
-    for (bool columns : {false, true}) {
-      const std::vector<int64_t> sizes = {n, 5};
-      Block x(f32, sizes, columns ? std::vector<int64_t>{5, 1} : std::vector<int64_t>{1, n}), y(f32, {1, 5}, {5, 1});
-      Block index(i64, {1, 5}, {5, 1});
-      for (int64_t i = 0; i < x.total(); ++i) x.set(i, 0.5);
-      x.set(1 * 5 + 1, nan), x.set(2 * 5 + 1, nan), x.set(2 * 5 + 2, kInf), x.set(1 * 5 + 3, -kInf);
-      for (int64_t i = 0; i < n; ++i) x.set(i * 5 + 4, -kInf);
-      run({ReduceOp::max, 0, ""}, x, y, sizes, {true, false});
-      EXPECT_TRUE(std::isnan(y.at(1)));
-      EXPECT_EQ(y.at(0), 0.5);
-      EXPECT_EQ(y.at(2), kInf);
-      run({ReduceOp::min, 0, ""}, x, y, sizes, {true, false});
-      EXPECT_TRUE(std::isnan(y.at(1)));
-      EXPECT_EQ(y.at(3), -kInf);
-      run({ReduceOp::logsumexp, 0, ""}, x, y, sizes, {true, false});
-      EXPECT_NEAR(y.at(0), 0.5 + std::log(double(n)), 1e-5);
-      EXPECT_TRUE(std::isnan(y.at(1)));
-      EXPECT_EQ(y.at(2), kInf);
-      EXPECT_NEAR(y.at(3), 0.5 + std::log(double(n - 1)), 1e-5);
-      EXPECT_EQ(y.at(4), -kInf);
-      run({ReduceOp::argmax, 0, ""}, x, index, sizes, {true, false});
-      EXPECT_EQ(index.at(0), 0);
-      EXPECT_EQ(index.at(1), 1);
-      EXPECT_EQ(index.at(2), 2);
-      run({ReduceOp::argmin, 0, ""}, x, index, sizes, {true, false});
-      EXPECT_EQ(index.at(1), 1);
-      EXPECT_EQ(index.at(3), 1);
-      EXPECT_EQ(index.at(4), 0);
+    for (int64_t width : {5, 21}) {  // fewer than a tile needs, and more
+      for (bool columns : {false, true}) check_nan_infinity_and_ties(n, width, columns);
     }
   }
 }

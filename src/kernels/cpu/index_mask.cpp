@@ -25,7 +25,11 @@ int64_t count_range(const T* x, const StridedWalk<1>& walk, int64_t begin, int64
   const int64_t step = walk.step(0);
   walk.runs(begin, end, [&](const int64_t* at, int64_t length) {
     const T* p = x + at[0];
-    for (int64_t i = 0; i < length; ++i) count += is_set(p[i * step]);
+    if (step == 1) {  // a loop the compiler makes vectors of
+      for (int64_t i = 0; i < length; ++i) count += is_set(p[i]);
+    } else {
+      for (int64_t i = 0; i < length; ++i) count += is_set(p[i * step]);
+    }
   });
   return count;
 }
@@ -63,22 +67,54 @@ class BlockStarts {
   int64_t* starts_;
 };
 
+// Writes coordinates of rising positions; divides once for a line of the last dim.
+class Coordinates {
+ public:
+  explicit Coordinates(const Strided& s) : ndim_(s.ndim), sizes_(s.sizes) {}
+  int64_t* put(const int64_t* positions, int64_t count, int64_t* to) {
+    if (ndim_ == 0) return to;
+    const int last = ndim_ - 1;
+    for (int64_t i = 0; i < count; ++i, to += ndim_) {
+      if (positions[i] >= line_ + sizes_[last]) start_line(positions[i]);
+      for (int d = 0; d < last; ++d) to[d] = outer_[d];
+      to[last] = positions[i] - line_;
+    }
+    return to;
+  }
+
+ private:
+  void start_line(int64_t position) {
+    int64_t rest = position / sizes_[ndim_ - 1];
+    line_ = rest * sizes_[ndim_ - 1];
+    for (int d = ndim_ - 2; d >= 0; --d) {
+      outer_[d] = rest % sizes_[d];
+      rest /= sizes_[d];
+    }
+  }
+  int ndim_;
+  const int64_t* sizes_;
+  int64_t line_ = 0, outer_[kMaxDims] = {};
+};
+
 template <class T>
 void nonzero_typed(const T* x, const Strided& s, int64_t* out) {
+  constexpr int64_t kAtOnce = 512;
   const BlockStarts<T> blocks(x, s);
   const StridedWalk<1> walk(s.ndim, s.sizes, {s.strides});
+  const int64_t step = walk.step(0);
   blocks.for_each_block([&](int64_t begin, int64_t end, int64_t before) {
     int64_t* to = out + before * s.ndim;
-    int64_t position = begin;
+    int64_t position = begin, found[kAtOnce];
+    Coordinates coordinates(s);
     walk.runs(begin, end, [&](const int64_t* at, int64_t length) {
-      for (int64_t i = 0; i < length; ++i, ++position) {
-        if (!is_set(x[at[0] + i * walk.step(0)])) continue;
-        int64_t rest = position;
-        for (int d = s.ndim - 1; d >= 0; --d) {
-          to[d] = rest % s.sizes[d];
-          rest /= s.sizes[d];
+      for (int64_t i = 0; i < length;) {
+        const int64_t stop = std::min(length, i + kAtOnce);
+        int64_t count = 0;
+        for (; i < stop; ++i) {  // without a branch, which would be wrong as often as right
+          found[count] = position++;
+          count += is_set(x[at[0] + i * step]);
         }
-        to += s.ndim;
+        to = coordinates.put(found, count, to);
       }
     });
   });

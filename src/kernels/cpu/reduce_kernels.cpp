@@ -6,6 +6,7 @@
 //
 #include "hwy/highway.h"
 #include "kernels/cpu/reduce_internal.h"
+#include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -362,6 +363,11 @@ void var_kernel(const void* x, int64_t n, int64_t, double, Partial* out) {
   if (out->b < 0) out->b = 0;
 }
 
+// -inf as the largest: nothing yet; +inf and NaN: decided.
+template <class T>
+double sum_or_mark(T top, double sum) {
+  return std::isfinite(top) ? sum : top < 0 ? 0 : 1;
+}
 template <class S>
 void logsumexp_kernel(const void* x, int64_t n, int64_t, double, Partial* out) {
   using P = Pack<S>;
@@ -371,10 +377,6 @@ void logsumexp_kernel(const void* x, int64_t n, int64_t, double, Partial* out) {
   const S* p = static_cast<const S*>(x);
   const T top = fold_block<Max>(p, n, 0);
   out->a = static_cast<double>(top);
-  if (!std::isfinite(top)) {  // -inf: nothing yet; +inf and NaN: decided
-    out->b = top < 0 ? 0 : 1;
-    return;
-  }
   V sum(0), m(top);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) sum += exp(P::load(p + i) - m);
@@ -383,7 +385,47 @@ void logsumexp_kernel(const void* x, int64_t n, int64_t, double, Partial* out) {
   double total = 0;
   for (int64_t k = 0; k < kLanes; ++k) total += static_cast<double>(s[k]);
   for (; i < n; ++i) total += static_cast<double>(std::exp(P::value(p[i]) - top));
-  out->b = total;
+  out->b = sum_or_mark(top, total);
+}
+
+// Adds the exponentials of kRows rows, relative to the largest of their columns.
+template <int kRows, class S>
+void add_exponentials(const S* x, int64_t step, int64_t width, const acc_t<S>* top, acc_t<S>* sum) {
+  using V = RowVec<S>;
+  constexpr int64_t kLanes = V::kLanes;
+  const ExpBase<acc_t<S>> base(0);
+  const auto add_columns = [&](int64_t c, int64_t count) HWY_ATTR {
+    const V m = V::load(top + c);
+    V e[kRows];
+#pragma GCC unroll 4
+    for (int k = 0; k < kRows; ++k) e[k] = load_some(x + k * step + c, count) - m;
+    exp_vectors(base, e);
+    if constexpr (kRows == 4) e[0] = (e[0] + e[1]) + (e[2] + e[3]);
+    (V::load(sum + c) + e[0]).store(sum + c);
+  };
+  int64_t c = 0;
+  for (; c + kLanes <= width; c += kLanes) add_columns(c, kLanes);
+  if (c < width) add_columns(c, width - c);
+}
+template <class S>
+void logsumexp_tile(const void* x, int64_t step, int64_t n, int64_t width, Partial* out) {
+  using T = acc_t<S>;
+  const S* p = static_cast<const S*>(x);
+  alignas(64) T top[kReduceTile], sum[kReduceTile] = {};
+  std::fill_n(top, kReduceTile, -std::numeric_limits<T>::infinity());
+  for (int64_t i = 0; i < n; i += kRowsAtOnce) {
+    const void* rows[kRowsAtOnce];
+    const int m = static_cast<int>(std::min<int64_t>(kRowsAtOnce, n - i));
+    for (int k = 0; k < m; ++k) rows[k] = p + (i + k) * step;
+    columns_kernel<Max, S>(rows, m, width, top, 0);
+  }
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) add_exponentials<4>(p + i * step, step, width, top, sum);
+  for (; i < n; ++i) add_exponentials<1>(p + i * step, step, width, top, sum);
+  for (int64_t c = 0; c < width; ++c) {
+    out[c].a = static_cast<double>(top[c]);
+    out[c].b = sum_or_mark(top[c], static_cast<double>(sum[c]));
+  }
 }
 
 // The first element equal to `best`, or the first NaN. Four vectors at a time until it is near.
@@ -470,7 +512,7 @@ ReduceKernels kernels_of(ReduceOp op, double param) {
   }
   if constexpr (!std::is_same_v<T, int64_t>) {
     if (op == ReduceOp::var) return {var_kernel<T>, nullptr, nullptr, 0, 0};
-    if (op == ReduceOp::logsumexp) return {logsumexp_kernel<T>, nullptr, nullptr, 0, 0};
+    if (op == ReduceOp::logsumexp) return {logsumexp_kernel<T>, nullptr, nullptr, 0, 0, logsumexp_tile<T>};
     if (op == ReduceOp::norm) return norm_kernels<T>(param);
   }
   return fold_kernels<Sum, T>(0, 0);  // sum and mean

@@ -6,7 +6,6 @@ namespace deft::cpu {
 namespace {
 
 constexpr int64_t kLongestChain = 128 * kReduceRows;  // rows whose blocks are added one after the other
-constexpr int64_t kTileColumns = 256;                 // of ops that are no folds, and where elements are gathered
 
 struct Strip {
   int64_t base, width, stride;  // of the input
@@ -15,7 +14,7 @@ struct Strip {
 // n <= kReduceRows rows into acc, which is started anew.
 template <class T>
 void fold_rows(const Reduction& r, const Strip& s, int64_t begin, int64_t n, T* acc) {
-  alignas(64) char buffer[kRowsAtOnce][kTileColumns * 8], raw[kTileColumns * 8];
+  alignas(64) char buffer[kRowsAtOnce][kReduceTile * 8], raw[kReduceTile * 8];
   std::fill_n(acc, s.width,
               std::is_same_v<T, int64_t> ? static_cast<T>(r.kernels.int_identity) : static_cast<T>(r.kernels.identity));
   Walker at(r.reduced, begin);
@@ -70,7 +69,7 @@ template <class T>
 void transpose_rows(const Reduction& r, const Strip& s, int64_t begin, int64_t n, int64_t column, int64_t columns,
                     char* to) {
   T* tile = reinterpret_cast<T*>(to);
-  alignas(64) char buffer[kTileColumns * 8], raw[kTileColumns * 8];
+  alignas(64) char buffer[kReduceTile * 8], raw[kReduceTile * 8];
   Walker at(r.reduced, begin);
   for (int64_t k = 0; k < n; ++k, at.advance(1)) {
     const int64_t offset = s.base + at.offset(0) + column * s.stride;
@@ -78,7 +77,15 @@ void transpose_rows(const Reduction& r, const Strip& s, int64_t begin, int64_t n
     for (int64_t c = 0; c < columns; ++c) store_bits(tile + c * kReduceRows + k, load_bits(row + c));
   }
 }
+// Narrow strips are left to the block kernels: a vector would hold more than a row of them.
+bool has_tile(const Reduction& r, const Strip& s) {
+  return r.kernels.tile && r.elements_in_place() && r.reduced.ndim == 1 && s.width >= 16;
+}
 void reduce_tile(const Reduction& r, const Strip& s, int64_t begin, int64_t n, Partial* out) {
+  if (has_tile(r, s)) {
+    const int64_t step = r.reduced.inner_stride(0);
+    return r.kernels.tile(r.in_at(s.base + begin * step), step, n, s.width, out);
+  }
   constexpr int64_t kColumns = 16;
   alignas(64) char tile[kColumns * kReduceRows * 8];
   const int64_t size = static_cast<int64_t>(size_of(r.storage));
@@ -94,7 +101,7 @@ void reduce_tile(const Reduction& r, const Strip& s, int64_t begin, int64_t n, P
 void reduce_rows(const Reduction& r, const Strip& s, int64_t begin, int64_t end, Partial* out) {
   const int64_t n = end - begin;
   if (n <= kReduceRows) return reduce_tile(r, s, begin, n, out);
-  Partial right[kTileColumns];
+  Partial right[kReduceTile];
   const int64_t left = left_part(n, kReduceRows);
   reduce_rows(r, s, begin, begin + left, out);
   reduce_rows(r, s, begin + left, end, right);
@@ -124,7 +131,7 @@ struct Strips {
 
 template <class T, class Total>
 void fold_outer(const Reduction& r) {
-  const Strips strips(r, r.elements_in_place() ? kReduceColumns : kTileColumns);
+  const Strips strips(r, r.elements_in_place() ? kReduceColumns : kReduceTile);
   const int64_t n = r.count(), stride = r.kept.inner_stride(1), width = strips.width;
   int64_t piece = kLongestChain;
   if (strips.count < kFewUnits) piece = std::max(kReduceRows, left_part(kPiece / width, kReduceRows));
@@ -165,7 +172,7 @@ void reduce_outer(const Reduction& r) {
   if (r.kernels.columns) {
     return dispatch_acc(r, [&]<class T, class Total>(T, Total) { fold_outer<T, Total>(r); });
   }
-  const Strips strips(r, kTileColumns);
+  const Strips strips(r, kReduceTile);
   const int64_t n = r.count(), width = strips.width;
   const int64_t piece = std::max(kReduceRows, left_part(kPiece / width, kReduceRows));
   const int64_t pieces = strips.count < kFewUnits && n >= 2 * piece ? (n + piece - 1) / piece : 1;
@@ -175,7 +182,7 @@ void reduce_outer(const Reduction& r) {
   };
   if (pieces == 1) {
     parallel_for(0, strips.count, strips.grain(), [&](int64_t begin, int64_t end) {
-      Partial p[kTileColumns];
+      Partial p[kReduceTile];
       for (int64_t k = begin; k < end; ++k) {
         reduce_rows(r, strips.at(k), 0, n, p);
         finish_strip(k, p);

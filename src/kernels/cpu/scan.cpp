@@ -50,15 +50,22 @@ A step(ScanOp op, A total, A x) {
   return op == ScanOp::sum ? total + x : total * x;
 }
 
-template <class A>
-void scan_line(const Scan& s, int64_t in, int64_t out) {
-  A chunk[kChunk];
-  A total = s.op == ScanOp::sum ? A(0) : A(1);
+// kLines lines, each by itself but in step: a line alone would wait for its own sums.
+template <int kLines, class A>
+void scan_line(const Scan& s, Walker& at) {
+  A chunk[kLines][kChunk], total[kLines];
+  int64_t in[kLines], out[kLines];
+  for (int l = 0; l < kLines; ++l, at.advance(1)) {
+    in[l] = at.offset(0), out[l] = at.offset(1);
+    total[l] = s.op == ScanOp::sum ? A(0) : A(1);
+  }
   for (int64_t i = 0; i < s.n; i += kChunk) {
     const int64_t m = std::min(kChunk, s.n - i);
-    read(s.in, in + i * s.in.step, s.in.step, m, s.acc, chunk);
-    for (int64_t k = 0; k < m; ++k) chunk[k] = total = step(s.op, total, chunk[k]);
-    write(s.out, out + i * s.out.step, s.out.step, m, s.acc, chunk);
+    for (int l = 0; l < kLines; ++l) read(s.in, in[l] + i * s.in.step, s.in.step, m, s.acc, chunk[l]);
+    for (int64_t k = 0; k < m; ++k) {
+      for (int l = 0; l < kLines; ++l) chunk[l][k] = total[l] = step(s.op, total[l], chunk[l][k]);
+    }
+    for (int l = 0; l < kLines; ++l) write(s.out, out[l] + i * s.out.step, s.out.step, m, s.acc, chunk[l]);
   }
 }
 
@@ -81,7 +88,9 @@ void run(const Scan& s) {
   if (!side_by_side) {
     parallel_for(0, s.lines.total, std::max<int64_t>(1, kElementGrain / s.n), [&](int64_t begin, int64_t end) {
       Walker at(s.lines, begin);
-      for (int64_t k = begin; k < end; ++k, at.advance(1)) scan_line<A>(s, at.offset(0), at.offset(1));
+      int64_t k = begin;
+      for (; k + 4 <= end; k += 4) scan_line<4, A>(s, at);
+      for (; k < end; ++k) scan_line<1, A>(s, at);
     });
     return;
   }

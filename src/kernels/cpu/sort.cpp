@@ -16,16 +16,16 @@ constexpr int64_t kStackPairs = 256;
 constexpr int64_t kRadixFrom = 1024;  // below this comparing beats counting
 constexpr int64_t kGrain = 4096;      // values per lane
 
-// Keys order like the values: unsigned, NaN last, one zero.
+// Keys order like the values: unsigned, NaN last, one zero. Without a branch on the sign, which nobody can guess.
 inline uint32_t sort_key(float x) {
   if (x != x) return std::numeric_limits<uint32_t>::max();
-  const uint32_t u = std::bit_cast<uint32_t>(x == 0 ? 0.0f : x);
-  return u & 0x80000000u ? ~u : u | 0x80000000u;
+  const int32_t u = std::bit_cast<int32_t>(x + 0.0f);
+  return static_cast<uint32_t>(u ^ (u >> 31 | std::numeric_limits<int32_t>::min()));
 }
 inline uint64_t sort_key(double x) {
   if (x != x) return std::numeric_limits<uint64_t>::max();
-  const uint64_t u = std::bit_cast<uint64_t>(x == 0 ? 0.0 : x);
-  return u >> 63 ? ~u : u | uint64_t{1} << 63;
+  const int64_t u = std::bit_cast<int64_t>(x + 0.0);
+  return static_cast<uint64_t>(u ^ (u >> 63 | std::numeric_limits<int64_t>::min()));
 }
 inline uint32_t sort_key(BFloat16 x) { return sort_key(static_cast<float>(x)); }
 inline uint32_t sort_key(Half x) { return sort_key(static_cast<float>(x)); }
@@ -119,6 +119,22 @@ void sort_rows(const T* in, int64_t outer, int64_t n, bool descending, T* values
   });
 }
 
+// The k < n first pairs in order: a heap of the best so far, whose worst every key is held against.
+template <class T>
+void first_pairs(const T* in, int64_t n, int64_t k, bool descending, Pair<key_t<T>>* heap) {
+  using K = key_t<T>;
+  const K flip = descending ? ~K(0) : K(0);
+  make_pairs(in, k, descending, heap);
+  std::make_heap(heap, heap + k);
+  for (int64_t i = k; i < n; ++i) {
+    const K key = sort_key(in[i]) ^ flip;
+    if (key >= heap[0].key) continue;  // of equal keys the first counts
+    heap[k] = {key, static_cast<K>(i)};
+    std::pop_heap(heap, heap + k + 1);
+  }
+  std::sort_heap(heap, heap + k);
+}
+
 template <class T>
 void topk_rows(const T* in, int64_t outer, int64_t n, int64_t k, bool largest, T* values, int64_t* indices) {
   check_length<key_t<T>>("topk", n);
@@ -126,10 +142,10 @@ void topk_rows(const T* in, int64_t outer, int64_t n, int64_t k, bool largest, T
     PairSpace<key_t<T>> space(n);
     for (int64_t r = begin; r < end; ++r) {
       Pair<key_t<T>>* pairs = space.data();
-      make_pairs(in + r * n, n, largest, pairs);
       if (k <= n / 16) {
-        std::partial_sort(pairs, pairs + k, pairs + n);
+        first_pairs(in + r * n, n, k, largest, pairs);
       } else {
+        make_pairs(in + r * n, n, largest, pairs);
         std::nth_element(pairs, pairs + k - 1, pairs + n);
         std::sort(pairs, pairs + k);
       }
