@@ -124,13 +124,15 @@ template <class T>
 void first_pairs(const T* in, int64_t n, int64_t k, bool descending, Pair<key_t<T>>* heap) {
   using K = key_t<T>;
   const K flip = descending ? ~K(0) : K(0);
+  if (k == 0) return;
   make_pairs(in, k, descending, heap);
   std::make_heap(heap, heap + k);
   for (int64_t i = k; i < n; ++i) {
     const K key = sort_key(in[i]) ^ flip;
     if (key >= heap[0].key) continue;  // of equal keys the first counts
-    heap[k] = {key, static_cast<K>(i)};
-    std::pop_heap(heap, heap + k + 1);
+    std::pop_heap(heap, heap + k);
+    heap[k - 1] = {key, static_cast<K>(i)};
+    std::push_heap(heap, heap + k);
   }
   std::sort_heap(heap, heap + k);
 }
