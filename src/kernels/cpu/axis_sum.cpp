@@ -28,28 +28,37 @@ struct Term {
 
 // to[i] = the sum of weight * from[at + i] over the terms.
 template <class From, class To>
+void sum_few(const From* from, const Term<accumulate_t<To>>* terms, int64_t count, int64_t n, To* to) {
+  using T = accumulate_t<To>;
+  for (int64_t i = 0; i < n; ++i) {
+    T sum = 0;
+    for (int64_t t = 0; t < count; ++t) sum += terms[t].weight * static_cast<T>(from[terms[t].at + i]);
+    to[i] = static_cast<To>(sum);
+  }
+}
+template <class From, class To>
 DEFT_FLATTEN HWY_NOINLINE void sum_terms(const From* from, const Term<accumulate_t<To>>* terms, int64_t count,
                                          int64_t n, bool stream, To* to) {
   using V = RowVec<To>;
   constexpr int64_t kLanes = V::kLanes;
-  auto step = [&]<int kVectors>(std::integral_constant<int, kVectors>, int64_t i, int64_t m) HWY_ATTR {
+  auto step = [&]<int kVectors>(std::integral_constant<int, kVectors>, int64_t i) HWY_ATTR {
     V sums[kVectors];
     for (V& s : sums) s = V(0);
     for (int64_t t = 0; t < count; ++t) {
       const From* x = from + terms[t].at + i;
       const V weight(terms[t].weight);
-      for (int k = 0; k < kVectors; ++k) sums[k] = fma(load_some(x + k * kLanes, m), weight, sums[k]);
+      for (int k = 0; k < kVectors; ++k) sums[k] = fma(load_vec(x + k * kLanes), weight, sums[k]);
     }
     for (int k = 0; k < kVectors; ++k) {
       To* at = to + i + k * kLanes;
-      stream ? stream_vec(sums[k], at) : store_some(sums[k], at, m);
+      stream ? stream_vec(sums[k], at) : store_vec(sums[k], at);
     }
   };
-  if (n < kLanes) return step(std::integral_constant<int, 1>(), 0, n);
+  if (n < kLanes) return sum_few(from, terms, count, n, to);
   int64_t i = 0;
-  for (; i + 4 * kLanes <= n; i += 4 * kLanes) step(std::integral_constant<int, 4>(), i, kLanes);
-  for (; i + kLanes <= n; i += kLanes) step(std::integral_constant<int, 1>(), i, kLanes);
-  if (i < n) step(std::integral_constant<int, 1>(), n - kLanes, kLanes);  // some elements twice
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) step(std::integral_constant<int, 4>(), i);
+  for (; i + kLanes <= n; i += kLanes) step(std::integral_constant<int, 1>(), i);
+  if (i < n) step(std::integral_constant<int, 1>(), n - kLanes);  // some elements twice
 }
 
 // Sums along x of cells that are smaller than a vector. A vector of results takes what it can of its terms from one
