@@ -291,6 +291,23 @@ struct Threshold {
     return select(x <= V(p.threshold), V(0), g);
   }
 };
+
+// scale x^2 / 2 up to |x| = delta, then a line of the same slope: the losses of that name, of a difference.
+struct Huber {
+  struct Params {
+    double delta = 1, scale = 1;
+    bool operator==(const Params&) const = default;
+  };
+  DEFT_ACTIVATION_BODY(Huber, "huber", domains::kKinkAtHalf, OnnxName()) {
+    using namespace math;
+    V size = abs(x);
+    return select(size <= V(p.delta), x * x * V(0.5 * p.scale), (size - V(0.5 * p.delta)) * V(p.delta * p.scale));
+  }
+  DEFT_ACTIVATION_GRAD {
+    using namespace math;
+    return g * select(abs(x) <= V(p.delta), x * V(p.scale), sign(x) * V(p.delta * p.scale));
+  }
+};
 #undef DEFT_ACTIVATION_BODY
 #undef DEFT_ACTIVATION_GRAD
 
@@ -314,5 +331,6 @@ Tensor softshrink(const Tensor& x, double lambda = 0.5, Site site = Site::curren
 Tensor& softshrink_(Tensor& x, double lambda = 0.5, Site site = Site::current());
 Tensor threshold(const Tensor& x, double threshold, double value, Site site = Site::current());
 Tensor& threshold_(Tensor& x, double threshold, double value, Site site = Site::current());
+Tensor huber(const Tensor& x, double delta = 1, double scale = 1, Site site = Site::current());
 
 }  // namespace deft

@@ -199,6 +199,16 @@ struct Variants<Threshold> {
   }
 };
 template <>
+struct Variants<Huber> {
+  static std::vector<Variant> all() {
+    const std::string zeros = "(a, torch.zeros_like(a), reduction='none', ";
+    return {{"delta=0.5", [](const Tensor& x) { return huber(x, 0.5); }, with<Huber>({0.5, 1}),
+             functional("huber_loss" + zeros + "delta=0.5)")},
+            {"delta=1.5 scale=1/1.5", [](const Tensor& x) { return huber(x, 1.5, 1 / 1.5); },
+             with<Huber>({1.5, 1 / 1.5}), functional("smooth_l1_loss" + zeros + "beta=1.5)")}};
+  }
+};
+template <>
 struct Variants<Clamp> {
   static std::vector<Variant> all() {
     double inf = std::numeric_limits<double>::infinity();

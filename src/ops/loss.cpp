@@ -68,9 +68,7 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, do
   SiteScope scope(site);
   check_pair("huber_loss", x, target);
   DEFT_CHECK(delta > 0, ValueError, "huber_loss: delta must be positive, found {}", delta);
-  Tensor diff = ranged(x) - ranged(target), d = abs(diff);
-  Tensor near = square(diff) * 0.5, far = (d - 0.5 * delta) * delta;
-  return reduced(where(d <= delta, near, far), reduction);
+  return reduced(huber(ranged(x) - ranged(target), delta, 1), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta, Site site) {
@@ -78,9 +76,7 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
   check_pair("smooth_l1_loss", x, target);
   DEFT_CHECK(beta >= 0, ValueError, "smooth_l1_loss: beta must not be negative, found {}", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
-  Tensor diff = ranged(x) - ranged(target), d = abs(diff);
-  Tensor near = square(diff) * (0.5 / beta), far = d - 0.5 * beta;
-  return reduced(where(d < beta, near, far), reduction);
+  return reduced(huber(ranged(x) - ranged(target), beta, 1 / beta), reduction);
 }
 
 namespace {
@@ -132,12 +128,12 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& given
   SiteScope scope(site);
   check_pair("binary_cross_entropy_with_logits", input, given);
   Tensor x = ranged(input), target = ranged(given);
-  // (1 - t) x + w softplus(-x), where w = 1 + (pos_weight - 1) t; softplus never overflows.
-  Tensor soft = -log_sigmoid(x);
+  // (t - 1) x + w log_sigmoid(x), where w = 1 + (pos_weight - 1) t. Its sign is changed last, where it is one number.
+  Tensor soft = log_sigmoid(x);
   if (pos_weight.defined()) soft = soft * ((pos_weight - 1.0) * target + 1.0);
-  Tensor loss = (1.0 - target) * x + soft;
-  if (weight.defined()) loss = loss * weight;
-  return reduced(loss, reduction);
+  Tensor negative = (target - 1.0) * x + soft;
+  if (weight.defined()) negative = negative * weight;
+  return -reduced(negative, reduction);
 }
 
 // --- class numbers ---------------------------------------------------------------------------------------------

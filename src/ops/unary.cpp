@@ -75,6 +75,7 @@ Tensor threshold(const Tensor& x, double t, double value, Site site) { return wi
 Tensor& threshold_(Tensor& x, double t, double value, Site site) {
   return with_inplace<Threshold>(x, {t, value}, site);
 }
+Tensor huber(const Tensor& x, double delta, double scale, Site site) { return with<Huber>(x, {delta, scale}, site); }
 
 namespace {
 Celu::Params celu_params(double alpha) {

@@ -94,6 +94,7 @@ const std::map<std::string, Function1> kUnary = {
                                        : x > 1 ? 1
                                                : x; }},
     {"hardshrink", [](double x) { return x >= -0.5 && x <= 0.5 ? 0 : x; }},
+    {"huber", [](double x) { return std::fabs(x) <= 1 ? x * x / 2 : std::fabs(x) - 0.5; }},
     {"softshrink", [](double x) { return std::isnan(x) ? x
                                          : x > 0.5     ? x - 0.5
                                          : x < -0.5    ? x + 0.5
@@ -182,6 +183,7 @@ TEST(ElementwiseSpecial, UnaryValues) {
   check_unary("hardtanh", [](const Tensor& x) { return hardtanh(x); });
   check_unary("hardshrink", [](const Tensor& x) { return hardshrink(x); });
   check_unary("softshrink", [](const Tensor& x) { return softshrink(x); });
+  check_unary("huber", [](const Tensor& x) { return huber(x); });
 }
 
 TEST(ElementwiseSpecial, EveryUnaryOpHasAReference) {
