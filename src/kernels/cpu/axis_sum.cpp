@@ -177,7 +177,11 @@ class LineSums {
   void sum_columns(const T* line, S* to) const {
     if (lookups_) return lookups_->sum(line, stream_, to);
     for (int64_t o = 0; o < x_.out(); ++o) {
-      sum_terms(line, columns_.data() + x_.begin(o), x_.end(o) - x_.begin(o), inner_, stream_, to + o * inner_);
+      const Term<T>* terms = columns_.data() + x_.begin(o);
+      const int64_t count = x_.end(o) - x_.begin(o);
+      S* cell = to + o * inner_;
+      inner_ < RowVec<S>::kLanes ? sum_few(line, terms, count, inner_, cell)
+                                 : sum_terms(line, terms, count, inner_, stream_, cell);
     }
   }
 
