@@ -180,8 +180,8 @@ class LineSums {
       const Term<T>* terms = columns_.data() + x_.begin(o);
       const int64_t count = x_.end(o) - x_.begin(o);
       S* cell = to + o * inner_;
-      inner_ < RowVec<S>::kLanes ? sum_few(line, terms, count, inner_, cell)
-                                 : sum_terms(line, terms, count, inner_, stream_, cell);
+      inner_ < Lookups<T>::kLanes ? sum_few(line, terms, count, inner_, cell)
+                                  : sum_terms(line, terms, count, inner_, stream_, cell);
     }
   }
 
