@@ -24,6 +24,8 @@ int lane_count() { return in_parallel_region() ? 1 : num_threads(); }
 // more from the core that packed it. 128 x 768 x 768 of bytes on 16 lanes with AMX takes 47 us in 2 x 8 lanes that
 // share b, 35 in 1 x 16, though some of those get twice as much.
 double cost_of_moves(const Product& p, Grid grid, double tall, double wide) {
+  // Rows of b that are packed come in whole cache lines.
+  if (p.b && p.tile->begin) wide = std::max(wide, 64.0 / static_cast<double>(size_of(p.tile->panel)));
   double cost = 32 * (tall + wide);
   if (shares(p, Side::b, grid)) {
     cost += 48 * wide;

@@ -119,6 +119,19 @@ void sort_rows(const T* in, int64_t outer, int64_t n, bool descending, T* values
   });
 }
 
+// `pair` in the place of the largest one of a heap.
+template <class K>
+void replace_largest(Pair<K>* heap, int64_t count, Pair<K> pair) {
+  int64_t at = 0;
+  for (int64_t child = 1; child < count; child = 2 * at + 1) {
+    if (child + 1 < count && heap[child] < heap[child + 1]) ++child;
+    if (!(pair < heap[child])) break;
+    heap[at] = heap[child];
+    at = child;
+  }
+  heap[at] = pair;
+}
+
 // The k < n first pairs in order: a heap of the best so far, whose worst every key is held against.
 template <class T>
 void first_pairs(const T* in, int64_t n, int64_t k, bool descending, Pair<key_t<T>>* heap) {
@@ -130,9 +143,7 @@ void first_pairs(const T* in, int64_t n, int64_t k, bool descending, Pair<key_t<
   for (int64_t i = k; i < n; ++i) {
     const K key = sort_key(in[i]) ^ flip;
     if (key >= heap[0].key) continue;  // of equal keys the first counts
-    std::pop_heap(heap, heap + k);
-    heap[k - 1] = {key, static_cast<K>(i)};
-    std::push_heap(heap, heap + k);
+    replace_largest(heap, k, {key, static_cast<K>(i)});
   }
   std::sort_heap(heap, heap + k);
 }
