@@ -47,7 +47,7 @@ std::function<int()> add_bench_ops(CLI::App& app) {
   add_device_flag(app, flags->device);
   app.add_option("-f,--family", flags->family,
                  "One family only: copy, move, elementwise, reduce, rows, other, matmul, conv")
-      ->check(one_of("family", {"copy", "move", "elementwise", "reduce", "rows", "matmul", "conv"}))
+      ->check(one_of("family", {"copy", "move", "elementwise", "reduce", "rows", "other", "matmul", "conv"}))
       ->type_name("NAME");
   app.add_option("--peer", flags->peer, "A program to compare with, such as bench/peer_torch.py")
       ->check(a_command())
