@@ -45,9 +45,10 @@ std::function<int()> add_bench_ops(CLI::App& app) {
   flags->repeats = bench::OpsOptions().repeats;
   add_measure_flags(app, *flags, fmt::format("Timed rounds of 4 ms per row; default: {}", flags->repeats));
   add_device_flag(app, flags->device);
-  app.add_option("-f,--family", flags->family,
-                 "One family only: copy, move, elementwise, reduce, rows, other, matmul, conv")
-      ->check(one_of("family", {"copy", "move", "elementwise", "reduce", "rows", "other", "matmul", "conv"}))
+  const std::vector<std::string> families = {"copy", "move",  "elementwise", "reduce",
+                                             "rows", "other", "matmul",      "conv"};
+  app.add_option("-f,--family", flags->family, fmt::format("One family only: {}", fmt::join(families, ", ")))
+      ->check(one_of("family", families))
       ->type_name("NAME");
   app.add_option("--peer", flags->peer, "A program to compare with, such as bench/peer_torch.py")
       ->check(a_command())

@@ -223,35 +223,45 @@ std::array<Meta, 3> GroupNorm::infer(const Meta& x, const Meta& weight, const Me
   return {layout_of(x), statistics, statistics};
 }
 
+namespace {
+
+// Some images, whose statistics go to `means` and `rstds`.
+void normalize_groups(const cpu::ChannelsView& v, const void* x, const GroupNorm::Params& p, const Numbers& weight,
+                      const Numbers& bias, double* means, double* rstds, void* y) {
+  int64_t per_group = v.c / p.groups;
+  auto group = [&](int64_t plane) { return plane / per_group; };  // c is whole groups, so images need no care
+  Numbers mean, rstd;
+  for (const Moments& m : moments(v, x, v.n * p.groups, group))
+    mean.push_back(m.mean), rstd.push_back(rstd_of(m, p.eps));
+  std::copy(mean.begin(), mean.end(), means);
+  std::copy(rstd.begin(), rstd.end(), rstds);
+  normalize(v, x, mean, rstd, weight, bias, group, y);
+}
+
+}  // namespace
+
 void GroupNorm::cpu(KernelCall& c) {
   const Params& p = c.params<GroupNorm>();
   Tensor x = laid_out_as(c.in(0), c.out(0).meta());
-  cpu::ChannelsView v = channels_view<cpu::ChannelsView>(x.meta(), false);
-  int64_t per_group = v.c / p.groups;
-  auto group = [&](int64_t plane) { return plane / per_group; };  // c is whole groups, so images need no care
+  const auto v = channels_view<cpu::ChannelsView>(x.meta(), false);
   const Numbers weight = read(optional_input(c, 1), v.c, 1), bias = read(optional_input(c, 2), v.c, 0);
-  Numbers all_means(at(v.n * p.groups)), all_rstds(all_means.size());
+  Numbers means(at(v.n * p.groups)), rstds(means.size());
   // Some images at a time, which are still near when they are read again.
   const int64_t image = v.c * v.s * static_cast<int64_t>(size_of(v.dtype));
   const int64_t together = std::max<int64_t>(1, kNearBytes / std::max<int64_t>(1, image));
-  const auto normalize_some = [&](int64_t first) {
-    cpu::ChannelsView some = v;
-    some.n = std::min(together, v.n - first);
-    const char* from = static_cast<const char*>(x.data_ptr()) + first * image;
-    Numbers mean, rstd;
-    for (const Moments& m : moments(some, from, some.n * p.groups, group))
-      mean.push_back(m.mean), rstd.push_back(rstd_of(m, p.eps));
-    std::copy(mean.begin(), mean.end(), all_means.begin() + first * p.groups);
-    std::copy(rstd.begin(), rstd.end(), all_rstds.begin() + first * p.groups);
-    normalize(some, from, mean, rstd, weight, bias, group, static_cast<char*>(c.out(0).data_ptr()) + first * image);
-  };
   const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) normalize_some(i * together);
+    for (int64_t i = begin * together; i < std::min(v.n, end * together); i += together) {
+      cpu::ChannelsView some = v;
+      some.n = std::min(together, v.n - i);
+      normalize_groups(some, static_cast<const char*>(x.data_ptr()) + i * image, p, weight, bias,
+                       means.data() + i * p.groups, rstds.data() + i * p.groups,
+                       static_cast<char*>(c.out(0).data_ptr()) + i * image);
+    }
   };
   const int64_t count = (v.n + together - 1) / together;
   count < num_threads() ? run(0, count) : parallel_for(0, count, 1, run);
-  write(all_means, c.out(1));
-  write(all_rstds, c.out(2));
+  write(means, c.out(1));
+  write(rstds, c.out(2));
 }
 
 void GroupNorm::vjp(VjpContext& c) {
