@@ -174,12 +174,7 @@ class ForwardLane {
     }
     if (!p_.call.causal) return keys;
     const int64_t plain = std::clamp<int64_t>(q0 + 1 - k0, 0, keys) / 4 * 4;
-    for (int64_t j = plain; j < keys; ++j) {
-      T* row = scores_.data() + j * p_.nr;
-      const int64_t hidden = std::clamp<int64_t>(k0 + j - q0, 0, p_.nr);
-      std::fill_n(row, hidden, -std::numeric_limits<T>::infinity());
-      for (int64_t i = hidden; i < p_.nr; ++i) row[i] *= p_.scale;
-    }
+    p_.rows.hide(p_.nr, {scores_.data() + plain * p_.nr, keys - plain, p_.scale}, k0 + plain - q0, false);
     return plain;
   }
 

@@ -30,13 +30,53 @@ void store(const Problem<T>& p, const HeadsView& to, int64_t head, int64_t begin
   }
 }
 
+// The queries' gradient while it is summed up, in panels of queries: times keys as rows of features where these are
+// padded no further than as columns, which leaves nothing to be turned.
+template <class T>
+struct QueryGrad {
+  const Problem<T>& p;
+  bool by_rows;
+  int lines;  // of a panel
+  int64_t panels, panel_size;
+
+  explicit QueryGrad(const Problem<T>& problem)
+      : p(problem),
+        by_rows(p.padded(p.call.features, Side::b) <= p.padded(p.call.features, Side::a)),
+        lines(by_rows ? p.mr : p.nr),
+        panels((p.call.queries + lines - 1) / lines),
+        panel_size(p.padded(p.call.features, key_side()) * lines) {}
+  Side side() const { return by_rows ? Side::a : Side::b; }      // of the scores' gradient
+  Side key_side() const { return by_rows ? Side::b : Side::a; }  // of keys, whose lines are features
+  int64_t size() const { return panels * panel_size; }
+
+  // A panel of the scores' gradient times the first `seen` of packed keys.
+  void multiply(const char* ds, const char* keys, int64_t key_count, int64_t seen, T* out) const {
+    const int64_t bytes = p.tile.padded_k(key_count) * p.value_bytes, row = panel_size / lines;
+    for (int64_t f = 0; by_rows && f < p.call.features; f += p.nr) {
+      p.run(ds, keys + f * bytes, 0, seen, out + f, row, false);
+    }
+    for (int64_t f = 0; !by_rows && f < p.call.features; f += p.mr) {
+      p.run(keys + f * bytes, ds, 0, seen, out + f * p.nr, false);
+    }
+  }
+  void store_to(const HeadsView& to, int64_t head, const T* from) const {
+    const AttentionCall& c = p.call;
+    if (!by_rows) return store(p, to, head, 0, c.queries, c.features, from, c.scale);
+    if (!to.data) return;
+    p.rows.store_rows(from, panel_size / lines, c.queries, c.features, static_cast<T>(c.scale), c.dtype,
+                      p.head(to, head, c.dtype), to.row);
+  }
+};
+
 // One thread's part: queries of one head in panels, and blocks of keys against all of them.
 template <class T>
 class BackwardLane {
  public:
-  BackwardLane(const Problem<T>& p, const AttentionGrads& grads, const Blocks& queries, const Blocks& keys)
+  BackwardLane(const Problem<T>& p, const AttentionGrads& grads, const QueryGrad<T>& query_grad, const Blocks& queries,
+               const Blocks& keys)
       : p_(p),
         grads_(grads),
+        query_grad_(query_grad),
         queries_(queries),
         keys_(keys),
         series_(p.tile),
@@ -54,7 +94,7 @@ class BackwardLane {
         dot_(p.call.queries),
         k_(packed_bytes(p.tile, Side::b, keys.size, e_)),
         v_(packed_bytes(p.tile, Side::b, keys.size, ev_)),
-        kt_(packed_bytes(p.tile, Side::a, e_, keys.size)),
+        kt_(packed_bytes(p.tile, query_grad.key_side(), e_, keys.size)),
         dk_(p.padded(e_, Side::a) * round_up(keys.size, p.nr)),
         dv_(p.padded(ev_, Side::a) * round_up(keys.size, p.nr)),
         scores_(queries.size * p.nr),
@@ -62,11 +102,11 @@ class BackwardLane {
         weights_(p.in_place && !p.split ? 0 : queries.size * p.nr * p.value_bytes),
         ds_panel_(p.in_place && !p.split ? 0 : queries.size * p.nr * p.value_bytes),
         ds_row_(round_up(keys.size, p.nr)),
-        ds_(round_up(queries.size, p.nr) * ds_row_),
-        ds_queries_(packed_bytes(p.tile, Side::b, p.nr, keys.size)),
+        ds_(round_up(queries.size, p.nr) * ds_row_ * p.weight_bytes),
+        ds_queries_(packed_bytes(p.tile, query_grad.side(), query_grad.lines, keys.size)),
         mask_(p.call.mask.data ? queries.size * p.nr : 0),
         keep_(p.drops() ? queries.size * ds_row_ : 0),
-        sum_(p.mr * p.nr) {}
+        sum_(query_grad.panel_size) {}
 
   void pack_queries(int64_t head) {
     const DType dtype = p_.call.dtype;
@@ -90,13 +130,14 @@ class BackwardLane {
     }
   }
 
-  // Gradients of a block of keys and values, and its part of the queries' gradient: [panel][feature][nr], added to
-  // `dq` or stored there.
+  // Gradients of a block of keys and values, and its part of the queries' gradient, added to `dq` or stored there.
   void run(int64_t head, int64_t block, T* dq, bool add) {
     const int64_t k0 = keys_.begin(block), n = keys_.length(block);
     pack(p_.tile, Side::b, p_.lines(p_.call.k, head), k0, n, 0, e_, k_.data());
     pack(p_.tile, Side::b, p_.lines(p_.call.v, head), k0, n, 0, ev_, v_.data());
-    if (grads_.dq.data) pack(p_.tile, Side::a, p_.columns(p_.call.k, head), 0, e_, k0, n, kt_.data());
+    if (grads_.dq.data) {
+      pack(p_.tile, query_grad_.key_side(), p_.columns(p_.call.k, head), 0, e_, k0, n, kt_.data());
+    }
     bool first = true;
     for (int64_t i = 0; i < queries_.count; ++i) {
       if (p_.call.causal && queries_.begin(i) + queries_.length(i) <= k0) continue;
@@ -127,10 +168,10 @@ class BackwardLane {
     const int64_t ready = prepare(head, q0, k0 + j, lines, begin, n);
     for (const auto& [from, to, scale] : {Range{begin, ready, T(1)}, Range{ready, n, p_.scale}}) {
       const int64_t bytes = from * nr * p_.weight_bytes;
-      p_.rows.grad_rows(
-          p_.nr, {scores + from * nr, to - from, scale},
-          {dp + from * nr, log_sum_.data() + q0 + from, dot_.data() + q0 + from, weights + bytes, ds_panel + bytes,
-           ds_.data() + from * ds_row_ + j, ds_row_, p_.drops() ? keep_.data() + from * ds_row_ + j : nullptr});
+      p_.rows.grad_rows(p_.nr, {scores + from * nr, to - from, scale},
+                        {dp + from * nr, log_sum_.data() + q0 + from, dot_.data() + q0 + from, weights + bytes,
+                         ds_panel + bytes, ds_.data() + (from * ds_row_ + j) * p_.weight_bytes, ds_row_,
+                         p_.drops() ? keep_.data() + from * ds_row_ + j : nullptr});
     }
     const int64_t end = round_up(n, p_.tile.b_group);
     const size_t rest = static_cast<size_t>((padded - end) * nr * p_.weight_bytes);
@@ -186,35 +227,27 @@ class BackwardLane {
     }
     if (!p_.call.causal) return begin;
     const int64_t all = std::clamp(round_up(key + p_.nr - 1 - q0, 4), begin, n);
-    for (int64_t i = begin; i < all; ++i) {
-      T* row = scores_.data() + i * p_.nr;
-      const int64_t seen = std::clamp<int64_t>(q0 + i - key + 1, 0, p_.nr);
-      for (int64_t j = 0; j < seen; ++j) row[j] *= p_.scale;
-      std::fill(row + seen, row + p_.nr, -std::numeric_limits<T>::infinity());
-    }
+    p_.rows.hide(p_.nr, {scores_.data() + begin * p_.nr, all - begin, p_.scale}, q0 + begin - key, true);
     return all;
   }
 
   // The block's part of the queries' gradient.
   void add_queries(int64_t block, int64_t k0, int64_t keys, T* dq, bool add) {
-    const int64_t q0 = queries_.begin(block), n = queries_.length(block), nr = p_.nr;
-    const int64_t size = p_.padded(e_, Side::a) * nr;
-    for (int64_t i = 0; i < n; i += nr) {
-      const int64_t lines = std::min<int64_t>(nr, n - i);
-      const int64_t seen = p_.call.causal ? std::min(keys, q0 + i + nr - k0) : keys;
+    const int64_t q0 = queries_.begin(block), n = queries_.length(block), lines = query_grad_.lines;
+    const StridedMatrix ds{p_.in_place ? dtype_of<T> : p_.call.dtype, ds_.data(), ds_row_, 1};
+    for (int64_t i = 0; i < n; i += lines) {
+      const int64_t seen = p_.call.causal ? std::min(keys, q0 + i + lines - k0) : keys;
       if (seen <= 0) continue;
-      pack(p_.tile, Side::b, {dtype_of<T>, ds_.data(), ds_row_, 1}, i, lines, 0, seen, ds_queries_.data());
-      for (int64_t f = 0; f < e_; f += p_.mr) {
-        T* out = dq + (q0 + i) / nr * size + f * nr;
-        T* to = add ? sum_.data() : out;
-        p_.run(kt_.data() + f * p_.tile.padded_k(keys) * p_.value_bytes, ds_queries_.data(), 0, seen, to, false);
-        for (int64_t c = 0; add && c < p_.mr * nr; ++c) out[c] += to[c];
-      }
+      pack(p_.tile, query_grad_.side(), ds, i, std::min(lines, n - i), 0, seen, ds_queries_.data());
+      T* out = dq + (q0 + i) / lines * query_grad_.panel_size;
+      query_grad_.multiply(ds_queries_.data(), kt_.data(), keys, seen, add ? sum_.data() : out);
+      for (int64_t c = 0; add && c < query_grad_.panel_size; ++c) out[c] += sum_[c];
     }
   }
 
   const Problem<T>& p_;
   const AttentionGrads& grads_;
+  const QueryGrad<T>& query_grad_;
   const Blocks &queries_, &keys_;
   TileSeries series_;
   int64_t e_, ev_;
@@ -226,7 +259,7 @@ class BackwardLane {
   Workspace<T> scores_, dp_;  // of one panel of keys
   Workspace<char> weights_, ds_panel_;
   int64_t ds_row_;
-  Workspace<T> ds_;  // of one pair of blocks
+  Workspace<char> ds_;  // of one pair of blocks
   Workspace<char> ds_queries_;
   Workspace<T> mask_, keep_, sum_;
 };
@@ -240,8 +273,7 @@ class Backward {
         unit_(std::lcm<int64_t>(std::lcm(p.mr, p.nr), p.tile.k_step)),
         queries_(p.call.queries, std::max(unit_, kBlock / unit_ * unit_), unit_),
         keys_(p.call.keys, std::max(unit_, kBlock / unit_ * unit_), unit_),
-        panels_((p.call.queries + p.nr - 1) / p.nr),
-        panel_size_(p.padded(p.call.features, Side::a) * p.nr) {}
+        query_grad_(p) {}
 
   void run() {
     const bool whole_heads = p_.heads >= 2 * num_threads() || keys_.count <= 1;
@@ -249,19 +281,19 @@ class Backward {
   }
 
  private:
-  int64_t dq_size() const { return grads_.dq.data ? panels_ * panel_size_ : 0; }
+  int64_t dq_size() const { return grads_.dq.data ? query_grad_.size() : 0; }
 
   // Each thread has whole heads.
   void run_heads() {
     const int64_t work = p_.call.queries * p_.call.keys * (p_.call.features + p_.call.value_features) * 2;
     parallel_balanced(0, p_.heads, grain_of(work), [&](int64_t begin, int64_t end) {
-      BackwardLane<T> lane(p_, grads_, queries_, keys_);
+      BackwardLane<T> lane(p_, grads_, query_grad_, queries_, keys_);
       Workspace<T> dq(dq_size());
+      std::fill_n(dq.data(), keys_.count ? 0 : dq_size(), T(0));
       for (int64_t head = begin; head < end; ++head) {
-        std::fill_n(dq.data(), dq_size(), T(0));
         lane.pack_queries(head);
-        for (int64_t i = 0; i < keys_.count; ++i) lane.run(head, i, dq.data(), true);
-        store(p_, grads_.dq, head, 0, p_.call.queries, p_.call.features, dq.data(), p_.call.scale);
+        for (int64_t i = 0; i < keys_.count; ++i) lane.run(head, i, dq.data(), i > 0);  // all queries see the first
+        query_grad_.store_to(grads_.dq, head, dq.data());
       }
     });
   }
@@ -272,11 +304,10 @@ class Backward {
     const int64_t fit = kPartialBytes / std::max<int64_t>(1, size * static_cast<int64_t>(sizeof(T)));
     const int64_t wave = std::min(tasks, std::max<int64_t>(num_threads(), fit));
     Workspace<T> parts(wave * size), dq(p_.heads * size);
-    std::fill_n(dq.data(), p_.heads * size, T(0));
     for (int64_t begin = 0; begin < tasks; begin += wave) {
       const int64_t end = std::min(tasks, begin + wave);
       parallel_for(begin, end, 1, [&](int64_t from, int64_t to) {
-        BackwardLane<T> lane(p_, grads_, queries_, keys_);
+        BackwardLane<T> lane(p_, grads_, query_grad_, queries_, keys_);
         for (int64_t i = from; i < to; ++i) {
           if (i == from || i % keys_.count == 0) lane.pack_queries(i / keys_.count);
           T* part = parts.data() + (i - begin) * size;
@@ -284,17 +315,22 @@ class Backward {
           lane.run(i / keys_.count, i % keys_.count, part, false);
         }
       });
-      parallel_for(0, panels_ * (size > 0), 1, [&](int64_t from, int64_t to) {
+      parallel_for(0, query_grad_.panels * (size > 0), 1, [&](int64_t from, int64_t to) {
+        const int64_t first = from * query_grad_.panel_size, last = to * query_grad_.panel_size;
         for (int64_t i = begin; i < end; ++i) {
           const T* part = parts.data() + (i - begin) * size;
           T* sum = dq.data() + i / keys_.count * size;
-          for (int64_t c = from * panel_size_; c < to * panel_size_; ++c) sum[c] += part[c];
+          if (i % keys_.count == 0) {
+            std::copy(part + first, part + last, sum + first);
+          } else {
+            for (int64_t c = first; c < last; ++c) sum[c] += part[c];
+          }
         }
       });
     }
     parallel_for(0, p_.heads, 1, [&](int64_t from, int64_t to) {
       for (int64_t head = from; head < to; ++head) {
-        store(p_, grads_.dq, head, 0, p_.call.queries, p_.call.features, dq.data() + head * size, p_.call.scale);
+        query_grad_.store_to(grads_.dq, head, dq.data() + head * size);
       }
     });
   }
@@ -303,7 +339,7 @@ class Backward {
   const AttentionGrads& grads_;
   int64_t unit_;
   Blocks queries_, keys_;
-  int64_t panels_, panel_size_;
+  QueryGrad<T> query_grad_;
 };
 
 }  // namespace

@@ -44,6 +44,24 @@ struct Blocks {
   int64_t length(int64_t i) const { return std::min(size, n - i * size); }
 };
 
+// Panels of T from a matrix, times a factor.
+template <class T>
+class ScaledSource : public PanelSource {
+ public:
+  ScaledSource(const StridedMatrix& m, const RowPasses<T>& rows, T factor) : matrix_(m), rows_(rows), factor_(factor) {}
+  void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
+            int32_t*) const override {
+    cpu::pack(tile, side, matrix_, l0, lines, k0, k, out);
+    const int64_t count = packed_bytes(tile, side, lines, k) / static_cast<int64_t>(sizeof(T));
+    rows_.store_rows(static_cast<T*>(out), count, 1, count, factor_, dtype_of<T>, out, count);
+  }
+
+ private:
+  StridedMatrix matrix_;
+  const RowPasses<T>& rows_;
+  T factor_;
+};
+
 // What both directions know about a call.
 template <class T>
 struct Problem {
@@ -92,24 +110,12 @@ struct Problem {
   // Queries over features, scaled where the panels can hold that. (To scale the scores instead costs nothing, but the
   // rounding of the factor, which all scores share, is then all in the result.)
   void pack_queries(Side side, int64_t index, int64_t begin, int64_t n, char* out) const {
-    if (split) return split_queries(side, index, begin, n, out);
-    pack(tile, side, lines(call.q, index), begin, n, 0, call.features, out);
-    if (!in_place) return;
-    T factor[kMostLines], *values = reinterpret_cast<T*>(out);
-    std::fill_n(factor, nr, query_scale);
-    const int64_t count = packed_bytes(tile, side, n, call.features) / value_bytes, whole = count / nr * nr;
-    rows.scale_columns(nr, values, whole / nr, factor);
-    for (int64_t i = whole; i < count; ++i) values[i] *= query_scale;
-  }
-
-  void split_queries(Side side, int64_t index, int64_t begin, int64_t n, char* out) const {
-    const StridedMatrix q = lines(call.q, index);
-    const Workspace<T> scaled(n * call.features);
-    for (int64_t i = 0; i < n; ++i) {
-      const T* from = static_cast<const T*>(q.in) + (begin + i) * q.line;
-      for (int64_t f = 0; f < call.features; ++f) scaled[i * call.features + f] = from[f] * query_scale;
-    }
-    pack(tile, side, {call.dtype, scaled.data(), call.features, 1}, 0, n, 0, call.features, out);
+    if (!in_place) return pack(tile, side, lines(call.q, index), begin, n, 0, call.features, out);
+    const ScaledSource<T> from(lines(call.q, index), rows, query_scale);
+#if defined(__x86_64__)
+    if (split) return pack_split(from, tile, side, begin, n, 0, call.features, out);
+#endif
+    from.pack(tile, side, begin, n, 0, call.features, out, nullptr);
   }
   // Rows [begin, n) of weights, made in place or in `panels`, as panels of side b.
   char* as_panels(T* weights, [[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t n, char* panels) const {
@@ -124,13 +130,14 @@ struct Problem {
 
   int64_t padded(int64_t lines, Side side) const { return round_up(lines, tile.width(side)); }
   // c (+)= one panel times another over k values from k0, a multiple of k_step.
-  void run(const void* a, const void* b, int64_t k0, int64_t k, T* c, bool add) const {
+  void run(const void* a, const void* b, int64_t k0, int64_t k, T* c, bool add) const { run(a, b, k0, k, c, nr, add); }
+  void run(const void* a, const void* b, int64_t k0, int64_t k, T* c, int64_t c_row, bool add) const {
     for (int64_t p = k0; p < k; p += tile.block_k, add = true) {
       const int64_t steps = (std::min(tile.block_k, k - p) + tile.k_step - 1) / tile.k_step;
-      tile.run(steps, at(a, p * mr * value_bytes), at(b, p * nr * value_bytes), c, nr, add);
+      tile.run(steps, at(a, p * mr * value_bytes), at(b, p * nr * value_bytes), c, c_row, add);
     }
-    if (k0 >= k && !add) {  // no features: the product is zero
-      std::fill_n(c, mr * nr, T(0));
+    for (int64_t i = 0; i < mr && k0 >= k && !add; ++i) {  // no features: the product is zero
+      std::fill_n(c + i * c_row, nr, T(0));
     }
   }
 

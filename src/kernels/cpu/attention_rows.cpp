@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 
@@ -10,6 +11,7 @@
 #include "hwy/foreach_target.h"
 //
 #include "hwy/highway.h"
+#include "kernels/cpu/pack_rows.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/transpose.h"
 #include "runtime/dtype.h"
@@ -69,6 +71,9 @@ HWY_INLINE V<D> at_least(D d, V<D> low, V<D> t) {
   } else {
     return V<D>(vmaxq_f64(low.raw, t.raw));
   }
+#elif HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  static_cast<void>(d);
+  return hn::Max(low, t);  // MAXPS: the second one where one is NaN
 #else
   static_cast<void>(d);
   return hn::IfThenElse(hn::Lt(t, low), low, t);
@@ -119,6 +124,10 @@ struct SamePanel {
   static HWY_INLINE void put(D d, const V<D>* y, T* out) {
     hn::StoreU(y[0], d, out);
   }
+  template <class D>
+  static HWY_INLINE void put_row(D d, V<D> y, T* out) {
+    hn::StoreU(y, d, out);
+  }
 };
 template <int group>
 struct HalfPanel {
@@ -142,6 +151,10 @@ struct HalfPanel {
       hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), du, reinterpret_cast<uint32_t*>(out));
     }
   }
+  template <class D>
+  static HWY_INLINE void put_row(D d, V<D> y, Half* out) {
+    HalfPanel<1>::put(d, &y, out);
+  }
 };
 template <int group>
 struct BFloat16Panel {
@@ -157,6 +170,12 @@ struct BFloat16Panel {
     } else {
       hn::StoreInterleaved2(bf16_pair(d, y[0], y[1]), bf16_pair(d, y[2], y[3]), du, out);
     }
+  }
+  template <class D>
+  static HWY_INLINE void put_row(D d, V<D> y, BFloat16* to) {  // rounded as in a pair
+    const hn::Rebind<uint16_t, D> d16;
+    const auto upper = hn::ShiftRight<16>(bf16_pair(d, hn::Zero(d), y));
+    hn::StoreU(hn::TruncateTo(d16, upper), d16, reinterpret_cast<uint16_t*>(to));
   }
 };
 
@@ -188,6 +207,26 @@ void add_mask(int width, const ScoreRows<hn::TFromD<D>>& r, const hn::TFromD<D>*
     const auto m = hn::LoadU(d, mask + i), s = hn::MulAdd(hn::LoadU(d, r.scores + i), scale, m);
     hn::StoreU(hn::IfThenElse(hn::Eq(m, hidden), hidden, s), d, r.scores + i);
   }
+}
+
+template <class D, bool after>
+void hide_columns(int width, const ScoreRows<hn::TFromD<D>>& r, int64_t first) {
+  using T = hn::TFromD<D>;
+  const D d;
+  const auto scale = hn::Set(d, r.scale), hidden = hn::Set(d, -std::numeric_limits<T>::infinity());
+  T* s = r.scores;
+  for (int64_t i = 0; i < r.rows; ++i) {
+    const auto row = hn::Set(d, static_cast<T>(first + i));
+    for (int64_t j = 0; j < width; j += kStep<D>, s += kStep<D>) {
+      const auto column = hn::Iota(d, static_cast<T>(j));
+      const auto out = after ? hn::Gt(column, row) : hn::Lt(column, row);
+      hn::StoreU(hn::IfThenElse(out, hidden, hn::Mul(hn::LoadU(d, s), scale)), d, s);
+    }
+  }
+}
+template <class D>
+void hide(int width, const ScoreRows<hn::TFromD<D>>& r, int64_t first, bool after) {
+  after ? hide_columns<D, true>(width, r, first) : hide_columns<D, false>(width, r, first);
 }
 
 // A function: as a lambda it gives GCC 12 an internal error for AVX2.
@@ -276,7 +315,8 @@ HWY_INLINE void grad_group(const ScoreRows<T>& r, const GradRows<T>& g, int64_t 
     Out::put(d, p + n, p_out + n * width);
     Out::put(d, ds + n, ds_out + n * width);
   }
-  for (int64_t n = 0; n < count; ++n) hn::StoreU(ds[n], d, g.ds + (i + n) * g.ds_row + j);
+  auto* rows = static_cast<typename Out::Value*>(g.ds) + i * g.ds_row + j;
+  for (int64_t n = 0; n < count; ++n) Out::put_row(d, ds[n], rows + n * g.ds_row);
 }
 template <class D, class Out, bool drops>
 void grad_rows_of(int width, const ScoreRows<hn::TFromD<D>>& r, const GradRows<hn::TFromD<D>>& g) {
@@ -318,9 +358,8 @@ void end_columns(int width, const T* top, const T* sum, T* factor, T* log_sum) {
   }
 }
 
-// Rows and columns change places in registers, and the factors follow in the first cache.
-inline void store_floats(int width, const float* x, int64_t rows, const float* factor, int64_t lines, float* out,
-                         int64_t out_row) {
+// Rows and columns change places: out[j][i] = x[i][j].
+inline void turn_floats(int width, const float* x, int64_t rows, int64_t lines, float* out, int64_t out_row) {
   constexpr int64_t kSize = sizeof(float);
   transpose_block({.size = kSize,
                    .src = reinterpret_cast<const char*>(x),
@@ -330,36 +369,56 @@ inline void store_floats(int width, const float* x, int64_t rows, const float* f
                    .dst_stride = out_row * kSize,
                    .rows = lines,
                    .cols = rows});
-  const Full<float> d;
-  for (int64_t j = 0; j < lines; ++j, out += out_row) {
-    int64_t i = 0;
-    for (const auto f = hn::Set(d, factor[j]); i + kStep<Full<float>> <= rows; i += kStep<Full<float>>) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, out + i), f), d, out + i);
-    }
-    for (; i < rows; ++i) out[i] *= factor[j];
+}
+template <class S, class T>
+HWY_INLINE void store_row(const T* x, int64_t n, T factor, S* out) {
+  constexpr int64_t kLanes = Vec<T>::kLanes;
+  int64_t i = 0;
+  for (const Vec<T> f(factor); i + kLanes <= n; i += kLanes) store_vec(load_vec(x + i) * f, out + i);
+  for (; i < n; ++i) out[i] = static_cast<S>(x[i] * factor);
+}
+// By way of the first cache, some columns of out at a time.
+template <class S>
+void store_turned(int width, const float* x, int64_t rows, const float* factor, int64_t lines, S* out,
+                  int64_t out_row) {
+  constexpr int64_t kColumns = 64;
+  alignas(64) float turned[kMostLines * kColumns];
+  for (int64_t i = 0; i < rows; i += kColumns) {
+    const int64_t count = std::min(kColumns, rows - i);
+    turn_floats(width, x + i * width, count, lines, turned, kColumns);
+    for (int64_t j = 0; j < lines; ++j) store_row(turned + j * kColumns, count, factor[j], out + j * out_row + i);
   }
 }
 template <class S, class T>
 void store_typed(int width, const T* x, int64_t rows, const T* factor, int64_t lines, S* out, int64_t out_row) {
-  if constexpr (std::is_same_v<S, float>) {
-    if (rows >= 4) return store_floats(width, x, rows, factor, lines, out, out_row);
+  if constexpr (sizeof(T) == 4) {
+    if (rows >= 4) return store_turned(width, x, rows, factor, lines, out, out_row);
   }
   for (int64_t j = 0; j < lines; ++j, out += out_row) {
     for (int64_t i = 0; i < rows; ++i) out[i] = static_cast<S>(x[i * width + j] * factor[j]);
   }
 }
+// Calls f with a null pointer to the stored type; T is what it is computed in.
+template <class T, class F>
+HWY_INLINE auto with_type(DType dtype, const F& f) {
+  if constexpr (sizeof(T) == 8) {
+    return f(static_cast<double*>(nullptr));
+  } else if (dtype == DType::f32) {
+    return f(static_cast<float*>(nullptr));
+  } else {
+    return dtype == DType::bf16 ? f(static_cast<BFloat16*>(nullptr)) : f(static_cast<Half*>(nullptr));
+  }
+}
 template <class T>
 void store_lines(int width, const T* x, int64_t rows, const T* factor, int64_t lines, DType dtype, void* out,
                  int64_t out_row) {
-  if constexpr (sizeof(T) == 8) {
-    store_typed(width, x, rows, factor, lines, static_cast<double*>(out), out_row);
-  } else if (dtype == DType::f32) {
-    store_typed(width, x, rows, factor, lines, static_cast<float*>(out), out_row);
-  } else if (dtype == DType::bf16) {
-    store_typed(width, x, rows, factor, lines, static_cast<BFloat16*>(out), out_row);
-  } else {
-    store_typed(width, x, rows, factor, lines, static_cast<Half*>(out), out_row);
-  }
+  with_type<T>(dtype, [&]<class S>(S*) { store_typed(width, x, rows, factor, lines, static_cast<S*>(out), out_row); });
+}
+template <class T>
+void store_rows(const T* x, int64_t x_row, int64_t rows, int64_t n, T factor, DType dtype, void* out, int64_t out_row) {
+  with_type<T>(dtype, [&]<class S>(S*) HWY_ATTR {
+    for (int64_t i = 0; i < rows; ++i) store_row(x + i * x_row, n, factor, static_cast<S*>(out) + i * out_row);
+  });
 }
 
 // Sum of x * y; x and y of types that are computed in the same type.
@@ -408,39 +467,28 @@ void add_rows_typed(const C<S>* w, const S* y, int64_t y_row, int64_t rows, int6
   }
 }
 
-// Calls f with a null pointer to the stored type; T is what it is computed in.
-template <class T, class F>
-HWY_INLINE auto with_type(DType dtype, const F& f) {
-  if constexpr (sizeof(T) == 8) {
-    return f(static_cast<const double*>(nullptr));
-  } else if (dtype == DType::f32) {
-    return f(static_cast<const float*>(nullptr));
-  } else {
-    return dtype == DType::bf16 ? f(static_cast<const BFloat16*>(nullptr)) : f(static_cast<const Half*>(nullptr));
-  }
-}
 template <class T>
 T dot(DType dtype, const void* x, const void* y, int64_t n) {
-  return with_type<T>(dtype, [&]<class S>(const S*)
-                                 HWY_ATTR { return dot_typed(static_cast<const S*>(x), static_cast<const S*>(y), n); });
+  return with_type<T>(
+      dtype, [&]<class S>(S*) HWY_ATTR { return dot_typed(static_cast<const S*>(x), static_cast<const S*>(y), n); });
 }
 template <class T>
 void row_dots(DType dtype, const T* x, const void* y, int64_t y_row, int64_t rows, int64_t n, T* out) {
-  with_type<T>(dtype, [&]<class S>(const S*) HWY_ATTR {
+  with_type<T>(dtype, [&]<class S>(S*) HWY_ATTR {
     for (int64_t j = 0; j < rows; ++j) out[j] = dot_typed(x, static_cast<const S*>(y) + j * y_row, n);
   });
 }
 template <class T>
 void add_rows(DType dtype, const T* w, const void* y, int64_t y_row, int64_t rows, int64_t n, T* out) {
-  with_type<T>(dtype,
-               [&]<class S>(const S*) HWY_ATTR { add_rows_typed(w, static_cast<const S*>(y), y_row, rows, n, out); });
+  with_type<T>(dtype, [&]<class S>(S*) HWY_ATTR { add_rows_typed(w, static_cast<const S*>(y), y_row, rows, n, out); });
 }
 
 template <class D, class Out>
 RowPasses<hn::TFromD<D>> make_passes() {
   using T = hn::TFromD<D>;
-  return {max_columns<D>, add_mask<D>, exp_columns<D, Out>, grad_rows<D, Out>, scale_columns<D>, store_lines<T>,
-          end_columns<T>, dot<T>,      row_dots<T>,         add_rows<T>};
+  return {max_columns<D>,    add_mask<D>,      hide<D>,        exp_columns<D, Out>,
+          grad_rows<D, Out>, scale_columns<D>, store_lines<T>, store_rows<T>,
+          end_columns<T>,    dot<T>,           row_dots<T>,    add_rows<T>};
 }
 template <class T, class Out>
 RowPasses<T> passes_for_width(int width) {

@@ -14,12 +14,13 @@ struct ScoreRows {
 };
 
 // Rows are queries: p = 2^(score - log_sum[row]) and ds = p * (dp - dot[row]). Both go to panels of side b, ds also to
-// rows `ds_row` apart. With `keep`, factors in rows as far apart, p and dp are multiplied by them on the way.
+// rows `ds_row` apart, of the panel's type. With `keep`, factors in rows as far apart, p and dp are multiplied by them
+// on the way.
 template <class T>
 struct GradRows {
   const T *dp, *log_sum, *dot;
   void *p_out, *ds_out;
-  T* ds;
+  void* ds;
   int64_t ds_row;
   const T* keep;
 };
@@ -31,6 +32,9 @@ struct RowPasses {
   void (*max_columns)(int width, const ScoreRows<T>& r, T* top);
   // Scales the scores and adds the mask; a mask of -inf hides whatever the score is.
   void (*add_mask)(int width, const ScoreRows<T>& r, const T* mask);
+  // Scales the scores and hides those of columns before the row's, the first row's being `first`; or, with `after`,
+  // those of columns after it. `first` may lie outside of the panel.
+  void (*hide)(int width, const ScoreRows<T>& r, int64_t first, bool after);
   // sum[j] += the terms 2^(score - top[j]) of column j. The terms, times `keep` if there is one, go to `out`, a panel
   // of side b; it may be the scores themselves where both hold T.
   void (*exp_columns)(int width, const ScoreRows<T>& r, const T* top, const T* keep, T* sum, void* out);
@@ -40,6 +44,9 @@ struct RowPasses {
   // Column j times factor[j], converted, to row j of `out`: `lines` rows of `rows` values.
   void (*store_lines)(int width, const T* x, int64_t rows, const T* factor, int64_t lines, DType dtype, void* out,
                       int64_t out_row);
+  // Rows of n values times factor, converted, to rows of `out`.
+  void (*store_rows)(const T* x, int64_t x_row, int64_t rows, int64_t n, T factor, DType dtype, void* out,
+                     int64_t out_row);
   // The ends of columns: factor[j] = 1 / sum[j], 0 for no sum; log_sum[j] = top[j] + log2(sum[j]).
   void (*end_columns)(int width, const T* top, const T* sum, T* factor, T* log_sum);
   // Sum of x * y over n values of this type.
