@@ -123,6 +123,23 @@ bool exclusively_ours(const Tensor& t) {
          (t.meta().contiguous || t.meta().is_dense());
 }
 
+// True for a view of all of a tensor that nobody else can see, such as a product that is turned back.
+bool is_all_of_ours(const Tensor& t) {
+  const TensorImpl* base = t.impl()->base;
+  const Storage& storage = *t.impl()->storage;
+  if (!base || t.requires_grad() || storage.place == StoragePlace::external || !t.meta().is_dense()) return false;
+  if (static_cast<size_t>(t.numel()) * size_of(t.dtype()) != storage.nbytes) return false;
+  bool single = t.impl()->unique() && base->unique() && storage.refs.load(std::memory_order_acquire) == 2;
+  return single || (context().bits & kCapture && only_captured(t));
+}
+// The gradient itself where it is the leaf's alone. Also with create_graph: two leaves must not share a gradient, the
+// next pass may add to one in place.
+Tensor own_gradient(Tensor&& g, const Site& site) {
+  if (exclusively_ours(g)) return std::move(g);
+  if (is_all_of_ours(g)) return Tensor(make_alias(*g.impl(), g.meta(), 0));
+  return g.clone(MemoryFormat::preserve, site);
+}
+
 void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site) {
   if (!create_graph && exclusively_ours(sum) && sum.dtype() == value.dtype()) {
     sum.add_(value, site);
@@ -137,8 +154,7 @@ void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site
   std::lock_guard lock(state.mutex);
   Tensor sum;
   if (!state.grad) {
-    // Also with create_graph: two leaves must not share a gradient, the next pass may add to one in place.
-    sum = exclusively_ours(g) ? std::move(g) : g.clone(MemoryFormat::preserve, site);
+    sum = own_gradient(std::move(g), site);
   } else {
     sum = Tensor(ImplPtr::share(state.grad));
     if (!create_graph && !sum.requires_grad()) {

@@ -28,7 +28,17 @@ constexpr int64_t kLeastSize = 32;
 
 class Fuser {
  public:
-  Fuser(Graph& graph, Notes& notes, bool weigh) : g_(graph), uses_(graph), notes_(notes), weigh_(weigh) {}
+  Fuser(Graph& graph, Notes& notes, bool weigh)
+      : g_(graph), uses_(graph), notes_(notes), weigh_(weigh), places_(graph.buffers.size()) {
+    for (size_t i = 0; i < g_.instructions.size(); ++i) {
+      for (const auto* list : {&g_.instructions[i].inputs, &g_.instructions[i].outputs}) {
+        for (ValueId id : *list) {
+          if (id != kNone) note_place(g_.value(id).buffer, i);
+        }
+      }
+    }
+    for (ValueId id : g_.outputs) note_place(g_.value(id).buffer, g_.instructions.size());
+  }
 
   void run() {
     const size_t count = g_.instructions.size();
@@ -44,11 +54,17 @@ class Fuser {
  private:
   const Meta& meta(ValueId id) const { return g_.value(id).meta; }
 
+  void note_place(BufferId buffer, size_t place) {
+    std::vector<size_t>& places = places_[index(buffer)];
+    if (places.empty() || places.back() != place) places.push_back(place);
+  }
+
   // The product before the cast stores what that makes.
   void take(size_t at) {
     const ValueId narrow = g_.instructions[at].inputs[0], wide = g_.instructions[at].outputs[0];
     const Meta &from = meta(narrow), &to = meta(wide);
-    if (!to.device.is_cpu() || size_of(from.dtype) != 2 || to.dtype != DType::f32 || !to.contiguous) return;
+    if (!to.device.is_cpu() || size_of(from.dtype) != 2 || to.dtype != DType::f32) return;
+    if (take_turned(at, narrow, wide) || !to.contiguous) return;
     const int maker = uses_.maker(narrow, at);
     if (maker < 0 || !uses_.only_between(narrow, index(maker), at)) return;
     Instruction& x = g_.instructions[index(maker)];
@@ -65,6 +81,28 @@ class Fuser {
     x.outputs[0] = wide;
     g_.instructions[at].def = nullptr;
     ++fused_;
+  }
+  // The same where a view turns the product before the cast: the gradient of a weight that is used turned.
+  bool take_turned(size_t at, ValueId narrow, ValueId wide) {
+    const Value from = g_.value(narrow), to = g_.value(wide);
+    const std::vector<size_t>& places = places_[index(from.buffer)];
+    if (g_.buffer_of(narrow).kind != BufferKind::temporary || places.size() != 3 || places[2] != at) return false;
+    Instruction &x = g_.instructions[places[0]], &view = g_.instructions[places[1]];
+    if (x.action != Action::make || view.def != &op_def<Permute> || view.outputs[0] != narrow) return false;
+    if (view.inputs[0] != x.outputs[0] || !is_matrix_product(x) || !(to.meta.strides == from.meta.strides))
+      return false;
+    Meta product = meta(x.outputs[0]);
+    product.dtype = DType::f32;
+    if (!product.contiguous || to.offset != 0) return false;
+    as_fused_linear(places[0]);
+    widen<FusedLinear>(x);
+    x.outputs[0] = g_.add_value(product, to.buffer, to.offset);
+    g_.instructions[at] = view;
+    g_.instructions[at].inputs[0] = x.outputs[0];
+    g_.instructions[at].outputs[0] = wide;
+    view.def = nullptr;
+    ++fused_;
+    return true;
   }
   bool is_matrix_product(const Instruction& x) const {
     if (x.def != &op_def<Linear> && x.def != &op_def<FusedLinear> && x.def != &op_def<Matmul>) return false;
@@ -114,6 +152,7 @@ class Fuser {
   Uses uses_;
   Notes& notes_;
   bool weigh_;
+  std::vector<std::vector<size_t>> places_;            // instructions that read, write or show each buffer
   std::vector<std::pair<size_t, Instruction>> views_;  // and where they go
   size_t fused_ = 0;
 };

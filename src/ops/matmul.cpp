@@ -6,6 +6,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/product.h"
 #include "ops/binary.h"
+#include "ops/copy.h"
 #include "ops/dense.h"
 #include "ops/matmul_common.h"
 #include "ops/reduce.h"
@@ -92,6 +93,24 @@ int64_t rows_of(const Tensor& x) {
 // All dims but the last as one.
 Tensor as_rows(const Tensor& x) { return x.dim() == 2 ? x : x.reshape({rows_of(x), x.sizes().back()}); }
 
+// Whether an input is another matrix turned, as in x.matmul(weight.t()), also behind a cast: its gradient is turned
+// back next, and a leaf would have to copy it then.
+bool is_turned(const VjpContext& c, int input) {
+  Node* node = c.node.edges()[input].node;
+  if (node && node->type == &op_def<Cast>.node) node = node->edges()[0].node;
+  if (!node || node->type != &op_def<Permute>.node || node->has(kNodeReleased)) return false;
+  const Shape& dims = node->payload_as<Permute::Params>().dims;
+  const int rank = dims.size();
+  for (int i = 0; i + 2 < rank; ++i) {
+    if (dims[i] != i) return false;
+  }
+  return rank >= 2 && dims[rank - 2] == rank - 1;
+}
+// a^T b for an input's gradient, made the way round that suits the input.
+Tensor turned_product(const Tensor& a, const Tensor& b, bool turned) {
+  return turned ? matmul(b.t(), a).t() : matmul(a.t(), b);
+}
+
 }  // namespace
 
 void Matmul::vjp(VjpContext& c) {
@@ -101,7 +120,9 @@ void Matmul::vjp(VjpContext& c) {
   if (vector_a) g = g.unsqueeze(-2);
   if (c.needs(0)) {
     Tensor b = c.saved_input(1);
-    Tensor d = matmul(g, vector_b ? b.unsqueeze(0) : b.t());
+    if (vector_b) b = b.unsqueeze(-1);
+    bool turned = b.dim() == c.input_sizes(0).size() && is_turned(c, 0);
+    Tensor d = turned ? matmul(b, g.t()).t() : matmul(g, b.t());
     c.grad_in(0) = vector_a ? d.squeeze(-2) : d;
   }
   if (c.needs(1)) {
@@ -109,7 +130,7 @@ void Matmul::vjp(VjpContext& c) {
     if (vector_a) a = a.unsqueeze(0);
     // One long product instead of a batch of products that are then summed.
     bool shared = c.input_sizes(1).size() <= 2 && a.dim() > 2;
-    Tensor d = shared ? matmul(as_rows(a).t(), as_rows(g)) : matmul(a.t(), g);
+    Tensor d = turned_product(shared ? as_rows(a) : a, shared ? as_rows(g) : g, is_turned(c, 1));
     c.grad_in(1) = vector_b ? d.squeeze(-1) : d;
   }
 }
@@ -182,7 +203,7 @@ void Linear::vjp(VjpContext& c) {
   if (c.needs(0)) c.grad_in(0) = matmul(g, c.saved_input(1));
   if (!c.needs(1) && !c.needs(2)) return;
   Tensor rows = as_rows(g);
-  if (c.needs(1)) c.grad_in(1) = matmul(rows.t(), as_rows(c.saved_input(0)));
+  if (c.needs(1)) c.grad_in(1) = turned_product(rows, as_rows(c.saved_input(0)), is_turned(c, 1));
   if (c.needs(2)) c.grad_in(2) = rows.sum({0});
 }
 

@@ -45,6 +45,14 @@ TEST(FuseCasts, ProductsOfMatrices) {
        [&](const Tensor& t) {
          return matmul(t.reshape({48, 40}).t(), rows.t().contiguous().t()).to(DType::f32);
        }},
+      {"turned",
+       [&](const Tensor& t) {
+         return linear(t.reshape({48, 40}), w, b).t().to(DType::f32);
+       }},
+      {"turned and back",
+       [&](const Tensor& t) {
+         return matmul(t.reshape({48, 40}), right).t().to(DType::f32).t() * 1;
+       }},
   };
   for (const Case& c : cases) expect_wider(c, x);
 }
@@ -69,7 +77,18 @@ TEST(FuseCasts, WhatMustStay) {
         Tensor y = linear(t, w);
         return y.to(DType::f32) + y.softmax(-1).to(DType::f32);
       },
-      [&](const Tensor& t) { return linear(t, w).t().to(DType::f32); },
+      [&](const Tensor& t) {  // turned, and read by others too
+        Tensor y = linear(t, w);
+        return y.t().to(DType::f32) + y.t().softmax(-1).to(DType::f32);
+      },
+      [&](const Tensor& t) {  // a part of it, turned
+        return linear(t, w).narrow(0, 2, 18).t().to(DType::f32);
+      },
+      [&](const Tensor& t) {  // turned, and written between
+        Tensor y = linear(t, w);
+        y.mul_(2);
+        return y.t().to(DType::f32);
+      },
       [&](const Tensor& t) {  // written between
         Tensor y = linear(t, w);
         y.mul_(2);
@@ -132,6 +151,10 @@ struct Classifier : nn::Module {
   nn::Linear& last = add<nn::Linear>("last", 48, 40);
   Tensor forward(const Tensor& x) override { return last(x); }
 };
+struct Turned : nn::Module {
+  Tensor& weight = parameter("weight", randn({48, 40}));
+  Tensor forward(const Tensor& x) override { return linear(x, weight.t()); }
+};
 struct Convolutions : nn::Module {
   explicit Convolutions(int64_t kernel, int64_t groups = 1)
       : first(add<nn::Conv2d>("first", 4, 8, kernel, nn::ConvOptions{.padding = {kernel / 2}, .groups = groups})) {}
@@ -140,11 +163,9 @@ struct Convolutions : nn::Module {
 };
 
 TEST(FuseCasts, GradientsOfWeights) {
-  expect_wider_gradients(
-      [] {
-        return Step{std::make_unique<Classifier>(), {randn({16, 48}), randint(0, 40, {16})}};
-      },
-      kOne);
+  const Data data{randn({16, 48}), randint(0, 40, {16})};
+  expect_wider_gradients([&] { return Step{std::make_unique<Classifier>(), data}; }, kOne);
+  expect_wider_gradients([&] { return Step{std::make_unique<Turned>(), data}; }, kOne);
   for (int64_t kernel : {1, 3})
     for (int64_t side : {9, 40})  // the larger one is summed in parts
       for (bool last : {false, true}) {
