@@ -18,15 +18,20 @@ static Tensor wide_as(const Tensor& g, const Tensor& x) {
   return x.dtype() != f64 ? x.to(f64) : x.meta().wrapped_number ? x.clone() : x;
 }
 
-// What a formula reads of an input. A number lies on the host: next to gradients on another device it stays a number
-// where the formula only joins it with tensors of that device, and goes there otherwise.
+static double number_of(const Tensor& wrapped) {
+  return dispatch_all(wrapped.dtype(), [&]<class T>() { return static_cast<double>(*wrapped.data<T>()); });
+}
+
+// What a formula reads of an input. A constant exponent is a number, which decides half of the formula of pow. Other
+// numbers lie on the host: next to gradients on another device they stay numbers where the formula only joins them with
+// tensors of that device, and go there otherwise.
 template <class Op>
 static TensorExpr operand_expr(VjpContext& c, int i) {
   const Tensor& g = c.grad();
   Tensor x = c.saved_input(i);
+  if (std::is_same_v<Op, Pow> && i == 1 && x.meta().wrapped_number && !c.needs(1)) return TensorExpr(number_of(x));
   if (g.device().is_cpu() || !x.meta().wrapped_number) return TensorExpr(wide_as(g, x));
-  constexpr bool is_div = std::is_same_v<Op, Div>, is_pow = std::is_same_v<Op, Pow>;
-  if (is_div || (is_pow && i == 1)) return TensorExpr(x.item());
+  if (std::is_same_v<Op, Div> || (std::is_same_v<Op, Pow> && i == 1)) return TensorExpr(x.item());
   return TensorExpr(full({}, x.item_scalar(), TensorOptions(f64, g.device())));
 }
 

@@ -15,6 +15,7 @@ namespace deft::cpu::HWY_NAMESPACE {
 // Where the exponent is the same everywhere, as a number is, it is looked at once.
 struct ShortPower {
   using Params = int;
+  static constexpr const auto& kCases = kShortPowers;
   template <class V>
   DEFT_HD static V call(V x, const int& twice) {
     return short_power(x, twice);

@@ -6,6 +6,7 @@
 #include "core/describe.h"
 #include "core/grad_mode.h"
 #include "kernels/cpu/channels.h"
+#include "kernels/cpu/stream.h"
 #include "ops/norm_common.h"
 #include "ops/operand.h"
 #include "ops/reduce.h"
@@ -131,50 +132,117 @@ ReluBefore relu_before(const KernelCall& c, const cpu::ChannelsView& v) {
   return r;
 }
 
+// Calls f(view, first image) for some images at a time, which are still near when they are read again.
+template <class F>
+void each_near_images(const cpu::ChannelsView& v, F&& f) {
+  const int64_t image = v.c * v.s * static_cast<int64_t>(size_of(v.dtype));
+  const int64_t together = std::max<int64_t>(1, kNearBytes / std::max<int64_t>(1, image));
+  const auto run = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin * together; i < std::min(v.n, end * together); i += together) {
+      cpu::ChannelsView some = v;
+      some.n = std::min(together, v.n - i);
+      f(some, i);
+    }
+  };
+  const int64_t count = (v.n + together - 1) / together;
+  count < num_threads() ? run(0, count) : parallel_for(0, count, 1, run);
+}
+
 // The backward pass of both norms. Groups have `count` elements; `moving`: the statistics depend on x.
 template <class F>
-void backward(KernelCall& c, const cpu::ChannelsView& v, int64_t groups, double count, uint8_t wanted, bool moving,
-              F&& group, const cpu::PlaneRelu* relu = nullptr) {
-  Tensor x = laid_out_as(c.in(1), layout_of(c.in(1).meta()));
-  Tensor g = laid_out_as(c.in(0), layout_of(c.in(1).meta()));
-  if (x.numel() == 0) {
-    for (int i = 0; i < c.def.info.outputs; ++i) clear(c.out(i));
-    return;
+class GradPass {
+ public:
+  GradPass(KernelCall& c, const cpu::ChannelsView& v, int64_t groups, double count, uint8_t wanted, bool moving,
+           const F& group, const cpu::PlaneRelu* relu = nullptr)
+      : c_(c),
+        v_(v),
+        count_(count),
+        wanted_(wanted),
+        moving_(moving),
+        group_(group),
+        relu_(relu),
+        x_(laid_out_as(c.in(1), layout_of(c.in(1).meta()))),
+        g_(laid_out_as(c.in(0), layout_of(c.in(1).meta()))),
+        weight_(read(optional_input(c, 2), v.c, 1)),
+        mean_(read(c.in(3), groups, 0)),
+        rstd_(read(c.in(4), groups, 0)),
+        center_(at(v.n * v.c)),
+        sum_(center_.size()),
+        product_(center_.size()),
+        group_sum_(at(groups)),
+        group_product_(at(groups)) {}
+
+  // All images; `apart`: some at a time, where no group has planes of several of them.
+  void run(bool apart) {
+    if (x_.numel() == 0) {
+      for (int i = 0; i < c_.def.info.outputs; ++i) clear(c_.out(i));
+      return;
+    }
+    auto some = [&](const cpu::ChannelsView& v, int64_t first) {
+      sum_images(v, first);
+      if (wanted_ & kGradX) map_images(v, first);
+    };
+    apart ? each_near_images(v_, some) : some(v_, 0);
+    write_factors();
   }
-  int64_t planes = v.n * v.c;
-  Numbers weight = read(optional_input(c, 2), v.c, 1), mean = read(c.in(3), groups, 0), rstd = read(c.in(4), groups, 0);
-  Numbers center(at(planes)), sum(center.size()), product(center.size());
-  for (int64_t p = 0; p < planes; ++p) center[at(p)] = mean[at(group(p))];
-  if (moving || (wanted & (kGradWeight | kGradBias)))
-    cpu::plane_grad_sums(v, g.data_ptr(), x.data_ptr(), center.data(), sum.data(), product.data(), relu);
-  Numbers dweight(at(v.c)), dbias(at(v.c)), group_sum(at(groups)), group_product(at(groups));
-  for (int64_t p = 0; p < planes; ++p) {
-    size_t k = at(group(p)), channel = at(p % v.c);
-    dweight[channel] += product[at(p)] * rstd[k];
-    dbias[channel] += sum[at(p)];
-    group_sum[k] += weight[channel] * sum[at(p)];
-    group_product[k] += weight[channel] * product[at(p)];
+
+ private:
+  const char* data(const Tensor& t, int64_t image) const {
+    return static_cast<const char*>(t.data_ptr()) + image * v_.c * v_.s * static_cast<int64_t>(size_of(v_.dtype));
   }
-  if (wanted & kGradWeight) write(dweight, c.out(1));
-  if (wanted & kGradBias) write(dbias, c.out(2));
-  if (!(wanted & kGradX)) return;
-  Numbers of_g(center.size()), of_x(center.size(), 0), offset(center.size(), 0);
-  for (int64_t p = 0; p < planes; ++p) {
-    size_t k = at(group(p));
-    of_g[at(p)] = weight[at(p % v.c)] * rstd[k];
-    of_x[at(p)] = -rstd[k] * rstd[k] * rstd[k] * group_product[k] / count;
-    offset[at(p)] = -rstd[k] * group_sum[k] / count;
+
+  void sum_images(const cpu::ChannelsView& v, int64_t first) {
+    const int64_t begin = first * v.c, end = begin + v.n * v.c;
+    for (int64_t p = begin; p < end; ++p) center_[at(p)] = mean_[at(group_(p))];
+    if (moving_ || (wanted_ & (kGradWeight | kGradBias)))
+      cpu::plane_grad_sums(v, data(g_, first), data(x_, first), center_.data() + begin, sum_.data() + begin,
+                           product_.data() + begin, relu_);
+    for (int64_t p = begin; p < end; ++p) {
+      const size_t k = at(group_(p)), channel = at(p % v.c);
+      group_sum_[k] += weight_[channel] * sum_[at(p)];
+      group_product_[k] += weight_[channel] * product_[at(p)];
+    }
   }
-  if (moving) {
-    const bool masked = relu && relu->y;
-    cpu::plane_map(v, masked ? relu->masked : g.data_ptr(), x.data_ptr(),
-                   {of_g.data(), of_x.data(), center.data(), offset.data()}, c.out(0).data_ptr(),
-                   masked ? nullptr : relu);
-  } else {
-    Numbers zero(center.size(), 0);
-    cpu::plane_map(v, nullptr, g.data_ptr(), {nullptr, of_g.data(), zero.data(), zero.data()}, c.out(0).data_ptr());
+
+  void map_images(const cpu::ChannelsView& v, int64_t first) const {
+    const int64_t begin = first * v.c;
+    Numbers of_g(at(v.n * v.c)), of_x(of_g.size(), 0), offset(of_g.size(), 0);
+    for (size_t i = 0; i < of_g.size(); ++i) {
+      const size_t k = at(group_(begin + static_cast<int64_t>(i)));
+      of_g[i] = weight_[i % at(v.c)] * rstd_[k];
+      of_x[i] = -rstd_[k] * rstd_[k] * rstd_[k] * group_product_[k] / count_;
+      offset[i] = -rstd_[k] * group_sum_[k] / count_;
+    }
+    char* to = const_cast<char*>(data(c_.out(0), first));
+    if (!moving_) {
+      Numbers zero(of_g.size(), 0);
+      return cpu::plane_map(v, nullptr, data(g_, first), {nullptr, of_g.data(), zero.data(), zero.data()}, to);
+    }
+    const bool masked = relu_ && relu_->y;
+    cpu::plane_map(v, masked ? relu_->masked : data(g_, first), data(x_, first),
+                   {of_g.data(), of_x.data(), center_.data() + begin, offset.data()}, to, masked ? nullptr : relu_);
   }
-}
+
+  void write_factors() const {
+    Numbers dweight(at(v_.c)), dbias(at(v_.c));
+    for (int64_t p = 0; p < v_.n * v_.c; ++p) {
+      dweight[at(p % v_.c)] += product_[at(p)] * rstd_[at(group_(p))];
+      dbias[at(p % v_.c)] += sum_[at(p)];
+    }
+    if (wanted_ & kGradWeight) write(dweight, c_.out(1));
+    if (wanted_ & kGradBias) write(dbias, c_.out(2));
+  }
+
+  KernelCall& c_;
+  const cpu::ChannelsView v_;
+  double count_;
+  uint8_t wanted_;
+  bool moving_;
+  const F& group_;
+  const cpu::PlaneRelu* relu_;
+  Tensor x_, g_;
+  Numbers weight_, mean_, rstd_, center_, sum_, product_, group_sum_, group_product_;
+};
 
 template <class Backward, class Params>
 void call_backward(VjpContext& c, Params p) {
@@ -246,20 +314,12 @@ void GroupNorm::cpu(KernelCall& c) {
   const auto v = channels_view<cpu::ChannelsView>(x.meta(), false);
   const Numbers weight = read(optional_input(c, 1), v.c, 1), bias = read(optional_input(c, 2), v.c, 0);
   Numbers means(at(v.n * p.groups)), rstds(means.size());
-  // Some images at a time, which are still near when they are read again.
   const int64_t image = v.c * v.s * static_cast<int64_t>(size_of(v.dtype));
-  const int64_t together = std::max<int64_t>(1, kNearBytes / std::max<int64_t>(1, image));
-  const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin * together; i < std::min(v.n, end * together); i += together) {
-      cpu::ChannelsView some = v;
-      some.n = std::min(together, v.n - i);
-      normalize_groups(some, static_cast<const char*>(x.data_ptr()) + i * image, p, weight, bias,
-                       means.data() + i * p.groups, rstds.data() + i * p.groups,
-                       static_cast<char*>(c.out(0).data_ptr()) + i * image);
-    }
-  };
-  const int64_t count = (v.n + together - 1) / together;
-  count < num_threads() ? run(0, count) : parallel_for(0, count, 1, run);
+  each_near_images(v, [&](const cpu::ChannelsView& some, int64_t i) {
+    normalize_groups(some, static_cast<const char*>(x.data_ptr()) + i * image, p, weight, bias,
+                     means.data() + i * p.groups, rstds.data() + i * p.groups,
+                     static_cast<char*>(c.out(0).data_ptr()) + i * image);
+  });
   write(means, c.out(1));
   write(rstds, c.out(2));
 }
@@ -278,8 +338,10 @@ void GroupNormBackward::cpu(KernelCall& c) {
   const Params& p = c.params<GroupNormBackward>();
   cpu::ChannelsView v = channels_view<cpu::ChannelsView>(layout_of(c.in(1).meta()), false);
   int64_t per_group = v.c / p.groups;
-  backward(c, v, v.n * p.groups, static_cast<double>(per_group * v.s), p.wanted, true,
-           [&](int64_t plane) { return plane / per_group; });
+  const auto group = [&](int64_t plane) { return plane / per_group; };
+  // What is written past the caches is written in one go: it gains more than images that are read from near.
+  const bool apart = !cpu::streams(v.n * v.c * v.s * static_cast<int64_t>(size_of(v.dtype)));
+  GradPass(c, v, v.n * p.groups, static_cast<double>(per_group * v.s), p.wanted, true, group).run(apart);
 }
 void GroupNormBackward::vjp(VjpContext& c) {
   int64_t groups = c.params<GroupNormBackward>().groups;
@@ -391,7 +453,8 @@ std::array<Meta, 3> BatchNormBackward::infer(const Meta& g, const Meta& x, const
 void BatchNormBackward::cpu(KernelCall& c) {
   const Params& p = c.params<BatchNormBackward>();
   cpu::ChannelsView v = channels_view<cpu::ChannelsView>(layout_of(c.in(1).meta()), true);
-  backward(c, v, v.c, static_cast<double>(v.n * v.s), p.wanted, p.training, [&](int64_t plane) { return plane % v.c; });
+  const auto group = [&](int64_t plane) { return plane % v.c; };
+  GradPass(c, v, v.c, static_cast<double>(v.n * v.s), p.wanted, p.training, group).run(false);
 }
 void BatchNormBackward::vjp(VjpContext& c) {
   const Params p = c.params<BatchNormBackward>();
@@ -445,9 +508,8 @@ void FusedBatchNormBackward::cpu(KernelCall& c) {
   const Params& p = c.params<FusedBatchNormBackward>();
   cpu::ChannelsView v = channels_view<cpu::ChannelsView>(layout_of(c.in(1).meta()), true);
   ReluBefore relu = relu_before(c, v);
-  backward(
-      c, v, v.c, static_cast<double>(v.n * v.s), p.wanted, true, [&](int64_t plane) { return plane % v.c; },
-      &relu.call);
+  const auto group = [&](int64_t plane) { return plane % v.c; };
+  GradPass(c, v, v.c, static_cast<double>(v.n * v.s), p.wanted, true, group, &relu.call).run(false);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "core/op.h"
+#include "kernels/cpu/copy.h"
 #include "ops/operand.h"
 #include "runtime/backend.h"
 
@@ -91,10 +92,11 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options, Site
       return finish(t, options, site);
     }
   }
-  if (integers)
+  constexpr double kExact = 0x1p53;
+  if (integers && !(is_floating(t.dtype()) && std::abs(a) < kExact && std::abs(b) < kExact))
     fill_with(t, [&](int64_t i) { return start.to_int64() + i * step.to_int64(); });
   else
-    fill_with(t, [&](int64_t i) { return a + static_cast<double>(i) * s; });
+    cpu::fill_sequence(t.data_ptr(), t.dtype(), n, a, s, 0);
   return finish(t, options, site);
 }
 Tensor arange(Scalar start, Scalar end, Scalar step, Site site) {
@@ -114,9 +116,10 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options, 
     }
   }
   // From both ends, so that the last value is exact.
-  fill_with(t, [&](int64_t i) {
-    return 2 * i < steps ? start + static_cast<double>(i) * step : end - static_cast<double>(steps - 1 - i) * step;
-  });
+  const int64_t middle = (steps + 1) / 2;
+  char* second = static_cast<char*>(t.data_ptr()) + static_cast<size_t>(middle) * t.element_size();
+  cpu::fill_sequence(t.data_ptr(), t.dtype(), middle, start, step, 0);
+  cpu::fill_sequence(second, t.dtype(), steps - middle, end, step, middle - (steps - 1));
   return finish(t, options, site);
 }
 

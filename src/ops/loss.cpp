@@ -7,6 +7,7 @@
 #include "core/engine.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/pair_loss.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/dense.h"
@@ -50,25 +51,105 @@ Tensor ranged(const Tensor& x) {
 }
 Tensor narrowed(const Tensor& loss, DType dtype) { return context().bits & kAutocast ? loss : loss.to(dtype); }
 
+// Each number of its own.
+Tensor pair_losses(const PairLoss::Params& p, const Tensor& x, const Tensor& target) {
+  switch (p.kind) {
+    case PairLoss::Kind::squared:
+      return square(x - target);
+    case PairLoss::Kind::absolute:
+      return abs(x - target);
+    case PairLoss::Kind::huber:
+      return huber(x - target, p.width, p.scale);
+    default:
+      return (1.0 - target) * x - log_sigmoid(x);
+  }
+}
+
+bool is_one_pass(const PairLoss::Params& p, const Tensor& x, const Tensor& target) {
+  bool same = x.device().is_cpu() && target.device().is_cpu() && x.dtype() == target.dtype();
+  return same && (p.kind != PairLoss::Kind::logistic || !target.requires_grad());
+}
+
+Tensor pair_loss(PairLoss::Params p, const Tensor& x, const Tensor& target, Reduction reduction, Site site) {
+  p.mean = reduction == Reduction::mean;
+  if (reduction != Reduction::none && is_one_pass(p, x, target)) return call<PairLoss>(site, p, x, target);
+  return reduced(pair_losses(p, ranged(x), ranged(target)), reduction);
+}
+
+// Both of one memory order; x is as it is where it is dense.
+struct PairInputs {
+  Tensor x, target;
+  PairInputs(const Tensor& a, const Tensor& b)
+      : x(reduction::laid_out_as(a, reduction::same_layout(a.meta()))), target(reduction::laid_out_as(b, x.meta())) {}
+  cpu::PairLossCall call(const PairLoss::Params& p) const {
+    return {static_cast<cpu::PairLossKind>(p.kind),
+            x.dtype(),
+            x.numel(),
+            x.data_ptr(),
+            target.data_ptr(),
+            p.width,
+            p.scale};
+  }
+};
+
 }  // namespace
+
+Meta PairLoss::infer(const Meta& x, const Meta& target, const Params&) {
+  DEFT_CHECK(x.sizes == target.sizes && x.dtype == target.dtype, ShapeError,
+             "pair_loss: the input is {}, the target {}; they must match", describe(x), describe(target));
+  return Meta::dense({}, x.dtype, x.device);
+}
+void PairLoss::cpu(KernelCall& c) {
+  const Params& p = c.params<PairLoss>();
+  PairInputs in(c.in(0), c.in(1));
+  double sum = cpu::pair_loss(in.call(p));
+  if (p.mean) sum /= static_cast<double>(in.x.numel());
+  cpu::convert(&sum, DType::f64, c.out().data_ptr(), c.out().dtype(), 1);
+}
+void PairLoss::vjp(VjpContext& c) {
+  const Params& p = c.params<PairLoss>();
+  Tensor dx = call<PairLossBackward>(c.node.site, p, c.grad(), c.saved_input(0), c.saved_input(1));
+  if (c.needs(0)) c.grad_in(0) = dx;
+  if (c.needs(1)) c.grad_in(1) = -dx;  // not of logistic losses: is_one_pass()
+}
+
+Meta PairLossBackward::infer(const Meta&, const Meta& x, const Meta&, const Params&) {
+  return reduction::same_layout(x);
+}
+void PairLossBackward::cpu(KernelCall& c) {
+  const Params& p = c.params<PairLossBackward>();
+  PairInputs in(c.in(1), c.in(2));
+  double g = 0;
+  cpu::convert(c.in(0).data_ptr(), c.in(0).dtype(), &g, DType::f64, 1);
+  if (p.mean) g /= static_cast<double>(in.x.numel());
+  cpu::pair_loss_backward(in.call(p), g, c.out().data_ptr());
+}
+void PairLossBackward::vjp(VjpContext& c) {
+  const Params& p = c.params<PairLossBackward>();
+  reduction::vjp_through(c, 3, [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+    Tensor x = in[1].requires_grad() ? in[1] : in[1].detach().requires_grad_();
+    Tensor loss = reduced(pair_losses(p, x, in[2]), p.mean ? Reduction::mean : Reduction::sum);
+    return grad({loss}, {x}, {in[0]}, {.create_graph = true});
+  });
+}
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction, Site site) {
   SiteScope scope(site);
   check_pair("mse_loss", x, target);
-  return reduced(square(ranged(x) - ranged(target)), reduction);
+  return pair_loss({PairLoss::Kind::squared}, x, target, reduction, site);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, Site site) {
   SiteScope scope(site);
   check_pair("l1_loss", x, target);
-  return reduced(abs(ranged(x) - ranged(target)), reduction);
+  return pair_loss({PairLoss::Kind::absolute}, x, target, reduction, site);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta, Site site) {
   SiteScope scope(site);
   check_pair("huber_loss", x, target);
   DEFT_CHECK(delta > 0, ValueError, "huber_loss: delta must be positive, found {}", delta);
-  return reduced(huber(ranged(x) - ranged(target), delta, 1), reduction);
+  return pair_loss({.kind = PairLoss::Kind::huber, .width = delta}, x, target, reduction, site);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta, Site site) {
@@ -76,7 +157,7 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
   check_pair("smooth_l1_loss", x, target);
   DEFT_CHECK(beta >= 0, ValueError, "smooth_l1_loss: beta must not be negative, found {}", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
-  return reduced(huber(ranged(x) - ranged(target), beta, 1 / beta), reduction);
+  return pair_loss({.kind = PairLoss::Kind::huber, .width = beta, .scale = 1 / beta}, x, target, reduction, site);
 }
 
 namespace {
@@ -127,6 +208,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& given
                                         const Tensor& pos_weight, Reduction reduction, Site site) {
   SiteScope scope(site);
   check_pair("binary_cross_entropy_with_logits", input, given);
+  if (!weight.defined() && !pos_weight.defined())
+    return pair_loss({PairLoss::Kind::logistic}, input, given, reduction, site);
   Tensor x = ranged(input), target = ranged(given);
   // (t - 1) x + w log_sigmoid(x), where w = 1 + (pos_weight - 1) t. Its sign is changed last, where it is one number.
   Tensor soft = log_sigmoid(x);

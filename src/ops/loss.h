@@ -1,5 +1,5 @@
 // Losses, as in PyTorch. Compositions of other ops: gradients and double backward come from those. On the CPU
-// cross_entropy with class numbers is one op.
+// cross_entropy with class numbers and the mean or sum of a loss of pairs are one op each.
 #pragma once
 
 #include <array>
@@ -30,6 +30,31 @@ DEFT_LOSS(KlDiv, "kl_div")
 DEFT_LOSS(CosineSimilarity, "cosine_similarity")
 DEFT_LOSS(CosineEmbeddingLoss, "cosine_embedding_loss")
 #undef DEFT_LOSS
+
+// (x, target) -> the mean or sum of a loss of pairs, in one pass over both. Internal: mse_loss and its kin on the CPU.
+struct PairLoss {
+  enum class Kind : uint8_t { squared, absolute, huber, logistic };  // as in cpu::PairLossKind
+  struct Params {
+    Kind kind = Kind::squared;
+    bool mean = true;
+    double width = 1, scale = 1;  // of huber
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{
+      .name = "pair_loss", .inputs = 2, .autocast = Autocast::fp32, .uses = {input(0) | input(1), input(0) | input(1)}};
+  static Meta infer(const Meta& x, const Meta& target, const Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
+  static OpSamples samples();
+};
+// (g, x, target) -> the gradient of x. Internal.
+struct PairLossBackward {
+  using Params = PairLoss::Params;
+  static constexpr OpInfo info{.name = "pair_loss_backward", .inputs = 3, .uses = {0x7, 0x7, 0x7}};
+  static Meta infer(const Meta& g, const Meta& x, const Meta& target, const Params& p);
+  static void vjp(VjpContext& c);
+  static void cpu(KernelCall& c);
+};
 
 // Checked class numbers as (numbers that gather() can take, where they are the ignored one). Internal.
 struct ClassTargets {

@@ -98,6 +98,7 @@ TensorExpr min(const TensorExpr& a, const TensorExpr& b) {
       [](double x, double y) { return math::min(x, y); });
 }
 TensorExpr pow(const TensorExpr& a, const TensorExpr& b) {
+  if (b.is_number() && b.number() == 1) return a;
   return combine(
       a, b, [](const auto& x, const auto& y) { return deft::pow(x, y); },
       [](double x, double y) { return std::pow(x, y); });

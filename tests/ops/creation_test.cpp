@@ -84,6 +84,41 @@ TEST(Creation, Linspace) {
   EXPECT_THROW(linspace(0, 1, -1), ValueError);
 }
 
+// Sizes around the blocks they are made in, and integers that only i64 holds.
+TEST(Creation, LongSequences) {
+  for (DType t : {f32, f64, bf16, f16, i32, i64})
+    for (int64_t n : {1, 511, 512, 513, 1024, 40001}) {
+      Tensor whole = arange(-7, n - 7, 1, t), parts = arange(0.25, 0.25 + 0.5 * static_cast<double>(n), 0.5, t);
+      Tensor line = linspace(-1, 2, n, t);
+      ASSERT_EQ(whole.numel(), n);
+      ASSERT_EQ(parts.numel(), n);
+      Numbers first, second, third;
+      for (int64_t i = 0; i < n; ++i) {
+        double at = static_cast<double>(i), left = static_cast<double>(n - 1 - i),
+               step = 3 / static_cast<double>(n - 1);
+        first.push_back(at - 7);
+        second.push_back(0.25 + at * 0.5);
+        third.push_back(2 * i < n ? -1 + (n > 1 ? at * step : 0) : 2 - left * step);
+      }
+      auto expected = [&](const Numbers& v) {
+        if (t == i64 || t == i32) return Numbers(v);
+        Tensor wide = empty({n}, f64);
+        std::copy(v.begin(), v.end(), wide.data<double>());
+        return values(t == f64 ? wide : wide.to(f32).to(t));
+      };
+      auto truncated = [&](Numbers v) {
+        if (!is_floating(t))
+          for (double& x : v) x = std::trunc(x);
+        return v;
+      };
+      EXPECT_EQ(values(whole), expected(first)) << name_of(t) << " " << n;
+      EXPECT_EQ(values(parts), expected(truncated(second))) << name_of(t) << " " << n;
+      EXPECT_EQ(values(line), expected(truncated(third))) << name_of(t) << " " << n;
+    }
+  int64_t big = (int64_t{1} << 53) + 3;  // through f64 it would round twice
+  EXPECT_EQ(values(arange(big, big + 1, 1, f32)), Numbers{static_cast<double>(static_cast<float>(big))});
+}
+
 TEST(Creation, Eye) {
   EXPECT_EQ(values(eye(2)), (Numbers{1, 0, 0, 1}));
   EXPECT_EQ(values(eye(2, 3, i32)), (Numbers{1, 0, 0, 0, 1, 0}));

@@ -239,6 +239,36 @@ void fill(void* data, DType dtype, int64_t n, const void* value) {
   });
 }
 
+namespace {
+
+// Counting with small integers, which every processor turns into vectors of doubles.
+template <class T>
+void sequence_block(T* to, int n, double start, double step, double first) {
+  for (int i = 0; i < n; ++i) to[i] = static_cast<T>(start + (first + i) * step);
+}
+
+}  // namespace
+
+void fill_sequence(void* data, DType dtype, int64_t n, double start, double step, int64_t first) {
+  constexpr int64_t kBlock = 512;
+  dispatch_all(dtype, [&]<class T>() {
+    T* to = static_cast<T*>(data);
+    parallel_for(0, n, kCopyGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; at += kBlock) {
+        const int m = static_cast<int>(std::min(kBlock, end - at));
+        const auto number = static_cast<double>(first + at);
+        if constexpr (std::is_arithmetic_v<T>) {
+          sequence_block(to + at, m, start, step, number);
+        } else {
+          float values[kBlock];
+          sequence_block(values, m, start, step, number);
+          convert(values, DType::f32, to + at, dtype, static_cast<size_t>(m));
+        }
+      }
+    });
+  });
+}
+
 void fill_strided(const Operand& dst, int ndim, const int64_t* sizes, const void* value) {
   Iteration it;
   it.ndim = ndim;

@@ -13,6 +13,8 @@ void copy_strided(const Operand& src, const Operand& dst, int ndim, const int64_
 
 // Sets n contiguous elements, or all elements of a strided view, to the element at `value` (of the same dtype).
 void fill(void* data, DType dtype, int64_t n, const void* value);
+// Element i becomes start + (first + i) * step, computed in f64.
+void fill_sequence(void* data, DType dtype, int64_t n, double start, double step, int64_t first);
 void fill_strided(const Operand& dst, int ndim, const int64_t* sizes, const void* value);
 
 }  // namespace deft::cpu

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "base/check.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/row_sum.h"
 #include "kernels/cpu/stream.h"
 #include "runtime/parallel.h"
 
@@ -83,6 +85,41 @@ struct ScatterPlan {
   int64_t out_run, index_run, src_run;  // strides along a run of lanes
 };
 
+template <class T>
+inline constexpr bool kIsShort = std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>;
+constexpr int64_t kWideRow = 4096;
+
+// Rows of 16-bit floats along dim: sums in f32, where converting whole rows pays.
+template <class T>
+void add_along_rows(const ScatterPlan<T>& p, const int64_t* at, int64_t length) {
+  constexpr int64_t kBlock = 512;
+  alignas(64) float sums[kWideRow], values[kBlock];
+  const auto size = static_cast<size_t>(p.dim_size);
+  for (int64_t lane = 0; lane < length; ++lane) {
+    T* const out = p.out + at[0] + lane * p.out_run;
+    const int64_t* const index = p.index + at[1] + lane * p.index_run;
+    const T* const src = p.src + at[2] + lane * p.src_run;
+    convert(out, dtype_of<T>, sums, DType::f32, size);
+    for (int64_t i = 0; i < p.dim_count; i += kBlock) {
+      const int64_t n = std::min(kBlock, p.dim_count - i);
+      convert(src + i, dtype_of<T>, values, DType::f32, static_cast<size_t>(n));
+      for (int64_t k = 0; k < n; ++k) sums[index[i + k]] += values[k];
+    }
+    convert(sums, DType::f32, out, dtype_of<T>, size);
+  }
+}
+
+template <class T, Scatter op>
+void combine_rows(T* out, const T* src, int64_t n) {
+  if constexpr (op == Scatter::add && kIsShort<T>) {
+    static const RowSumFn sum = row_sum(dtype_of<T>);
+    const int64_t first = 0;
+    sum(src, 0, n, &first, &first + 1, out, true);
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i] = op == Scatter::assign ? src[i] : combine<T>(op, out[i], src[i]);
+  }
+}
+
 // Lanes (positions apart from dim) never meet in out, so they may run in parallel and in any order; along dim order is
 // kept.
 template <class T, Scatter op>
@@ -98,13 +135,12 @@ void scatter_lanes(const ScatterPlan<T>& p, const int64_t* at, int64_t length) {
     for (int64_t i = 0; i < p.dim_count; ++i) {
       int64_t to = p.index[at[1] + i * p.index_dim];
       if (to < 0) to += p.dim_size;
-      T* const out = p.out + at[0] + to * p.out_dim;
-      const T* const src = p.src + at[2] + i * p.src_dim;
-      for (int64_t lane = 0; lane < length; ++lane) {
-        out[lane] = op == Scatter::assign ? src[lane] : combine<T>(op, out[lane], src[lane]);
-      }
+      combine_rows<T, op>(p.out + at[0] + to * p.out_dim, p.src + at[2] + i * p.src_dim, length);
     }
   } else if (!p.negative && p.out_dim == 1 && p.index_dim == 1 && p.src_dim == 1) {  // along rows
+    if constexpr (op == Scatter::add && kIsShort<T>) {
+      if (p.dim_size <= std::min(kWideRow, 4 * p.dim_count)) return add_along_rows(p, at, length);
+    }
     // The next row of out meanwhile: it is written all over, which no prefetcher foresees.
     const int64_t row_bytes = p.dim_size * static_cast<int64_t>(sizeof(T));
     const bool ahead = row_bytes <= 16 * 1024 && p.dim_size <= 4 * p.dim_count;
@@ -277,10 +313,10 @@ void gather(DType dtype, const void* src, const Strided& src_s, int dim, const i
   });
 }
 
-void scatter(DType dtype, Scatter op, void* out, const Strided& out_s, int dim, const int64_t* index,
+void scatter(const char* name, DType dtype, Scatter op, void* out, const Strided& out_s, int dim, const int64_t* index,
              const Strided& index_s, const void* src, const Strided& src_s) {
   if (index_s.numel() == 0) return;
-  check_indices("scatter", index, index_s, out_s.ndim ? out_s.sizes[dim] : 1, false);
+  check_indices(name, index, index_s, out_s.ndim ? out_s.sizes[dim] : 1, false);
   dispatch_all(dtype, [&]<class T>() {
     scatter_typed(op, static_cast<T*>(out), out_s, dim, index, index_s, false, static_cast<const T*>(src), src_s);
   });

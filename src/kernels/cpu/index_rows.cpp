@@ -4,6 +4,8 @@
 
 #include "base/check.h"
 #include "kernels/cpu/index.h"
+#include "kernels/cpu/row_sum.h"
+#include "kernels/cpu/stream.h"
 #include "kernels/cpu/workspace.h"
 #include "runtime/parallel.h"
 
@@ -16,32 +18,30 @@ constexpr int64_t kAhead = 8;  // rows whose first bytes are fetched ahead: no p
 
 Strided list(int64_t count) { return Strided::contiguous(&count, 1); }
 
+// As row_sum(), for integers, which wrap.
 template <class T>
-using sum_t = std::conditional_t<std::is_integral_v<T>, uint64_t, accumulate_t<T>>;
-
-// Adds the rows of grad listed in [first, last) to one row of out, in order; four at a time, so that sums are loaded
-// and stored less often.
-template <class T>
-void sum_row(const T* grad, int64_t width, const int64_t* first, const int64_t* last, T* out, bool accumulate) {
-  using S = sum_t<T>;
-  S sum[kColumns];
-  for (int64_t c = 0; c < width; c += kColumns) {
-    const int64_t n = std::min(kColumns, width - c);
-    for (int64_t i = 0; i < n; ++i) sum[i] = accumulate ? static_cast<S>(out[c + i]) : S(0);
-    const int64_t* p = first;
-    for (; p + 4 <= last; p += 4) {
-      const T *r0 = grad + p[0] * width + c, *r1 = grad + p[1] * width + c;
-      const T *r2 = grad + p[2] * width + c, *r3 = grad + p[3] * width + c;
-      for (int64_t i = 0; i < n; ++i) {
-        sum[i] = sum[i] + static_cast<S>(r0[i]) + static_cast<S>(r1[i]) + static_cast<S>(r2[i]) + static_cast<S>(r3[i]);
-      }
+void sum_integers(const void* table, int64_t stride, int64_t n, const int64_t* first, const int64_t* last, void* out,
+                  bool accumulate) {
+  T* to = static_cast<T*>(out);
+  uint64_t sum[kColumns];
+  for (int64_t c = 0; c < n; c += kColumns) {
+    const int64_t m = std::min(kColumns, n - c);
+    for (int64_t i = 0; i < m; ++i) sum[i] = accumulate ? static_cast<uint64_t>(to[c + i]) : 0;
+    for (const int64_t* p = first; p < last; ++p) {
+      const T* row = static_cast<const T*>(table) + *p * stride + c;
+      for (int64_t i = 0; i < m; ++i) sum[i] += static_cast<uint64_t>(row[i]);
     }
-    for (; p < last; ++p) {
-      const T* row = grad + *p * width + c;
-      for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<S>(row[i]);
-    }
-    for (int64_t i = 0; i < n; ++i) out[c + i] = static_cast<T>(sum[i]);
+    for (int64_t i = 0; i < m; ++i) to[c + i] = static_cast<T>(sum[i]);
   }
+}
+RowSumFn sum_of(DType dtype) {
+  return dispatch_all(dtype, [&]<class T>() -> RowSumFn {
+    if constexpr (std::is_integral_v<T>) {
+      return &sum_integers<T>;
+    } else {
+      return row_sum(dtype);
+    }
+  });
 }
 
 // Few positions for many rows: sorted by row, so that nothing is done per row of out.
@@ -49,8 +49,8 @@ struct Group {
   int64_t row, position;
   auto operator<=>(const Group&) const = default;
 };
-template <class T>
-void add_few_rows(const T* grad, int64_t count, int64_t width, const int64_t* index, int64_t skip, T* out) {
+void add_few_rows(DType dtype, const void* grad, int64_t count, int64_t width, const int64_t* index, int64_t skip,
+                  char* out) {
   Workspace<Group> groups(count);
   Workspace<int64_t> order(count), starts(count + 1);
   int64_t n = 0, rows = 0;
@@ -63,13 +63,41 @@ void add_few_rows(const T* grad, int64_t count, int64_t width, const int64_t* in
     if (i == 0 || groups[i].row != groups[i - 1].row) starts[rows++] = i;
   }
   starts[rows] = n;
+  const RowSumFn sum = sum_of(dtype);
+  const int64_t bytes = width * static_cast<int64_t>(size_of(dtype));
   parallel_for(0, rows, std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
-      sum_row(grad, width, order.data() + starts[k], order.data() + starts[k + 1], out + groups[starts[k]].row * width,
-              true);
+      sum(grad, width, width, order.data() + starts[k], order.data() + starts[k + 1],
+          out + groups[starts[k]].row * bytes, true);
     }
   });
 }
+
+// Rows of a result that is larger than the caches are made in the first one and written past the others.
+class RowWriter {
+ public:
+  RowWriter(int64_t rows, int64_t bytes, const char* out)
+      : bytes_(bytes), streams_(streams(rows * bytes) && (bytes | reinterpret_cast<intptr_t>(out)) % 64 == 0) {}
+  int64_t scratch() const { return streams_ ? bytes_ : 0; }
+  // make(to) writes a row that is not all zeros.
+  template <class Make>
+  void write(char* to, bool zeros, char* scratch, const Make& make) const {
+    if (!streams_) return zeros ? void(std::memset(to, 0, static_cast<size_t>(bytes_))) : make(to);
+    if (zeros) {
+      std::memset(scratch, 0, static_cast<size_t>(bytes_));
+    } else {
+      make(scratch);
+    }
+    stream_copy(to, scratch, static_cast<size_t>(bytes_));
+  }
+  void end() const {
+    if (streams_) end_stream();
+  }
+
+ private:
+  int64_t bytes_;
+  bool streams_;
+};
 
 }  // namespace
 
@@ -102,9 +130,7 @@ void add_rows(DType dtype, const void* grad, int64_t count, int64_t width, const
         std::memset(static_cast<char*>(out) + begin, 0, static_cast<size_t>(end - begin));
       });
     }
-    return dispatch_all(dtype, [&]<class T>() {
-      add_few_rows(static_cast<const T*>(grad), count, width, index, skip, static_cast<T*>(out));
-    });
+    return add_few_rows(dtype, grad, count, width, index, skip, static_cast<char*>(out));
   }
   // Positions by row, in order: starts[r] .. starts[r + 1].
   Workspace<int64_t> starts(rows + 1), order(count);
@@ -117,16 +143,19 @@ void add_rows(DType dtype, const void* grad, int64_t count, int64_t width, const
     if (index[i] != skip) order[starts[index[i]]++] = i;  // moves starts[r] to the end of row r
   }
   const int64_t cost = width * (count / rows + 1);
-  dispatch_all(dtype, [&]<class T>() {
-    const T* g = static_cast<const T*>(grad);
-    T* to = static_cast<T*>(out);
-    parallel_for(0, rows, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const int64_t first = r ? starts[r - 1] : 0, last = starts[r];
-        if (first == last && accumulate) continue;
-        sum_row(g, width, order.data() + first, order.data() + last, to + r * width, accumulate);
-      }
-    });
+  const RowSumFn sum = sum_of(dtype);
+  const int64_t bytes = width * static_cast<int64_t>(size_of(dtype));
+  char* to = static_cast<char*>(out);
+  const RowWriter writer(accumulate ? 0 : rows, bytes, to);
+  parallel_for(0, rows, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
+    Workspace<char> scratch(writer.scratch());
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t *first = order.data() + (r ? starts[r - 1] : 0), *last = order.data() + starts[r];
+      if (first == last && accumulate) continue;
+      writer.write(to + r * bytes, first == last, scratch.data(),
+                   [&](char* row) { sum(grad, width, width, first, last, row, accumulate); });
+    }
+    writer.end();
   });
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "kernels/cpu/copy.h"
 #include "kernels/cpu/pool_internal.h"
 #include "runtime/parallel.h"
 
@@ -26,6 +27,26 @@ void merge_global(PoolPlan& p) {
     p.axis[1] = p.axis[0];
     p.axis[0] = {};
   }
+}
+
+// One window over everything: all elements of a plane, or of a channel, get the same.
+template <class S>
+void spread_mean(const PoolPlan& p, const S* dy, S* dx) {
+  using T = accumulate_t<S>;
+  const T scale = 1 / static_cast<T>(p.of_line(0, 0) * p.of_column(0));
+  const int64_t grain = std::max<int64_t>(1, kPoolGrain / p.inner);
+  parallel_for(0, p.outer * p.in, grain, [&](int64_t begin, int64_t end) {
+    Workspace<S> row(p.inner);
+    for (int64_t at = begin; at < end;) {
+      const int64_t plane = at / p.in, stop = std::min(end, (plane + 1) * p.in);
+      for (int64_t c = 0; c < p.inner; ++c) row[c] = static_cast<S>(static_cast<T>(dy[plane * p.inner + c]) * scale);
+      if (p.inner == 1) {
+        fill(dx + at, dtype_of<S>, stop - at, row.data());
+        at = stop;
+      }
+      for (; at < stop; ++at) std::copy_n(row.data(), p.inner, dx + at * p.inner);
+    }
+  });
 }
 
 PoolPlan make_plan(const PoolCall& c, const char* op, bool dilated) {
@@ -173,6 +194,10 @@ void avg_pool_backward(const PoolCall& call, const void* dy, void* dx) {
   check_float(call, "avg_pool_backward");
   const PoolPlan p = make_plan(call, "avg_pool_backward", false);
   if (p.outer * p.in * p.inner == 0) return;
+  if (std::all_of(p.axis, p.axis + 3, is_global)) {
+    return dispatch_floating(call.dtype,
+                             [&]<class S>() { spread_mean(p, static_cast<const S*>(dy), static_cast<S*>(dx)); });
+  }
   (p.inner == 1 ? avg_backward_planes : avg_backward_last)(p, call.dtype, dy, dx);
 }
 
