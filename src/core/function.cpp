@@ -7,6 +7,7 @@
 #include "core/core_ops.h"
 #include "core/describe.h"
 #include "core/observer.h"
+#include "core/stale_view.h"
 #include "runtime/context.h"
 
 namespace deft {
@@ -144,6 +145,8 @@ struct FunctionBuilder {
                    "{}: a view can be marked dirty only if it is the first argument and the only output; clone() it",
                    name());
         rebase_history(*out.impl(), node, number);
+        for (const Tensor& t : inputs)
+          if (t.defined()) mark_stale(*t.impl(), *out.impl());
       } else {
         set_history(*out.impl(), node, number);
       }

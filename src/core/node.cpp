@@ -125,18 +125,37 @@ namespace {
 struct Region {
   Shape sizes, strides;
   int64_t offset;  // in elements from the base's first element
+  Shape base_sizes, base_strides;
+  int64_t base_span;  // 0: the base is row-major
 };
 Region region_of(const TensorImpl& view) {
   int64_t bytes = static_cast<char*>(view.data) - static_cast<char*>(view.base->data);
-  return {view.meta.sizes, view.meta.strides, bytes / static_cast<int64_t>(size_of(view.meta.dtype))};
+  const Meta& base = view.base->meta;
+  return {view.meta.sizes, view.meta.strides, bytes / static_cast<int64_t>(size_of(view.meta.dtype)),
+          base.sizes,      base.strides,      base.contiguous ? 0 : base.span()};
+}
+
+// Regions are places in the base's memory. Gradients have an order of their own, so those of bases that are not
+// row-major are first laid out like the base's memory, and read back from there.
+Tensor blank_memory(const Region& r, const TensorOptions& options, const Site& site) {
+  return r.base_span ? zeros({r.base_span}, options, site) : zeros(r.base_sizes, options, site);
+}
+Tensor to_memory(const Region& r, const Tensor& grad, const Site& site) {
+  if (!r.base_span) return grad.contiguous(MemoryFormat::contiguous, site);
+  Tensor blank = blank_memory(r, {grad.dtype(), grad.device()}, site);
+  return as_strided_scatter(blank, grad, r.base_sizes, r.base_strides, 0, site);
+}
+Tensor from_memory(const Region& r, const Tensor& memory, const Site& site) {
+  return r.base_span ? as_strided(memory, r.base_sizes, r.base_strides, 0, site) : memory;
 }
 
 // Gradient of "read this region of the base".
 void region_read_vjp(VjpContext& c) {
   const auto& r = c.node.payload_as<Region>();
   const Edge& base = c.node.edges()[0];
-  Tensor blank = zeros(base.sizes, {base.dtype, base.device}, c.node.site);
-  c.grad_in(0) = as_strided_scatter(blank, c.grad(), r.sizes, r.strides, r.offset, c.node.site);
+  const Site& site = c.node.site;
+  Tensor blank = blank_memory(r, {base.dtype, base.device}, site);
+  c.grad_in(0) = from_memory(r, as_strided_scatter(blank, c.grad(), r.sizes, r.strides, r.offset, site), site);
 }
 constexpr NodeType kRegionRead{"view", region_read_vjp, nullptr};
 
@@ -149,7 +168,7 @@ void region_write_vjp(VjpContext& c) {
   auto& w = c.node.payload_as<RegionWrite>();
   const Region& r = w.region;
   const Site& site = c.node.site;
-  Tensor base_grad = c.grad().contiguous(MemoryFormat::contiguous, site);
+  Tensor base_grad = to_memory(r, c.grad(), site);
   Tensor region_grad = as_strided(base_grad, r.sizes, r.strides, r.offset, site);
   std::vector<Tensor> inner_grads(w.inner->inputs);
   VjpContext inner{*w.inner, &region_grad, inner_grads.data(), c.create_graph};
@@ -158,7 +177,7 @@ void region_write_vjp(VjpContext& c) {
     Tensor through = inner_grads[0];
     if (!through.defined()) through = zeros(r.sizes, {base_grad.dtype(), base_grad.device()}, site);
     if (!(through.sizes() == r.sizes)) through = sum_to_size(through, r.sizes, site);
-    c.grad_in(0) = as_strided_scatter(base_grad, through, r.sizes, r.strides, r.offset, site);
+    c.grad_in(0) = from_memory(r, as_strided_scatter(base_grad, through, r.sizes, r.strides, r.offset, site), site);
   }
   for (int i = 1; i < c.input_count(); ++i)
     if (c.needs(i)) c.grad_in(i) = inner_grads[static_cast<size_t>(i)];

@@ -6,6 +6,7 @@
 #include "core/describe.h"
 #include "core/engine.h"
 #include "core/observer.h"
+#include "core/stale_view.h"
 #include "runtime/context.h"
 #include "runtime/profile_hook.h"
 #include "runtime/stream.h"
@@ -405,7 +406,12 @@ void record(const OpDef& def, const Tensor* const* inputs, int count, const Tens
     int index = is_output ? bit - 8 : bit;
     node->save(slot++, is_output ? outputs[index].impl() : inputs[index]->impl(), is_output, index);
   }
-  if (inplace) return rebase_history(*outputs[0].impl(), node, 0);
+  if (inplace) {
+    rebase_history(*outputs[0].impl(), node, 0);
+    for (int i = 1; i < count; ++i)
+      if (inputs[i]->defined()) mark_stale(*inputs[i]->impl(), *outputs[0].impl());
+    return;
+  }
   for (int i = 0; i < out_count; ++i)
     if (is_floating(outputs[i].dtype())) set_history(*outputs[i].impl(), node, static_cast<uint32_t>(i));
 }

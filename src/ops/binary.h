@@ -141,13 +141,15 @@ struct Fmax {
   static constexpr OpInfo info = binary_info("fmax", kAllTypes, input(0) | input(1), input(0) | input(1));
   static constexpr ResultType result = ResultType::same;
   DEFT_BINARY_FORWARD2(max(a, b), select(isnan(a), b, select(isnan(b), a, max(a, b))))
-  DEFT_BINARY_GRADIENTS(Fmax, select((a >= b) | isnan(b), g, Expr(0)), select((a >= b) | isnan(b), Expr(0), g))
+  DEFT_BINARY_GRADIENTS(Fmax, select(a == b, g* Expr(0.5), select((a > b) | isnan(b), g, Expr(0))),
+                        select(a == b, g* Expr(0.5), select((a > b) | isnan(b), Expr(0), g)))
 };
 struct Fmin {
   static constexpr OpInfo info = binary_info("fmin", kAllTypes, input(0) | input(1), input(0) | input(1));
   static constexpr ResultType result = ResultType::same;
   DEFT_BINARY_FORWARD2(min(a, b), select(isnan(a), b, select(isnan(b), a, min(a, b))))
-  DEFT_BINARY_GRADIENTS(Fmin, select((a <= b) | isnan(b), g, Expr(0)), select((a <= b) | isnan(b), Expr(0), g))
+  DEFT_BINARY_GRADIENTS(Fmin, select(a == b, g* Expr(0.5), select((a < b) | isnan(b), g, Expr(0))),
+                        select(a == b, g* Expr(0.5), select((a < b) | isnan(b), Expr(0), g)))
 };
 
 // ---- Functions of two numbers
@@ -156,7 +158,9 @@ struct Atan2 {
   static constexpr ResultType result = ResultType::floating;
   static constexpr Domain domain_b{.low = 0.3, .high = 2};
   DEFT_BINARY_FORWARD(atan2(a, b))
-  DEFT_BINARY_GRADIENTS(Atan2, g*(b / (a * a + b * b)), g*(-a / (a * a + b * b)))
+  // 0 at the origin, where there is no derivative: a NaN there would spoil every other gradient.
+  DEFT_BINARY_GRADIENTS(Atan2, g* select((a == Expr(0)) & (b == Expr(0)), Expr(0), b / (a * a + b * b)),
+                        g* select((a == Expr(0)) & (b == Expr(0)), Expr(0), -a / (a * a + b * b)))
 };
 struct Hypot {
   static constexpr OpInfo info = binary_info("hypot", kFloats, input(0) | output(), input(1) | output());
@@ -182,10 +186,11 @@ struct Xlogy {
 };
 // log(exp(a) + exp(b)) without overflow.
 struct Logaddexp {
-  static constexpr OpInfo info = binary_info("logaddexp", kFloats, input(0) | output(), input(1) | output());
+  static constexpr OpInfo info = binary_info("logaddexp", kFloats, input(0) | input(1), input(0) | input(1));
   static constexpr ResultType result = ResultType::same;
   DEFT_BINARY_FORWARD(select((a == b) & isinf(a), a, max(a, b) + log1p(exp(-abs(a - b)))))
-  DEFT_BINARY_GRADIENTS(Logaddexp, g* exp(a - y), g* exp(b - y))
+  // Not exp(a - y): y may be infinite like a.
+  DEFT_BINARY_GRADIENTS(Logaddexp, g* sigmoid(a - b), g* sigmoid(b - a))
 };
 // |a| with the sign of b.
 struct Copysign {

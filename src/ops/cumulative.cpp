@@ -99,6 +99,7 @@ Tensor diff(const Tensor& x, int64_t n, int64_t dim, Site site) {
   DEFT_CHECK(x.dim() > 0, ShapeError, "diff: a 0-d tensor has no neighbours; give one of at least one dimension");
   DEFT_CHECK(n >= 0, ValueError, "diff: n must not be negative, found {}", n);
   dim = normalize_dim(dim, x.dim(), "diff");
+  n = std::min(n, x.sizes()[static_cast<int>(dim)] + 1);  // then nothing is left, and n may be huge
   Tensor y = n ? x : x.clone(MemoryFormat::preserve, site);
   for (; n > 0; --n) {
     int64_t length = std::max<int64_t>(y.sizes()[static_cast<int>(dim)] - 1, 0);

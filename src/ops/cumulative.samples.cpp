@@ -127,6 +127,13 @@ OpSamples Diff::samples() {
                       },
                       "torch.diff(a, " + std::to_string(n) + ", " + std::to_string(dim) + ")"});
   };
+  s.good.push_back({"more often than there are elements",
+                    {real({2, 3})},
+                    [](const Tensors& t) -> Tensors { return {diff(t[0], INT64_MAX, 1)}; },
+                    [](const Tensors&) -> Tensors {
+                      return {zeros({2, 0}, DType::f64)};
+                    },
+                    "torch.diff(a, 9, 1)"});
   add("vector", {6}, 1, -1);
   add("dim=0", {4, 3}, 1, 0);
   add("dim=1", {3, 5}, 1, 1);

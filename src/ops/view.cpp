@@ -200,7 +200,8 @@ void Select::vjp(VjpContext& c) {
 namespace {
 
 // Checks that a strided region lies inside `room` elements that begin at the region's origin.
-void check_region(const AsStrided::Params& p, int64_t room, const char* op) {
+template <class Params>
+void check_region(const Params& p, int64_t room, const char* op) {
   DEFT_CHECK(p.sizes.size() == p.strides.size(), ShapeError, "{}: {} sizes but {} strides", op, p.sizes.size(),
              p.strides.size());
   __int128 last = p.offset;
@@ -220,12 +221,27 @@ void check_region(const AsStrided::Params& p, int64_t room, const char* op) {
 
 ViewSpec AsStrided::view(const Meta& x, Params& p) {
   check_region(p, x.span(), "as_strided");
+  p.input_strides = x.contiguous ? Shape{} : x.strides;
   return reshaped(x, p.sizes, p.strides, p.offset);
 }
 void AsStrided::vjp(VjpContext& c) {
   const Params& p = c.params<AsStrided>();
-  Tensor blank = zeros(c.input_sizes(0), {c.input_dtype(0), c.input_device(0)});
-  c.grad_in(0) = as_strided_scatter(blank, c.grad(), p.sizes, p.strides, p.offset);
+  TensorOptions options{c.input_dtype(0), c.input_device(0)};
+  const Shape& sizes = c.input_sizes(0);
+  if (p.input_strides.empty()) {
+    c.grad_in(0) = as_strided_scatter(zeros(sizes, options), c.grad(), p.sizes, p.strides, p.offset);
+    return;
+  }
+  // The region is a place in the input's memory: the gradient is laid out like that, and read from there.
+  Meta input = Meta::dense(sizes, options.dtype, options.device);
+  input.set_strides(p.input_strides);
+  Tensor blank = zeros({input.span()}, options);
+  Tensor memory = as_strided_scatter(blank, c.grad(), p.sizes, p.strides, p.offset);
+  Tensor g = as_strided(memory, sizes, p.input_strides);
+  // Elements that share a place share its gradient.
+  if (input.overlaps_itself())
+    g = g / as_strided(as_strided_scatter(blank, ones(sizes, options), sizes, p.input_strides), sizes, p.input_strides);
+  c.grad_in(0) = g;
 }
 
 ViewSpec Diagonal::view(const Meta& x, Params& p) {
@@ -452,7 +468,8 @@ std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim, Site sit
   DEFT_CHECK(chunks > 0, ValueError, "chunk: the number of chunks must be positive, found {}", chunks);
   DEFT_CHECK(x.dim() > 0, ShapeError, "chunk: a 0-d tensor cannot be split");
   int64_t n = x.size(dim);
-  return split(x, std::max<int64_t>(1, (n + chunks - 1) / chunks), dim, site);
+  if (n == 0) return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim, site);
+  return split(x, (n + chunks - 1) / chunks, dim, site);
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim, Site site) {

@@ -98,6 +98,7 @@ struct AsStrided {
   struct Params {
     Shape sizes, strides;
     int64_t offset = 0;
+    Shape input_strides = {};  // filled by view(), for the gradient; empty: row-major
     bool operator==(const Params&) const = default;
   };
   DEFT_VIEW_INFO("as_strided");
@@ -133,7 +134,11 @@ struct SliceBackward {
 
 // `base` (as a dense copy) with a strided region replaced. Elements that the region reaches twice get the sum.
 struct AsStridedScatter {
-  using Params = AsStrided::Params;
+  struct Params {
+    Shape sizes, strides;
+    int64_t offset = 0;
+    bool operator==(const Params&) const = default;
+  };
   static constexpr OpInfo info{.name = "as_strided_scatter", .inputs = 2, .dtypes = kAllTypes};
   static Meta infer(const Meta& base, const Meta& source, const Params& p);
   static void vjp(VjpContext& c);

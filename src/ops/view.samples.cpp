@@ -348,6 +348,13 @@ OpSamples SliceOp::samples() {
                                      })};
                     },
                     "a.split([1, 0, 4], 1)"});
+  s.good.push_back({"chunks of nothing",
+                    {real({2, 0})},
+                    [](const Tensors& a) { return a[0].chunk(3, 1); },
+                    [](const Tensors&) {
+                      return Tensors(3, zeros({2, 0}, DType::f64));
+                    },
+                    "a.chunk(3, 1)"});
   s.good.push_back({"chunk",
                     {real({5})},
                     [](const Tensors& a) { return a[0].chunk(3); },

@@ -189,6 +189,20 @@ TEST(CustomFunction, MarkDirtyOnAView) {
   y.sum().backward();
   EXPECT_VALUES(x.grad(), 20, 20, 2, 2);
 }
+struct AddTo : Function<AddTo> {  // in place
+  static Tensor forward(FunctionContext& ctx, Tensor x, const Tensor& y) {
+    x.add_(y);
+    ctx.mark_dirty({x});
+    return x;
+  }
+  static Tensors backward(FunctionContext&, const Tensors& grads) { return {grads[0], grads[0]}; }
+};
+TEST(CustomFunction, AViewOfTheDirtyInputSeesTheWrite) {
+  Tensor x = leaf({3}), y = x * 2, view = y.view({3});
+  AddTo::apply(y, view);
+  view.sum().backward();
+  EXPECT_VALUES(x.grad(), 4, 4, 4);
+}
 TEST(CustomFunction, DirtySavedInputIsSeen) {
   Tensor x = leaf({3}), y = x * 2, w = leaf({3}, 2);
   Tensor product = (y * w).sum();

@@ -336,6 +336,23 @@ const std::vector<Pair>& pairs() {
          return y.exp();
        },
        [](const Inputs& i) { return (i[0] + i[0][0]).exp(); }},
+      {"an operand that is a view of the target",
+       [](const Inputs& i) {
+         Tensor y = i[0] * 1, v = y.view({3, 4});
+         y.add_(v);
+         return y * v * i[1];
+       },
+       [](const Inputs& i) { return i[0] * i[0] * i[1] * 4; }},
+      {"a target and an operand that are views of one base",
+       [](const Inputs& i) {
+         Tensor y = i[0] * i[1], a = y.view({3, 4}), b = y.view({3, 4});
+         a.sub_(b.narrow(1, 0, 1));
+         return a * b * y;
+       },
+       [](const Inputs& i) {
+         Tensor y = i[0] * i[1], z = y - y.narrow(1, 0, 1);
+         return z * z * z;
+       }},
       {"the same view written twice",
        [](const Inputs& i) {
          Tensor y = i[0] * 1, v = y[0];
@@ -390,6 +407,74 @@ TEST(Gradients, EqualToOutOfPlace) {
     EXPECT_EQ(a.second.empty(), b.second.empty());
   }
   EXPECT_EQ(Alive(), before);
+}
+
+// Writes to rows, columns and blocks of y, and reads of views made before them.
+Tensor write_regions(Tensor y, const Inputs& in) {
+  Tensor column = y.select(1, 1), block = y.narrow(0, 1, 2).narrow(1, 1, 2);
+  y[0].mul_(in[1]);
+  column.add_(in[2]);
+  block.mul_(block);
+  y.diagonal().copy_(in[1].narrow(0, 0, 3));
+  return y.exp() * column.view({3, 1}) * block.sum();
+}
+
+TEST(Gradients, DoNotDependOnTheBasesMemoryOrder) {
+  std::vector<double> room(100, 0.5);
+  auto columns_first = [](const Inputs& i) { return write_regions(i[0].t().clone(MemoryFormat::contiguous).t(), i); };
+  auto base_columns_first = [](const Inputs& i) {
+    Tensor y = (i[0].t().contiguous().t() * 1).clone();
+    EXPECT_EQ(y.strides(), (Shape{1, 3})) << "the order that is tested here";
+    return write_regions(y, i);
+  };
+  auto with_gaps = [&](const Inputs& i) {
+    Tensor y = from_blob(room.data(), {3, 4}, DType::f64, {20, 3});
+    return write_regions(y.copy_(i[0]), i);
+  };
+  auto row_major = [](const Inputs& i) { return write_regions(i[0] * 1, i); };
+  Result expected = differentiate(row_major);
+  std::vector<std::pair<const char*, std::function<Tensor(const Inputs&)>>> orders = {
+      {"view of columns", columns_first}, {"columns", base_columns_first}, {"gaps", with_gaps}};
+  for (const auto& [name, f] : orders) {
+    SCOPED_TRACE(name);
+    Result found = differentiate(f);
+    expect_close(found.value, expected.value, "value");
+    for (size_t i = 0; i < 3; ++i) {
+      expect_close(found.first[i], expected.first[i], "gradient " + std::to_string(i));
+      expect_close(found.second[i], expected.second[i], "second gradient " + std::to_string(i));
+    }
+  }
+}
+
+TEST(Gradients, OfAChannelsLastBase) {
+  auto loss = [](MemoryFormat format) {
+    Tensor x = leaf({2, 3, 4, 5}), y = x.contiguous(format) * 1;
+    EXPECT_TRUE(y.is_contiguous(format));
+    y.narrow(1, 0, 2).mul_(3);
+    y.select(1, 2).copy_(y.select(1, 0) * 2);
+    (y * sample({2, 3, 4, 5}, 3)).sum().backward();
+    return x.grad();
+  };
+  expect_close(loss(MemoryFormat::channels_last), loss(MemoryFormat::contiguous));
+}
+
+TEST(Gradients, OfAsStridedFollowTheMemoryOrder) {
+  Tensor g = sample({2, 4}, 5);
+  auto gradient = [&](const std::function<Tensor(const Tensor&)>& layout,
+                      const std::function<Tensor(const Tensor&)>& pick) {
+    Tensor x = leaf({4, 3});
+    (pick(layout(x)) * g).sum().backward();
+    return x.grad();
+  };
+  // Two columns: consecutive elements where columns come first.
+  auto columns = [](const Tensor& x) { return x.narrow(1, 1, 2).t(); };
+  Tensor expected = gradient([](const Tensor& x) { return x * 1; }, columns);
+  auto strided = [](const Tensor& x) { return x.as_strided({2, 4}, {4, 1}, 4); };
+  expect_close(gradient([](const Tensor& x) { return x.t().contiguous().t(); }, strided), expected, "columns first");
+  // An expanded tensor has each element of memory several times; all of them together get its gradient.
+  Tensor row = leaf({3});
+  (row.expand({4, 3}).as_strided({3}, {1}) * g.view({8}).narrow(0, 0, 3)).sum().backward();
+  expect_close(row.grad(), g.view({8}).narrow(0, 0, 3), "expanded");
 }
 
 TEST(Gradients, OfAnIntermediateStaysTiedToItsValue) {

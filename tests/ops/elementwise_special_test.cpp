@@ -558,5 +558,30 @@ TEST(ElementwiseSpecial, GradientsAgainstTheComplexStep) {
   }
 }
 
+using Pair = std::pair<double, double>;
+template <class Call>
+Pair gradients_at(Call call, double at_a, double at_b) {
+  Tensor a = tensor({at_a}, with_grad(f64)), b = tensor({at_b}, with_grad(f64));
+  call(a, b).sum().backward();
+  return {a.grad().item(), b.grad().item()};
+}
+TEST(ElementwiseSpecial, BinaryGradientsAtKinksAndInfinities) {
+  auto fmax_of = [](const Tensor& a, const Tensor& b) { return fmax(a, b); };
+  auto fmin_of = [](const Tensor& a, const Tensor& b) { return fmin(a, b); };
+  for (double tie : {0.0, 2.0, -kInf}) {
+    EXPECT_EQ(gradients_at(fmax_of, tie, tie), Pair(0.5, 0.5)) << tie;
+    EXPECT_EQ(gradients_at(fmin_of, tie, tie), Pair(0.5, 0.5)) << tie;
+  }
+  EXPECT_EQ(gradients_at(fmax_of, 1, NAN), Pair(1, 0));
+  EXPECT_EQ(gradients_at(fmin_of, NAN, 1), Pair(0, 1));
+  auto atan2_of = [](const Tensor& a, const Tensor& b) { return atan2(a, b); };
+  EXPECT_EQ(gradients_at(atan2_of, 0, 0), Pair(0, 0));
+  EXPECT_EQ(gradients_at(atan2_of, 0, 2), Pair(0.5, 0));
+  auto logaddexp_of = [](const Tensor& a, const Tensor& b) { return logaddexp(a, b); };
+  EXPECT_EQ(gradients_at(logaddexp_of, kInf, 1), Pair(1, 0));
+  EXPECT_EQ(gradients_at(logaddexp_of, 1, kInf), Pair(0, 1));
+  EXPECT_EQ(gradients_at(logaddexp_of, -kInf, 1), Pair(0, 1));
+}
+
 }  // namespace
 }  // namespace deft::testing
