@@ -94,9 +94,17 @@ struct PairInputs {
 
 }  // namespace
 
-Meta PairLoss::infer(const Meta& x, const Meta& target, const Params&) {
+namespace {
+
+void check_same(const Meta& x, const Meta& target) {
   DEFT_CHECK(x.sizes == target.sizes && x.dtype == target.dtype, ShapeError,
              "pair_loss: the input is {}, the target {}; they must match", describe(x), describe(target));
+}
+
+}  // namespace
+
+Meta PairLoss::infer(const Meta& x, const Meta& target, const Params&) {
+  check_same(x, target);
   return Meta::dense({}, x.dtype, x.device);
 }
 void PairLoss::cpu(KernelCall& c) {
@@ -113,7 +121,9 @@ void PairLoss::vjp(VjpContext& c) {
   if (c.needs(1)) c.grad_in(1) = -dx;  // not of logistic losses: is_one_pass()
 }
 
-Meta PairLossBackward::infer(const Meta&, const Meta& x, const Meta&, const Params&) {
+Meta PairLossBackward::infer(const Meta& g, const Meta& x, const Meta& target, const Params&) {
+  check_same(x, target);
+  DEFT_CHECK(g.numel == 1, ShapeError, "pair_loss_backward: the gradient is {}, expected one number", describe(g));
   return reduction::same_layout(x);
 }
 void PairLossBackward::cpu(KernelCall& c) {

@@ -93,6 +93,19 @@ OpSamples PairLoss::samples() {
                    [](const Tensors& t) { return Tensors{call<PairLoss>(Site::current(), {}, t[0], t[1])}; },
                    "ShapeError",
                    "pair_loss: the input is"});
+  const auto backward = [](const Tensors& t) {
+    return Tensors{call<PairLossBackward>(Site::current(), {}, t[0], t[1], t[2])};
+  };
+  s.bad.push_back({"backward, shapes differ",
+                   {real({}), real({2, 3}), real({3, 2})},
+                   backward,
+                   "ShapeError",
+                   "pair_loss: the input is"});
+  s.bad.push_back({"backward, gradients for each",
+                   {real({2, 3}), real({2, 3}), real({2, 3})},
+                   backward,
+                   "ShapeError",
+                   "pair_loss_backward: the gradient is"});
   return s;
 }
 

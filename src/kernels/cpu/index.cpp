@@ -112,9 +112,8 @@ void add_along_rows(const ScatterPlan<T>& p, const int64_t* at, int64_t length) 
 template <class T, Scatter op>
 void combine_rows(T* out, const T* src, int64_t n) {
   if constexpr (op == Scatter::add && kIsShort<T>) {
-    static const RowSumFn sum = row_sum(dtype_of<T>);
     const int64_t first = 0;
-    sum(src, 0, n, &first, &first + 1, out, true);
+    row_sum(dtype_of<T>)(src, 0, n, &first, &first + 1, out, true);
   } else {
     for (int64_t i = 0; i < n; ++i) out[i] = op == Scatter::assign ? src[i] : combine<T>(op, out[i], src[i]);
   }

@@ -22,8 +22,8 @@ bool any_outside(const int64_t* index, int64_t n, int64_t low, int64_t size);
 void gather(DType dtype, const void* src, const Strided& src_s, int dim, const int64_t* index, const Strided& index_s,
             void* out, const Strided& out_s);
 // out[.., index[.., i, ..], ..] (op)= src[.., i, ..] over the sizes of index. Repeated indices apply in order, the last
-// assignment wins. 16-bit sums round at every step or, along rows, once. `name` is for
-// errors.
+// assignment wins. 16-bit sums round at every step or, along rows that are not much longer than their indices, once.
+// `name` is for errors.
 void scatter(const char* name, DType dtype, Scatter op, void* out, const Strided& out_s, int dim, const int64_t* index,
              const Strided& index_s, const void* src, const Strided& src_s);
 
