@@ -245,7 +245,7 @@ void check_case(const Case& c) {
   set_num_threads(1);
   r.forward();
   r.backward();
-  for (int threads : {2, 3}) {
+  for (int threads : {2, 16}) {  // many heads for each lane, and less than one
     Heads<T> again(c);
     set_num_threads(threads);
     again.forward();
@@ -349,6 +349,12 @@ TYPED_TEST(Attention, SharedKeysAndManyHeads) {
   for (int64_t h = 0; h < 3; ++h) compare(r.o, 1, h, reference(r, 1, h).o, unit_error<TypeParam>(30), "o");
   check_case<TypeParam>({20, 20, 8, 8, Mask::none, true, 5, 7});
   check_case<TypeParam>({100, 210, 16, 16, Mask::none, false, 2, 4});
+  check_case<TypeParam>({100, 210, 16, 16, Mask::none, true, 1, 12});
+}
+// So long that lanes share the packed keys of a head.
+TYPED_TEST(Attention, OneLongHead) {
+  check_case<TypeParam>({800, 40, 8, 8, Mask::none, false, 1, 1});
+  check_case<TypeParam>({800, 800, 8, 8, Mask::none, true, 1, 1});
 }
 
 // f32 in parts where the CPU has tiles for that: sizes that are not whole tiles, after scratch memory that held NaN.

@@ -24,20 +24,22 @@ struct PackedHead {
   const Problem<T>& p;
   Blocks keys;
   int64_t key_bytes, value_bytes;
-  Workspace<char> k, v;
+  char *k, *v;
+  PartsBlock block;
 
   PackedHead(const Problem<T>& problem, const Blocks& blocks)
       : p(problem),
         keys(blocks),
         key_bytes(packed_bytes(p.tile, Side::a, keys.size, p.call.features)),
         value_bytes(packed_bytes(p.tile, Side::a, p.call.value_features, keys.size)),
-        k(key_bytes * keys.count),
-        v(value_bytes * keys.count) {}
-  void pack_block(int64_t head, int64_t block) const {
-    const int64_t begin = keys.begin(block), n = keys.length(block);
-    pack(p.tile, Side::a, p.lines(p.call.k, head), begin, n, 0, p.call.features, k.data() + block * key_bytes);
-    pack(p.tile, Side::a, p.columns(p.call.v, head), 0, p.call.value_features, begin, n,
-         v.data() + block * value_bytes);
+        block([&](Parts& parts) {
+          parts.take(k, key_bytes * keys.count);
+          parts.take(v, value_bytes * keys.count);
+        }) {}
+  void pack_block(int64_t head, int64_t i) const {
+    const int64_t begin = keys.begin(i), n = keys.length(i);
+    pack(p.tile, Side::a, p.lines(p.call.k, head), begin, n, 0, p.call.features, k + i * key_bytes);
+    pack(p.tile, Side::a, p.columns(p.call.v, head), 0, p.call.value_features, begin, n, v + i * value_bytes);
   }
   void pack_all(int64_t head) const {
     for (int64_t i = 0; i < keys.count; ++i) pack_block(head, i);
@@ -54,22 +56,24 @@ class ForwardLane {
         series_(p.tile),
         panel_bytes_(packed_bytes(p.tile, Side::b, p.nr, p.call.features)),
         acc_size_(p.padded(p.call.value_features, Side::a) * p.nr),
-        panels_(round_up(queries.size, p.nr) / p.nr),
-        q_(panels_ * panel_bytes_),
-        acc_(panels_ * acc_size_),
-        top_(panels_ * p.nr * 2),
-        scores_(keys.size * p.nr),
-        weights_(p.in_place && !p.split ? 0 : keys.size * p.nr * p.value_bytes),
-        mask_(p.call.mask.data ? keys.size * p.nr : 0),
-        keep_(p.drops() ? 2 * keys.size * p.nr : 0) {}
+        block_([&](Parts& parts) {
+          const int64_t panels = round_up(queries.size, p.nr) / p.nr, scores = keys.size * p.nr;
+          parts.take(q_, panels * panel_bytes_);
+          parts.take(acc_, panels * acc_size_);
+          parts.take(top_, panels * p.nr * 2);
+          parts.take(scores_, scores);
+          parts.take(weights_, p.in_place && !p.split ? 0 : scores * p.value_bytes);
+          parts.take(mask_, p.call.mask.data ? scores : 0);
+          parts.take(keep_, p.drops() ? 2 * scores : 0);
+        }) {}
 
   void run(const PackedHead<T>& packed, int64_t head, int64_t block) {
     const int64_t begin = queries_.begin(block), n = queries_.length(block);
     const int64_t panels = (n + p_.nr - 1) / p_.nr, rows = panels * p_.nr;
-    T *top = top_.data(), *sum = top + rows;
+    T *top = top_, *sum = top + rows;
     std::fill_n(top, rows, -std::numeric_limits<T>::infinity());
     std::fill_n(sum, rows, T(0));
-    p_.pack_queries(Side::b, head, begin, n, q_.data());
+    p_.pack_queries(Side::b, head, begin, n, q_);
     for (int64_t kb = 0; kb < packed.keys.count; ++kb) {
       for (int64_t i = 0; i < panels; ++i) {
         const int64_t q0 = begin + i * p_.nr, k0 = packed.keys.begin(kb);
@@ -88,17 +92,17 @@ class ForwardLane {
   void meet(const PackedHead<T>& packed, int64_t head, int64_t kb, int64_t panel, int64_t q0, int64_t keys, T* top,
             T* sum) {
     const int64_t k0 = packed.keys.begin(kb);
-    const char* k = packed.k.data() + kb * packed.key_bytes;
-    const char* q = q_.data() + panel * panel_bytes_;
+    const char* k = packed.k + kb * packed.key_bytes;
+    const char* q = q_ + panel * panel_bytes_;
     const int64_t key_panel = p_.tile.padded_k(p_.call.features) * p_.mr * p_.value_bytes;
     for (int64_t j = 0; j < keys; j += p_.mr) {
-      p_.run(k + j / p_.mr * key_panel, q, 0, p_.call.features, scores_.data() + j * p_.nr, false);
+      p_.run(k + j / p_.mr * key_panel, q, 0, p_.call.features, scores_ + j * p_.nr, false);
     }
-    T* acc = acc_.data() + panel * acc_size_;
-    void* weights = p_.in_place ? static_cast<void*>(scores_.data()) : weights_.data();
+    T* acc = acc_ + panel * acc_size_;
+    void* weights = p_.in_place ? static_cast<void*>(scores_) : weights_;
     soften(head, q0, k0, keys, top, sum, kb > 0 ? acc : nullptr, weights);
-    const char* panel_of_weights = p_.as_panels(scores_.data(), 0, keys, weights_.data());
-    const char* v = packed.v.data() + kb * packed.value_bytes;
+    const char* panel_of_weights = p_.as_panels(scores_, 0, keys, weights_);
+    const char* v = packed.v + kb * packed.value_bytes;
     const int64_t value_panel = p_.tile.padded_k(packed.keys.length(kb)) * p_.mr * p_.value_bytes;
     for (int64_t f = 0; f < p_.call.value_features; f += p_.mr) {
       p_.run(v + f / p_.mr * value_panel, panel_of_weights, 0, keys, acc + f * p_.nr, kb > 0);
@@ -107,7 +111,7 @@ class ForwardLane {
 
   // Scores to weights relative to the largest score so far; what `acc` holds follows that.
   void soften(int64_t head, int64_t q0, int64_t k0, int64_t keys, T* top, T* sum, T* acc, void* weights) {
-    T* scores = scores_.data();
+    T* scores = scores_;
     const int64_t plain = prepare(head, q0, k0, keys);
     T old[kMostLines], factor[kMostLines], reference[kMostLines];
     std::copy_n(top, p_.nr, old);
@@ -158,7 +162,7 @@ class ForwardLane {
   const T* load_keep(int64_t head, int64_t q0, int64_t k0, int64_t keys) {
     if (!p_.drops()) return nullptr;
     const int64_t lines = std::min<int64_t>(p_.nr, p_.call.queries - q0), nr = p_.nr;
-    T *rows = keep_.data(), *line = rows + keys * nr;
+    T *rows = keep_, *line = rows + keys * nr;
     if (lines < nr) std::fill_n(rows, keys * nr, T(0));
     for (int64_t i = 0; i < lines; ++i) p_.load_keep(head, q0 + i, k0, keys, line + i * keys);
     turn(line, lines, keys, rows);
@@ -169,12 +173,12 @@ class ForwardLane {
   int64_t prepare(int64_t head, int64_t q0, int64_t k0, int64_t keys) {
     if (p_.call.mask.data) {
       const int64_t lines = std::min<int64_t>(p_.nr, p_.call.queries - q0);
-      p_.mask_scores(head, q0, k0, true, lines, keys, scores_.data(), mask_.data());
+      p_.mask_scores(head, q0, k0, true, lines, keys, scores_, mask_);
       return 0;
     }
     if (!p_.call.causal) return keys;
     const int64_t plain = std::clamp<int64_t>(q0 + 1 - k0, 0, keys) / 4 * 4;
-    p_.rows.hide(p_.nr, {scores_.data() + plain * p_.nr, keys - plain, p_.scale}, k0 + plain - q0, false);
+    p_.rows.hide(p_.nr, {scores_ + plain * p_.nr, keys - plain, p_.scale}, k0 + plain - q0, false);
     return plain;
   }
 
@@ -184,7 +188,7 @@ class ForwardLane {
     std::copy_n(log_sum, lines, static_cast<T*>(p_.call.log_sum) + head * p_.call.queries + q0);
     char* o =
         p_.head(p_.call.o, head, p_.call.dtype) + q0 * p_.call.o.row * static_cast<int64_t>(size_of(p_.call.dtype));
-    T* acc = acc_.data() + panel * acc_size_;
+    T* acc = acc_ + panel * acc_size_;
     if (p_.call.keys == 0) std::fill_n(acc, acc_size_, T(0));
     p_.rows.store_lines(p_.nr, acc, p_.call.value_features, factor, lines, p_.call.dtype, o, p_.call.o.row);
   }
@@ -192,12 +196,10 @@ class ForwardLane {
   const Problem<T>& p_;
   const Blocks& queries_;
   TileSeries series_;
-  int64_t panel_bytes_, acc_size_, panels_;
-  Workspace<char> q_;
-  Workspace<T> acc_, top_, scores_;
-  Workspace<char> weights_;
-  Workspace<T> mask_;
-  Workspace<T> keep_;
+  int64_t panel_bytes_, acc_size_;
+  char *q_, *weights_;
+  T *acc_, *top_, *scores_, *mask_, *keep_;
+  PartsBlock block_;
 };
 
 // Few queries: each reads keys and values where they lie, which takes a third of the time of packing them first.
@@ -284,13 +286,17 @@ void forward(const Problem<T>& p) {
     });
     return;
   }
-  if (p.heads >= num_threads()) {
+  // Early and late queries in turn: those of a causal call do not meet the same number of keys.
+  const auto in_turn = [&](int64_t i) { return i % 2 ? queries.count - 1 - i / 2 : i / 2; };
+  // Lanes that meet a head pack it each for themselves, which takes up to a tenth of what a block of queries takes.
+  // Only of a few long heads they share what is packed, one head after the other.
+  if (p.heads >= num_threads() || queries.count < 2 * num_threads()) {
     parallel_for(0, p.heads * queries.count, grain, [&](int64_t begin, int64_t end) {
       PackedHead<T> packed(p, keys);
       ForwardLane<T> lane(p, queries, keys);
       for (int64_t i = begin; i < end; ++i) {
         if (i == begin || i % queries.count == 0) packed.pack_all(i / queries.count);
-        lane.run(packed, i / queries.count, i % queries.count);
+        lane.run(packed, i / queries.count, in_turn(i % queries.count));
       }
     });
     return;
@@ -302,10 +308,7 @@ void forward(const Problem<T>& p) {
     });
     parallel_for(0, queries.count, grain, [&](int64_t begin, int64_t end) {
       ForwardLane<T> lane(p, queries, keys);
-      for (int64_t i = begin; i < end; ++i) {
-        // Early and late queries in turn: those of a causal call do not meet the same number of keys.
-        lane.run(packed, head, i % 2 ? queries.count - 1 - i / 2 : i / 2);
-      }
+      for (int64_t i = begin; i < end; ++i) lane.run(packed, head, in_turn(i));
     });
   }
 }

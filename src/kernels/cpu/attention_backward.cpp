@@ -86,27 +86,8 @@ class BackwardLane {
         g_bytes_(packed_bytes(p.tile, Side::a, queries.size, ev_)),
         qt_bytes_(packed_bytes(p.tile, Side::a, e_, queries.size)),
         gt_bytes_(packed_bytes(p.tile, Side::a, ev_, queries.size)),
-        q_(q_bytes_ * queries.count),
-        g_(g_bytes_ * queries.count),
-        qt_(qt_bytes_ * queries.count),
-        gt_(gt_bytes_ * queries.count),
-        log_sum_(p.call.queries),
-        dot_(p.call.queries),
-        k_(packed_bytes(p.tile, Side::b, keys.size, e_)),
-        v_(packed_bytes(p.tile, Side::b, keys.size, ev_)),
-        kt_(packed_bytes(p.tile, query_grad.key_side(), e_, keys.size)),
-        dk_(p.padded(e_, Side::a) * round_up(keys.size, p.nr)),
-        dv_(p.padded(ev_, Side::a) * round_up(keys.size, p.nr)),
-        scores_(queries.size * p.nr),
-        dp_(queries.size * p.nr),
-        weights_(p.in_place && !p.split ? 0 : queries.size * p.nr * p.value_bytes),
-        ds_panel_(p.in_place && !p.split ? 0 : queries.size * p.nr * p.value_bytes),
         ds_row_(round_up(keys.size, p.nr)),
-        ds_(round_up(queries.size, p.nr) * ds_row_ * p.weight_bytes),
-        ds_queries_(packed_bytes(p.tile, query_grad.side(), query_grad.lines, keys.size)),
-        mask_(p.call.mask.data ? queries.size * p.nr : 0),
-        keep_(p.drops() ? queries.size * ds_row_ : 0),
-        sum_(query_grad.panel_size) {}
+        block_([&](Parts& parts) { lay_out(parts); }) {}
 
   void pack_queries(int64_t head) {
     const DType dtype = p_.call.dtype;
@@ -114,10 +95,10 @@ class BackwardLane {
     const StridedMatrix g = p_.lines(grads_.g, head), gt = p_.columns(grads_.g, head);
     for (int64_t i = 0; i < queries_.count; ++i) {
       const int64_t begin = queries_.begin(i), n = queries_.length(i);
-      p_.pack_queries(Side::a, head, begin, n, q_.data() + i * q_bytes_);
-      pack(p_.tile, Side::a, g, begin, n, 0, ev_, g_.data() + i * g_bytes_);
-      pack(p_.tile, Side::a, qt, 0, e_, begin, n, qt_.data() + i * qt_bytes_);
-      pack(p_.tile, Side::a, gt, 0, ev_, begin, n, gt_.data() + i * gt_bytes_);
+      p_.pack_queries(Side::a, head, begin, n, q_ + i * q_bytes_);
+      pack(p_.tile, Side::a, g, begin, n, 0, ev_, g_ + i * g_bytes_);
+      pack(p_.tile, Side::a, qt, 0, e_, begin, n, qt_ + i * qt_bytes_);
+      pack(p_.tile, Side::a, gt, 0, ev_, begin, n, gt_ + i * gt_bytes_);
     }
     const T* log_sum = static_cast<const T*>(p_.call.log_sum) + head * p_.call.queries;
     const char* o = p_.head(p_.call.o, head, dtype);
@@ -133,10 +114,10 @@ class BackwardLane {
   // Gradients of a block of keys and values, and its part of the queries' gradient, added to `dq` or stored there.
   void run(int64_t head, int64_t block, T* dq, bool add) {
     const int64_t k0 = keys_.begin(block), n = keys_.length(block);
-    pack(p_.tile, Side::b, p_.lines(p_.call.k, head), k0, n, 0, e_, k_.data());
-    pack(p_.tile, Side::b, p_.lines(p_.call.v, head), k0, n, 0, ev_, v_.data());
+    pack(p_.tile, Side::b, p_.lines(p_.call.k, head), k0, n, 0, e_, k_);
+    pack(p_.tile, Side::b, p_.lines(p_.call.v, head), k0, n, 0, ev_, v_);
     if (grads_.dq.data) {
-      pack(p_.tile, query_grad_.key_side(), p_.columns(p_.call.k, head), 0, e_, k0, n, kt_.data());
+      pack(p_.tile, query_grad_.key_side(), p_.columns(p_.call.k, head), 0, e_, k0, n, kt_);
     }
     bool first = true;
     for (int64_t i = 0; i < queries_.count; ++i) {
@@ -147,11 +128,11 @@ class BackwardLane {
       first = false;
     }
     if (first) {  // no query sees these keys
-      std::fill_n(dk_.data(), p_.padded(e_, Side::a) * round_up(n, p_.nr), T(0));
-      std::fill_n(dv_.data(), p_.padded(ev_, Side::a) * round_up(n, p_.nr), T(0));
+      std::fill_n(dk_, p_.padded(e_, Side::a) * round_up(n, p_.nr), T(0));
+      std::fill_n(dv_, p_.padded(ev_, Side::a) * round_up(n, p_.nr), T(0));
     }
-    store(p_, grads_.dk, head, k0, n, e_, dk_.data(), p_.call.scale);
-    store(p_, grads_.dv, head, k0, n, ev_, dv_.data(), 1);
+    store(p_, grads_.dk, head, k0, n, e_, dk_, p_.call.scale);
+    store(p_, grads_.dv, head, k0, n, ev_, dv_, 1);
   }
 
  private:
@@ -159,39 +140,64 @@ class BackwardLane {
   void meet(int64_t head, int64_t block, int64_t k0, int64_t j, int64_t lines, bool first) {
     const int64_t q0 = queries_.begin(block), n = queries_.length(block);
     const int64_t begin = first_query(q0, k0 + j, n), padded = p_.tile.padded_k(n), nr = p_.nr;
-    T *scores = scores_.data(), *dp = dp_.data();
+    T *scores = scores_, *dp = dp_;
     const int64_t panel = j / nr;
-    score(q_.data() + block * q_bytes_, k_.data(), e_, panel, begin, n, scores);
-    score(g_.data() + block * g_bytes_, v_.data(), ev_, panel, begin, n, dp);
-    char* weights = p_.in_place ? reinterpret_cast<char*>(scores) : weights_.data();
-    char* ds_panel = p_.in_place ? reinterpret_cast<char*>(dp) : ds_panel_.data();
+    score(q_ + block * q_bytes_, k_, e_, panel, begin, n, scores);
+    score(g_ + block * g_bytes_, v_, ev_, panel, begin, n, dp);
+    char* weights = p_.in_place ? reinterpret_cast<char*>(scores) : weights_;
+    char* ds_panel = p_.in_place ? reinterpret_cast<char*>(dp) : ds_panel_;
     const int64_t ready = prepare(head, q0, k0 + j, lines, begin, n);
     for (const auto& [from, to, scale] : {Range{begin, ready, T(1)}, Range{ready, n, p_.scale}}) {
       const int64_t bytes = from * nr * p_.weight_bytes;
-      p_.rows.grad_rows(p_.nr, {scores + from * nr, to - from, scale},
-                        {dp + from * nr, log_sum_.data() + q0 + from, dot_.data() + q0 + from, weights + bytes,
-                         ds_panel + bytes, ds_.data() + (from * ds_row_ + j) * p_.weight_bytes, ds_row_,
-                         p_.drops() ? keep_.data() + from * ds_row_ + j : nullptr});
+      p_.rows.grad_rows(
+          p_.nr, {scores + from * nr, to - from, scale},
+          {dp + from * nr, log_sum_ + q0 + from, dot_ + q0 + from, weights + bytes, ds_panel + bytes,
+           ds_ + (from * ds_row_ + j) * p_.weight_bytes, ds_row_, p_.drops() ? keep_ + from * ds_row_ + j : nullptr});
     }
     const int64_t end = round_up(n, p_.tile.b_group);
     const size_t rest = static_cast<size_t>((padded - end) * nr * p_.weight_bytes);
     std::memset(weights + end * nr * p_.weight_bytes, 0, rest);
     std::memset(ds_panel + end * nr * p_.weight_bytes, 0, rest);
-    weights = p_.as_panels(scores, begin, n, weights_.data());
-    ds_panel = p_.as_panels(dp, begin, n, ds_panel_.data());
-    if (grads_.dv.data) sum_up(gt_.data() + block * gt_bytes_, weights, ev_, begin, n, dv_.data(), panel, first);
-    if (grads_.dk.data) sum_up(qt_.data() + block * qt_bytes_, ds_panel, e_, begin, n, dk_.data(), panel, first);
+    weights = p_.as_panels(scores, begin, n, weights_);
+    ds_panel = p_.as_panels(dp, begin, n, ds_panel_);
+    if (grads_.dv.data) sum_up(gt_ + block * gt_bytes_, weights, ev_, begin, n, dv_, panel, first);
+    if (grads_.dk.data) sum_up(qt_ + block * qt_bytes_, ds_panel, e_, begin, n, dk_, panel, first);
   }
   struct Range {
     int64_t begin, end;
     T scale;
   };
 
+  void lay_out(Parts& parts) {
+    const int64_t some = queries_.size, panel = some * p_.nr, panel_bytes = panel * p_.value_bytes;
+    const bool apart = !p_.in_place || p_.split;
+    parts.take(q_, q_bytes_ * queries_.count);
+    parts.take(g_, g_bytes_ * queries_.count);
+    parts.take(qt_, qt_bytes_ * queries_.count);
+    parts.take(gt_, gt_bytes_ * queries_.count);
+    parts.take(log_sum_, p_.call.queries);
+    parts.take(dot_, p_.call.queries);
+    parts.take(k_, packed_bytes(p_.tile, Side::b, keys_.size, e_));
+    parts.take(v_, packed_bytes(p_.tile, Side::b, keys_.size, ev_));
+    parts.take(kt_, packed_bytes(p_.tile, query_grad_.key_side(), e_, keys_.size));
+    parts.take(dk_, p_.padded(e_, Side::a) * ds_row_);
+    parts.take(dv_, p_.padded(ev_, Side::a) * ds_row_);
+    parts.take(scores_, panel);
+    parts.take(dp_, panel);
+    parts.take(weights_, apart ? panel_bytes : 0);
+    parts.take(ds_panel_, apart ? panel_bytes : 0);
+    parts.take(ds_, round_up(some, p_.nr) * ds_row_ * p_.weight_bytes);
+    parts.take(ds_queries_, packed_bytes(p_.tile, query_grad_.side(), query_grad_.lines, keys_.size));
+    parts.take(mask_, p_.call.mask.data ? panel : 0);
+    parts.take(keep_, p_.drops() ? some * ds_row_ : 0);
+    parts.take(sum_, query_grad_.panel_size);
+  }
+
   // Factors of dropout of a pair of blocks, in rows of queries.
   void load_keep(int64_t head, int64_t block, int64_t k0, int64_t keys) {
     const int64_t q0 = queries_.begin(block), n = queries_.length(block), padded = round_up(keys, p_.nr);
     for (int64_t i = 0; i < n; ++i) {
-      T* row = keep_.data() + i * ds_row_;
+      T* row = keep_ + i * ds_row_;
       p_.load_keep(head, q0 + i, k0, keys, row);
       std::fill_n(row + keys, padded - keys, T(0));
     }
@@ -222,25 +228,25 @@ class BackwardLane {
   // As in the forward pass; here rows are queries, and those from the result on are as the product left them.
   int64_t prepare(int64_t head, int64_t q0, int64_t key, int64_t lines, int64_t begin, int64_t n) {
     if (p_.call.mask.data) {
-      p_.mask_scores(head, q0, key, false, lines, n, scores_.data(), mask_.data());
+      p_.mask_scores(head, q0, key, false, lines, n, scores_, mask_);
       return n;
     }
     if (!p_.call.causal) return begin;
     const int64_t all = std::clamp(round_up(key + p_.nr - 1 - q0, 4), begin, n);
-    p_.rows.hide(p_.nr, {scores_.data() + begin * p_.nr, all - begin, p_.scale}, q0 + begin - key, true);
+    p_.rows.hide(p_.nr, {scores_ + begin * p_.nr, all - begin, p_.scale}, q0 + begin - key, true);
     return all;
   }
 
   // The block's part of the queries' gradient.
   void add_queries(int64_t block, int64_t k0, int64_t keys, T* dq, bool add) {
     const int64_t q0 = queries_.begin(block), n = queries_.length(block), lines = query_grad_.lines;
-    const StridedMatrix ds{p_.in_place ? dtype_of<T> : p_.call.dtype, ds_.data(), ds_row_, 1};
+    const StridedMatrix ds{p_.in_place ? dtype_of<T> : p_.call.dtype, ds_, ds_row_, 1};
     for (int64_t i = 0; i < n; i += lines) {
       const int64_t seen = p_.call.causal ? std::min(keys, q0 + i + lines - k0) : keys;
       if (seen <= 0) continue;
-      pack(p_.tile, query_grad_.side(), ds, i, std::min(lines, n - i), 0, seen, ds_queries_.data());
+      pack(p_.tile, query_grad_.side(), ds, i, std::min(lines, n - i), 0, seen, ds_queries_);
       T* out = dq + (q0 + i) / lines * query_grad_.panel_size;
-      query_grad_.multiply(ds_queries_.data(), kt_.data(), keys, seen, add ? sum_.data() : out);
+      query_grad_.multiply(ds_queries_, kt_, keys, seen, add ? sum_ : out);
       for (int64_t c = 0; add && c < query_grad_.panel_size; ++c) out[c] += sum_[c];
     }
   }
@@ -252,16 +258,16 @@ class BackwardLane {
   TileSeries series_;
   int64_t e_, ev_;
   int64_t q_bytes_, g_bytes_, qt_bytes_, gt_bytes_;
-  Workspace<char> q_, g_, qt_, gt_;  // side a: queries over features; features over queries, block by block
-  Workspace<T> log_sum_, dot_;
-  Workspace<char> k_, v_, kt_;  // of one block of keys
-  Workspace<T> dk_, dv_;
-  Workspace<T> scores_, dp_;  // of one panel of keys
-  Workspace<char> weights_, ds_panel_;
   int64_t ds_row_;
-  Workspace<char> ds_;  // of one pair of blocks
-  Workspace<char> ds_queries_;
-  Workspace<T> mask_, keep_, sum_;
+  char *q_, *g_, *qt_, *gt_;  // side a: queries over features; features over queries, block by block
+  T *log_sum_, *dot_;
+  char *k_, *v_, *kt_;  // of one block of keys
+  T *dk_, *dv_;
+  T *scores_, *dp_;            // of one panel of keys
+  char *weights_, *ds_panel_;  // the same in panels, where these are of another type
+  char *ds_, *ds_queries_;     // of one pair of blocks; of one panel of queries
+  T *mask_, *keep_, *sum_;
+  PartsBlock block_;
 };
 
 template <class T>
@@ -275,12 +281,14 @@ class Backward {
         keys_(p.call.keys, std::max(unit_, kBlock / unit_ * unit_), unit_),
         query_grad_(p) {}
 
-  void run() {
-    const bool whole_heads = p_.heads >= 2 * num_threads() || keys_.count <= 1;
-    whole_heads ? run_heads() : run_blocks();
-  }
+  void run() { whole_heads() || keys_.count <= 1 ? run_heads() : run_blocks(); }
 
  private:
+  // Unless they leave a third of the lanes idle: parts of dq from blocks of keys have to be written and added up.
+  bool whole_heads() const {
+    const int64_t lanes = num_threads(), rounds = (p_.heads + lanes - 1) / lanes;
+    return 3 * p_.heads >= 2 * rounds * lanes;
+  }
   int64_t dq_size() const { return grads_.dq.data ? query_grad_.size() : 0; }
 
   // Each thread has whole heads.

@@ -32,6 +32,42 @@ inline int64_t grain_of(int64_t multiplications) {
   return std::max<int64_t>(1, (1 << 18) / std::max<int64_t>(1, multiplications));
 }
 
+// Parts of one block of scratch memory: threads keep only a few blocks each (runtime/scratch.h), and lanes that take
+// twenty of them queue for the rest. Laid out twice, first without memory to find out how much.
+class Parts {
+ public:
+  template <class T>
+  void take(T*& part, int64_t count) {
+    part = base_ ? reinterpret_cast<T*>(base_ + bytes_) : nullptr;
+    bytes_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+  }
+  int64_t bytes() const { return bytes_; }
+  void begin_at(char* base) { base_ = base, bytes_ = 0; }
+
+ private:
+  char* base_ = nullptr;
+  int64_t bytes_ = 0;
+};
+// Calls lay_out(parts) twice; the memory is there as long as this is.
+class PartsBlock {
+ public:
+  template <class F>
+  explicit PartsBlock(const F& lay_out) : block_(bytes_of(lay_out)) {
+    Parts parts;
+    parts.begin_at(block_.data());
+    lay_out(parts);
+  }
+
+ private:
+  template <class F>
+  static int64_t bytes_of(const F& lay_out) {
+    Parts parts;
+    lay_out(parts);
+    return parts.bytes();
+  }
+  Workspace<char> block_;
+};
+
 // n split evenly into blocks of at most `most` (or one unit), each but the last a multiple of `unit`.
 struct Blocks {
   int64_t n, size, count;
