@@ -21,7 +21,7 @@ if(DEFT_CUDA)
     enable_language(CUDA)
     find_package(CUDAToolkit)
   endif()
-  if(CMAKE_CUDA_COMPILER AND TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt AND
+  if(CMAKE_CUDA_COMPILER AND TARGET CUDA::cudart AND TARGET CUDA::cublasLt AND
      CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.0)
     set(DEFT_HAS_CUDA true)
   elseif(DEFT_CUDA STREQUAL "AUTO")
@@ -39,6 +39,8 @@ if(NOT DEFT_HAS_CUDA)
   return()
 endif()
 
+# The static one has a page of thread-local memory, for which programs that load the library later have no room.
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 set(CMAKE_CUDA_STANDARD 20)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 12 takes it
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
@@ -65,7 +67,7 @@ endif()
 target_include_directories(deft_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_options(deft_cuda INTERFACE
   "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-Xcompiler=-fno-plt,-ffunction-sections;${cuda_targets}>")
-target_link_libraries(deft_cuda INTERFACE CUDA::cudart_static CUDA::cublasLt)
+target_link_libraries(deft_cuda INTERFACE CUDA::cudart CUDA::cublasLt)
 
 find_path(DEFT_CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(DEFT_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS "${CUDAToolkit_LIBRARY_DIR}")

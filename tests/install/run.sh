@@ -25,6 +25,11 @@ cmake -S "$work/user" -B "$work/user/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_P
   -DCMAKE_CXX_FLAGS="-I$work/trap -Wall -Wextra -Werror" >"$work/configure.log"
 cmake --build "$work/user/build"
 
-output=$("$work/user/build/fit")
-[[ $output == learned ]] || { echo "expected: learned; found: $output" >&2; exit 1; }
+expect() {  # PROGRAM OUTPUT
+  local output
+  output=$("$work/user/build/$1")
+  [[ $output == "$2" ]] || { echo "expected: $2; found: $output" >&2; exit 1; }
+}
+expect fit learned
+expect plugin loaded
 if [[ -e $work/prefix/bin/deft ]]; then "$work/prefix/bin/deft" info >/dev/null; fi
