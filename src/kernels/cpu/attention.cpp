@@ -288,8 +288,9 @@ void forward(const Problem<T>& p) {
   }
   // Early and late queries in turn: those of a causal call do not meet the same number of keys.
   const auto in_turn = [&](int64_t i) { return i % 2 ? queries.count - 1 - i / 2 : i / 2; };
-  // Lanes that meet a head pack it each for themselves, which takes up to a tenth of what a block of queries takes.
-  // Only of a few long heads they share what is packed, one head after the other.
+  // Lanes that meet a head pack it each for themselves. Only of a few long heads they share what is packed, one head
+  // after the other: of 12 heads 16 lanes then run some at a time and wait (128 queries of f32: 0.44 ms instead of
+  // 0.09).
   if (p.heads >= num_threads() || queries.count < 2 * num_threads()) {
     parallel_for(0, p.heads * queries.count, grain, [&](int64_t begin, int64_t end) {
       PackedHead<T> packed(p, keys);
