@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/check.h"
 #include "core/describe.h"
 #include "core/tensor_impl.h"
 #include "ops/norm.h"
+#include "ops/view.h"
 
 namespace deft::graph {
 
@@ -56,6 +58,20 @@ Tensor on_memory_of(const Tensor& t, const Value& value) {
 
 namespace {
 
+// What a view op makes of `x` by its own rule; nothing where `def` is none of them.
+template <class... Op>
+std::optional<ViewSpec> view_by(const OpDef& def, const Meta& x, void* params) {
+  std::optional<ViewSpec> spec;
+  auto one_of = [&]<class O>() {
+    if (&def == &op_def<O>) spec = O::view(x, *static_cast<typename O::Params*>(params));
+  };
+  (one_of.template operator()<Op>(), ...);
+  return spec;
+}
+std::optional<ViewSpec> view_by_rule(const OpDef& def, const Meta& x, void* params) {
+  return view_by<View, Permute, Expand, Squeeze, Unsqueeze, SliceOp, Select, AsStrided, Diagonal>(def, x, params);
+}
+
 class Verifier {
  public:
   Verifier(const Graph& graph, const char* after) : g_(graph), after_(after), known_(graph.buffers.size(), false) {}
@@ -104,6 +120,7 @@ class Verifier {
         require(x.inputs.size() == 1 && x.outputs.size() == 1 &&
                     g_.value(x.inputs[0]).buffer == g_.value(x.outputs[0]).buffer,
                 "a view leaves its buffer");
+        check_view(x);
         return;
       case Action::write:
         require(x.outputs.size() == 1 && x.inputs.size() >= 1 && x.outputs[0] == x.inputs[0],
@@ -119,6 +136,19 @@ class Verifier {
         for (ValueId id : written_values(x)) check_written(id);
         return;
     }
+  }
+  void check_view(const Instruction& x) const {
+    const Value &from = g_.value(x.inputs[0]), &to = g_.value(x.outputs[0]);
+    std::vector<std::byte> params = x.params;
+    const auto spec = view_by_rule(*x.def, from.meta, params.data());
+    if (!spec) return;
+    bool same = spec->meta.sizes == to.meta.sizes && spec->meta.dtype == to.meta.dtype;
+    if (same && to.meta.numel > 0)
+      same = from.offset + spec->offset * static_cast<int64_t>(size_of(to.meta.dtype)) == to.offset;
+    for (int d = 0; same && d < to.meta.rank(); ++d)
+      same = to.meta.sizes[d] <= 1 || to.meta.numel == 0 || spec->meta.strides[d] == to.meta.strides[d];
+    require(same, fmt::format("a view of {} is {}, its op gives {}", describe(from.meta), describe(to.meta),
+                              describe(spec->meta)));
   }
   void check_written(ValueId id) const {
     const Buffer& b = g_.buffer_of(id);

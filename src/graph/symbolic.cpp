@@ -196,14 +196,27 @@ std::string difference(const Graph& a, const Graph& b) {
 
 int64_t end_of(const Value& v) { return v.offset + v.meta.span() * static_cast<int64_t>(size_of(v.meta.dtype)); }
 
-// Buffers end with the last of their values.
-std::vector<int64_t> ends(const Graph& g) {
-  std::vector<int64_t> end(g.buffers.size(), 0);
-  for (const Value& v : g.values) {
-    int64_t& last = end[static_cast<size_t>(v.buffer)];
+// Where the last of some values ends, by buffer.
+class Ends {
+ public:
+  explicit Ends(const Graph& g) : ends_(g.buffers.size(), 0) {}
+  void add(const Value& v) {
+    int64_t& last = ends_[static_cast<size_t>(v.buffer)];
     last = std::max(last, end_of(v));
   }
-  return end;
+  int64_t operator[](size_t buffer) const { return ends_[buffer]; }
+
+ private:
+  std::vector<int64_t> ends_;
+};
+// What callers give and ops make. Views have no memory of their own: one that reaches further is no view of it.
+Ends given_and_made(const Graph& g) {
+  Ends ends(g);
+  for (ValueId id : g.inputs) ends.add(g.value(id));
+  for (const Instruction& x : g.instructions)
+    for (ValueId id : x.outputs)
+      if (x.action == Action::make) ends.add(g.value(id));
+  return ends;
 }
 
 // After numbers were filled in: what follows from them.
@@ -214,7 +227,7 @@ void complete(Graph& g) {
     DEFT_CHECK(std::all_of(v.meta.strides.begin(), v.meta.strides.end(), [](int64_t s) { return s >= 0; }), ShapeError,
                "{} has the strides {}", describe(v.meta), to_string(v.meta.strides));
   }
-  std::vector<int64_t> end = ends(g);
+  const Ends end = given_and_made(g);
   for (size_t i = 0; i < g.buffers.size(); ++i)
     if (g.buffers[i].kind != BufferKind::constant) g.buffers[i].bytes = static_cast<size_t>(end[i]);
 }
@@ -222,7 +235,9 @@ void fill(Graph& g, BufferId id, Progression p) {
   Buffer& b = g.buffers[static_cast<size_t>(id)];
   DType dtype = b.constant.dtype();
   auto size = static_cast<int64_t>(size_of(dtype));
-  b.constant = filled((ends(g)[static_cast<size_t>(id)] + size - 1) / size, dtype, p);
+  Ends ends(g);
+  for (const Value& v : g.values) ends.add(v);
+  b.constant = filled((ends[static_cast<size_t>(id)] + size - 1) / size, dtype, p);
   b.bytes = b.constant.impl()->storage->nbytes;
 }
 

@@ -128,6 +128,29 @@ TEST(Symbolic, AGuessThatFailsIsNotUsed) {
   EXPECT_EQ(f.stats().instantiated, 0);
 }
 
+// Rows that are not there at a smaller size, of an input and of what is made from it.
+TEST(Symbolic, ViewsStayWithinWhatTheyLookAt) {
+  NoGradGuard no_grad;
+  auto rows = [](const Tensor& x) { return std::min<int64_t>(x.size(0), 6); };
+  const std::function<Tensor(const Tensor&)> functions[] = {
+      [&](const Tensor& x) { return x.narrow(0, 0, rows(x)).sum({0}); },
+      [&](const Tensor& x) { return (x * 2).narrow(0, 0, rows(x)).sum({0}); },
+      [&](const Tensor& x) { return x.as_strided({rows(x)}, {8}).sum(); }};
+  for (const auto& f : functions) {
+    auto fast = compile(f, {.dynamic = {{0, 0}}});
+    for (int64_t n : {7, 8, 5}) {
+      Tensor x = randn({n, 8});
+      EXPECT_LE((fast(x) - f(x)).abs().amax().item(), 1e-5) << n;
+    }
+    EXPECT_TRUE(contains(fast.misses().back(), "not from the template")) << fast.misses().back();
+  }
+  // Further than a table: the function's own error, not what lies behind it.
+  Tensor table = randn({8, 8});
+  auto fast = compile([&](const Tensor& x) { return x.sum() + table.select(0, 0).narrow(0, 0, x.size(0)).sum(); });
+  for (int64_t n : {4, 5, 6}) fast(randn({n, 8}));
+  EXPECT_THROW(fast(randn({12, 8})), Error);
+}
+
 TEST(Symbolic, SizesThatMoveTogetherAreToldApart) {
   NoGradGuard no_grad;
   auto f =
