@@ -32,8 +32,8 @@ class Recorder : public CaptureHook {
                  graph_.inputs.size(), describe(t.meta()), t.grad_fn_name());
       if (!buffers_.contains(t.impl()->storage)) add_storage(t, BufferKind::input);
       graph_.inputs.push_back(add(t));
-      if (gradients_) state_.needs_inputs.push_back(t.requires_grad());
     }
+    if (gradients_) note_input_needs();
   }
 
   void op(const OpDef& def, const Tensor* const* inputs, int count, const Tensor* outputs, const void* params,
@@ -128,6 +128,7 @@ class Recorder : public CaptureHook {
   void detached(const Tensor& x) override { note_held(x); }
 
   Captured finish(std::vector<Tensor> results) {
+    check_input_needs();
     for (size_t i = 0; i < results.size(); ++i) {
       DEFT_CHECK(results[i].defined(), CaptureError, "capture: a result is an undefined tensor");
       graph_.outputs.push_back(value_of(results[i]));
@@ -142,7 +143,8 @@ class Recorder : public CaptureHook {
                  "capture: the function makes the running statistics that {} moves; make them outside",
                  to_string(site));
     keep_outside_needs(results);
-    Captured captured{{}, std::move(results), std::move(state_), reads(), std::move(held_)};
+    std::string kept = kept_by_function(results);
+    Captured captured{{}, std::move(results), std::move(state_), reads(), std::move(held_), std::move(kept)};
     verify(graph_, "capture");
     captured.graph = std::move(graph_);
     return captured;
@@ -190,7 +192,7 @@ class Recorder : public CaptureHook {
     std::vector<GradState::Need> outside;
     for (const GradState::Need& n : state_.constants) {
       const Buffer& b = graph_.buffers[at(buffers_.at(n.constant.impl()->storage))];
-      if (b.kind == BufferKind::constant && !is_own(b, results)) outside.push_back(n);
+      if (b.kind == BufferKind::constant && !is_own(b, results) && !is_forgotten(n.constant)) outside.push_back(n);
     }
     state_.constants = std::move(outside);
   }
@@ -216,11 +218,12 @@ class Recorder : public CaptureHook {
       // A leaf that the function made goes with it.
       if (known != buffers_.end() && is_constant(known->second) && is_own(graph_.buffers[at(known->second)], results))
         continue;
-      LeafGrad g{.leaf = l.leaf, .before = l.before.defined()};
+      LeafGrad g{.leaf = {}, .before = l.before.defined()};
       if (g.before) g.meta = l.before.meta();
       for (size_t i = 0; i < inputs_.size(); ++i)
         if (inputs_[i].is_same(l.leaf)) g.input = static_cast<int32_t>(i);
-      if (g.input >= 0) g.leaf = Tensor();
+      if (g.input < 0 && !g.before && is_forgotten(l.leaf)) continue;  // made on memory that was there
+      if (g.input < 0) g.leaf = l.leaf;
       if (Tensor now = l.leaf.grad(); now.defined()) {
         DEFT_CHECK(!now.requires_grad(), CaptureError,
                    "capture: the gradient {} that the function leaves in a leaf has a history; call backward() without "
@@ -279,7 +282,6 @@ class Recorder : public CaptureHook {
     kept_.push_back(t);
     headers_[t.impl()->storage].push_back(t.impl());
     BufferId buffer = buffers_.at(t.impl()->storage);
-    note_need(t, buffer);
     auto offset = static_cast<const char*>(t.data_ptr()) - static_cast<const char*>(t.impl()->storage->data);
     for (ValueId id : of_buffer_[buffer])
       if (is_at(graph_.value(id), offset, t.meta())) return at->second = id;
@@ -305,13 +307,28 @@ class Recorder : public CaptureHook {
                  describe(t.meta()), t.grad_fn_name());
       add_storage(t, BufferKind::constant);
     }
+    if (!values_.contains(t.impl())) note_need(t);
     return add(t);
   }
-  // Freezing a weight, or the opposite, makes another graph.
-  void note_need(const Tensor& t, BufferId buffer) {
-    if (!gradients_ || !is_constant(buffer) || !is_floating(t.dtype()) || t.meta().wrapped_number || t.is_view())
-      return;
-    if (t.is_leaf()) state_.constants.push_back({t, t.requires_grad()});
+  // Freezing a weight, or the opposite, makes another graph, and so does a hook on its gradient.
+  void note_need(const Tensor& t) {
+    if (!gradients_ || !is_constant(buffers_.at(t.impl()->storage))) return;
+    if (!is_floating(t.dtype()) || t.meta().wrapped_number || !t.is_leaf()) return;
+    state_.constants.push_back({t, t.requires_grad(), hooks_of(t)});
+  }
+  void note_input_needs() {
+    std::vector<const Tensor*> pointers;
+    for (const Tensor& t : inputs_) pointers.push_back(&t);
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      state_.needs_inputs.push_back({inputs_[i].requires_grad(), hooks_of(inputs_[i]), first_same(pointers, i)});
+  }
+  void check_input_needs() const {
+    for (size_t i = 0; i < state_.needs_inputs.size(); ++i)
+      DEFT_CHECK(state_.needs_inputs[i].requires_grad || !inputs_[i].requires_grad() || !inputs_[i].is_leaf(),
+                 CaptureError,
+                 "capture: the function makes input {} {} require grad, which a replay would not do; call "
+                 "requires_grad_() before, or on its detach()",
+                 i, describe(inputs_[i].meta()));
   }
 
   Instruction make_instruction(const OpDef& def, Action action, const Tensor* const* inputs, int count,
@@ -335,6 +352,15 @@ class Recorder : public CaptureHook {
     if (b.kind == BufferKind::constant) b.written = true;
   }
 
+  // True where only this capture still holds the header.
+  bool is_forgotten(const Tensor& t) const {
+    uint32_t mine = values_.contains(t.impl()) ? references(*t.impl()) : 0;
+    for (const Touched& l : leaves_) mine += l.leaf.is_same(t);
+    for (const GradState::Need& n : state_.constants) mine += n.constant.is_same(t);
+    for (const Buffer& b : graph_.buffers) mine += b.constant.defined() && b.constant.is_same(t);
+    for (const Read& r : read_) mine += r.tensor.is_same(t);
+    return t.impl()->refs.load(std::memory_order_acquire) <= mine;
+  }
   // True where only the tensors kept here own the memory: the function made it, and it is gone with it.
   bool is_own(const Buffer& b, const std::vector<Tensor>& results) const {
     Storage* s = b.constant.impl()->storage;
@@ -355,6 +381,46 @@ class Recorder : public CaptureHook {
     for (const auto& [header, refs] : mine)
       if (header->refs.load(std::memory_order_acquire) > refs) return false;
     return s->refs.load(std::memory_order_acquire) <= headers;
+  }
+
+  // What the function made and somebody still holds, beside the caller of his results and leaves of their gradients.
+  std::string kept_by_function(const std::vector<Tensor>& results) const {
+    std::unordered_map<const TensorImpl*, uint32_t> known;
+    std::unordered_map<const Storage*, size_t> others;  // headers of results that were never told
+    for (const Tensor& t : results)
+      if (known[t.impl()]++ == 0 && !values_.contains(t.impl())) ++others[t.impl()->storage];
+    std::unordered_set<const LeafState*> leaves;
+    auto count_grad = [&](const TensorImpl& t) {
+      const LeafState* state = t.leaf.load(std::memory_order_acquire);
+      if (state && state->grad && leaves.insert(state).second) ++known[state->grad];
+    };
+    for (const Tensor& t : kept_) count_grad(*t.impl());
+    for (const Touched& l : leaves_) count_grad(*l.leaf.impl());
+    for (const auto& [storage, headers] : headers_) {
+      if (graph_.buffers[at(buffers_.at(const_cast<Storage*>(storage)))].kind != BufferKind::temporary) continue;
+      const TensorImpl* held = storage->refs.load(std::memory_order_acquire) > headers.size() + count(others, storage)
+                                   ? headers[0]
+                                   : nullptr;
+      for (const TensorImpl* h : headers)
+        if (h->refs.load(std::memory_order_acquire) > references(*h) + count(known, h)) held = h;
+      if (held) return describe_kept(*held);
+    }
+    return {};
+  }
+  template <class Map, class K>
+  static typename Map::mapped_type count(const Map& map, const K& key) {
+    auto found = map.find(key);
+    return found == map.end() ? 0 : found->second;
+  }
+  std::string describe_kept(const TensorImpl& t) const {
+    const BufferId buffer = buffers_.at(t.storage);
+    std::string made;
+    for (const Instruction& x : graph_.instructions)
+      for (ValueId id : x.outputs)
+        if (made.empty() && graph_.value(id).buffer == buffer)
+          made = fmt::format(", made by {} ({})", x.def->info.name, to_string(x.site));
+    return fmt::format("the function keeps {}{}, which a replay would not renew; return it as a result",
+                       describe(t.meta), made);
   }
 
   // Tensors that the function made without an op and then wrote: each run begins with what they were.

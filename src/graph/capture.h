@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "graph/grad_state.h"
@@ -18,6 +19,8 @@ struct Captured {
   GradState gradients = {};
   std::vector<Dependency> read = {};  // constants whose values the host read
   std::vector<size_t> held = {};      // inputs that the function has hold of itself, too
+  // A tensor that the function made and keeps: no replay would renew it, so there is nothing to replay. Empty: none.
+  std::string kept = {};
 };
 
 // Tensors that the function reads and nobody gave it become constants; those it made itself and wrote in place start

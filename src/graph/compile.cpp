@@ -1,6 +1,7 @@
 #include "graph/compile.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <list>
@@ -172,6 +173,24 @@ std::vector<const Storage*> constants_beside_writes(const graph::Graph& g) {
   return all;
 }
 
+// A plan has one arena. The function may call itself while it is captured, or watched op by op.
+class OneCall {
+ public:
+  explicit OneCall(std::atomic<bool>& inside) : inside_(context().bits & (kCapture | kAnomaly) ? nullptr : &inside) {
+    DEFT_CHECK(!inside_ || !inside.exchange(true, std::memory_order_acquire), ValueError,
+               "compile: a call of this function is still running, in another thread or around this one; compile it "
+               "once for each thread");
+  }
+  ~OneCall() {
+    if (inside_) inside_->store(false, std::memory_order_release);
+  }
+  OneCall(const OneCall&) = delete;
+  OneCall& operator=(const OneCall&) = delete;
+
+ private:
+  std::atomic<bool>* inside_;
+};
+
 // Captures that differ in sizes only.
 struct Family {
   Key key;
@@ -221,6 +240,7 @@ struct Compiled::Impl {
   std::vector<std::string> misses;
 
   Site site;  // of compile()
+  std::atomic<bool> inside = false;
 
   void miss(std::string why) {
     if (Observer* o = observer()) o->plan_missed(this, why, site);
@@ -267,18 +287,23 @@ struct Compiled::Impl {
   }
   std::vector<Tensor> capture(Key key, const std::vector<Tensor>& inputs) {
     std::vector<Tensor> given;
-    for (const Tensor& t : inputs) given.push_back(is_grad_enabled() ? canonical(t) : other_header(canonical(t)));
+    for (const Tensor& t : inputs)
+      given.push_back(is_grad_enabled() && t.requires_grad() ? t : other_header(canonical(t)));
     graph::Captured captured = graph::capture(function, given, inputs);
     ++stats.captures;
     if (options.symbolic && !any_shared(key) && captured.gradients.is_empty() && captured.held.empty() &&
-        captured.read.empty())
+        captured.read.empty() && captured.kept.empty())
       learn(key, captured.graph);
-    Plan& plan = add_plan(std::move(key), std::move(captured.graph));
-    plan.gradients = std::move(captured.gradients);
-    for (size_t i : captured.held) plan.held.emplace_back(i, inputs[i]);
     for (Tensor& t : captured.results)
       for (size_t i = 0; i < given.size(); ++i)
         if (t.is_same(given[i])) t = inputs[i];
+    if (!captured.kept.empty()) {
+      misses.back() += "; no plan: " + captured.kept;
+      return std::move(captured.results);
+    }
+    Plan& plan = add_plan(std::move(key), std::move(captured.graph));
+    plan.gradients = std::move(captured.gradients);
+    for (size_t i : captured.held) plan.held.emplace_back(i, inputs[i]);
     plan.dependencies.insert(plan.dependencies.end(), captured.read.begin(), captured.read.end());
     if (options.shadow > 0 && !graph::Shadow::is_possible(plan.executable->graph()))
       plan.notes.left.push_back("shadow: the plan calls code with a state of its own, which would go on twice");
@@ -361,6 +386,7 @@ struct Compiled::Impl {
   }
 
   Tensor run_one(Inputs inputs) {
+    OneCall one(inside);
     if (Plan* plan = same_again(inputs); plan && plan->results() == 1) {
       Tensor result;
       replay(*plan, inputs, &result);
@@ -374,6 +400,11 @@ struct Compiled::Impl {
     return std::move(results[0]);
   }
   void run(const std::vector<Tensor>& inputs, std::vector<Tensor>& results) {
+    OneCall one(inside);
+    if (&inputs == &results) {
+      results = run_any(std::vector<Tensor>(inputs));
+      return;
+    }
     results.clear();
     constexpr size_t kMost = 32;
     const Tensor* pointers[kMost];
@@ -509,6 +540,7 @@ Compiled Compiled::of_graphs(std::vector<graph::Graph> graphs) {
 }
 
 Compiled compile(Compiled::Function function, CompileOptions options, Site site) {
+  DEFT_CHECK(function, ValueError, "compile: the function is empty; give one that can be called");
   return Compiled(std::move(function), std::move(options), site);
 }
 

@@ -21,11 +21,40 @@ bool fits(const LeafGrad& l, const Tensor& grad) {
 
 }  // namespace
 
+uint64_t hooks_of(const Tensor& leaf) {
+  const LeafState* state = leaf.impl()->leaf.load(std::memory_order_acquire);
+  if (!state || !state->accumulator.hooks) return 0;
+  uint64_t all = 0;
+  for (const auto& hook : state->accumulator.hooks->output) all = all * 31 + hook.id + 1;
+  for (const auto& hook : state->accumulator.hooks->around) all = all * 31 + hook.id + 1;
+  return all;
+}
+
+size_t first_same(GradState::Inputs inputs, size_t i) {
+  size_t first = 0;
+  while (!inputs[first]->is_same(*inputs[i])) ++first;
+  return first;
+}
+
+// Its gradient would come from two places.
+bool GradState::is_leaf_of_function(const Tensor& input) const {
+  return std::any_of(leaves.begin(), leaves.end(),
+                     [&](const LeafGrad& l) { return l.input < 0 && l.leaf.is_same(input); });
+}
+
+bool GradState::serves_input(Inputs inputs, size_t i) const {
+  const Tensor& t = *inputs[i];
+  const InputNeed& n = needs_inputs[i];
+  if (t.requires_grad() != n.requires_grad || !t.is_leaf()) return false;
+  return !n.requires_grad || (hooks_of(t) == n.hooks && first_same(inputs, i) == n.same && !is_leaf_of_function(t));
+}
+
 bool GradState::serves(Inputs inputs) const {
   for (size_t i = 0; i < needs_inputs.size(); ++i)
-    if (inputs[i]->requires_grad() != needs_inputs[i] || !inputs[i]->is_leaf()) return false;
+    if (!serves_input(inputs, i)) return false;
   for (const Need& n : constants)
-    if (needs_grad(*n.constant.impl()) != n.requires_grad) return false;
+    if (needs_grad(*n.constant.impl()) != n.requires_grad || (n.requires_grad && hooks_of(n.constant) != n.hooks))
+      return false;
   for (const LeafGrad& l : leaves) {
     const LeafState* state = leaf(l, inputs).impl()->leaf.load(std::memory_order_acquire);
     const bool has = state && state->grad;
@@ -37,13 +66,20 @@ bool GradState::serves(Inputs inputs) const {
 std::string GradState::difference(Inputs inputs) const {
   auto requires_grad = [](bool now) { return now ? "now requires grad" : "requires grad no more"; };
   for (size_t i = 0; i < needs_inputs.size(); ++i) {
+    if (serves_input(inputs, i)) continue;
+    const InputNeed& n = needs_inputs[i];
     if (!inputs[i]->is_leaf()) return fmt::format("input {} has a history", i);
-    if (inputs[i]->requires_grad() != needs_inputs[i])
-      return fmt::format("input {} {}", i, requires_grad(!needs_inputs[i]));
+    if (inputs[i]->requires_grad() != n.requires_grad)
+      return fmt::format("input {} {}", i, requires_grad(!n.requires_grad));
+    if (hooks_of(*inputs[i]) != n.hooks) return fmt::format("input {} has other hooks", i);
+    return fmt::format("input {} is a leaf that the function has hold of under another name, or was one", i);
   }
-  for (const Need& n : constants)
+  for (const Need& n : constants) {
     if (n.constant.requires_grad() != n.requires_grad)
       return fmt::format("a constant {} {}", describe(n.constant.meta()), requires_grad(!n.requires_grad));
+    if (n.requires_grad && hooks_of(n.constant) != n.hooks)
+      return fmt::format("a constant {} has other hooks", describe(n.constant.meta()));
+  }
   for (const LeafGrad& l : leaves) {
     const Tensor& t = leaf(l, inputs);
     Tensor grad = t.grad();

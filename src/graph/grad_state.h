@@ -26,11 +26,17 @@ struct GradState {
   struct Need {
     Tensor constant;
     bool requires_grad;
+    uint64_t hooks;  // hooks_of() it
+  };
+  struct InputNeed {
+    bool requires_grad;
+    uint64_t hooks;
+    size_t same;  // the first input that is the same leaf
   };
   std::vector<LeafGrad> leaves;
-  std::vector<Need> constants;     // that the function reads; only where gradients were on
-  std::vector<bool> needs_inputs;  // the same of the inputs
-  size_t made = 0;                 // outputs of the graph, the last ones, that are gradients
+  std::vector<Need> constants;          // that the function reads; only where gradients were on
+  std::vector<InputNeed> needs_inputs;  // the same of the inputs
+  size_t made = 0;                      // outputs of the graph, the last ones, that are gradients
 
   using Inputs = std::span<const Tensor* const>;
   // Why a plan does not serve a call; empty where it does.
@@ -46,6 +52,15 @@ struct GradState {
   const Tensor& leaf(const LeafGrad& l, Inputs inputs) const {
     return l.input < 0 ? l.leaf : *inputs[static_cast<size_t>(l.input)];
   }
+
+ private:
+  bool is_leaf_of_function(const Tensor& input) const;
+  bool serves_input(Inputs inputs, size_t i) const;
 };
+
+// A number that tells the hooks on a leaf's gradient apart; 0: there are none.
+uint64_t hooks_of(const Tensor& leaf);
+// The first input that is the same tensor as input i.
+size_t first_same(GradState::Inputs inputs, size_t i);
 
 }  // namespace deft::graph

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "base/check.h"
 #include "core/leaf_state.h"
 
 namespace deft::optim {
@@ -57,6 +58,11 @@ void capture_call(CapturedCall call, std::function<void()> run) {
     run();
   }
   note_call(std::move(call), std::move(run));
+}
+
+void check_not_captured(const char* of, const char* what) {
+  DEFT_CHECK(!(context().bits & kCapture), CaptureError,
+             "{}: {}() inside a compiled function would run in the first call only; call it outside", of, what);
 }
 
 std::vector<Tensor> with_gradient(const std::vector<Tensor>& params) {

@@ -23,6 +23,9 @@ void note_call(CapturedCall call, std::function<void()> run);
 // Runs it now, and tells the capture.
 void capture_call(CapturedCall call, std::function<void()> run);
 
+// CaptureError inside a capture, for settings that a replay would not make again.
+void check_not_captured(const char* of, const char* what);
+
 // Those that have a gradient.
 std::vector<Tensor> with_gradient(const std::vector<Tensor>& params);
 

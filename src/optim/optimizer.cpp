@@ -81,6 +81,7 @@ double* Optimizer::number_of(size_t group, const char* option) const {
 
 double Optimizer::lr(size_t group) const { return *number_of(group, "lr"); }
 void Optimizer::set_lr(double lr, size_t group) {
+  check_not_captured(name(), "set_lr");
   DEFT_CHECK(lr >= 0, ValueError, "{}: the learning rate must not be negative, found {}", name(), lr);
   *number_of(group, "lr") = lr;
 }
@@ -94,6 +95,7 @@ double Optimizer::momentum(size_t group) const {
   return *const_cast<Optimizer*>(this)->momentum_of(group);
 }
 void Optimizer::set_momentum(double momentum, size_t group) {
+  check_not_captured(name(), "set_momentum");
   check_group(group);
   DEFT_CHECK(has_momentum(), ValueError, "{}: has neither momentum nor beta1", name());
   DEFT_CHECK(momentum >= 0 && momentum < 1, ValueError, "{}: the momentum lies in [0, 1), found {}", name(), momentum);

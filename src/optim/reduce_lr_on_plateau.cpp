@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "optim/captured_call.h"
 
 namespace deft::optim {
 
@@ -33,6 +34,7 @@ void ReduceLROnPlateau::reduce() {
 }
 
 void ReduceLROnPlateau::step(double metric) {
+  check_not_captured("ReduceLROnPlateau", "step");
   ++epoch_;
   if (is_better(metric)) {
     best_ = metric;
