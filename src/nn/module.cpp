@@ -149,7 +149,8 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
 uint64_t Module::fingerprint() const {
   constexpr uint64_t kPrime = 0x9E3779B97F4A7C15;
   uint64_t hash = training_ ? 3 : 5;
-  auto mix = [&](uint64_t x) { hash = (hash ^ x) * kPrime, hash ^= hash >> 29; };
+  // A sum, since x is the hash itself where a child is of the same kind: combined by ^ both would go.
+  auto mix = [&](uint64_t x) { hash = hash * kPrime + x, hash ^= hash >> 29; };
   for (const Entry& e : tensors_) mix(reinterpret_cast<uintptr_t>(e.tensor.impl()));
   for (const Child& c : children_) mix(c.module->fingerprint());
   return hash;

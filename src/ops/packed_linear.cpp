@@ -205,7 +205,8 @@ Tensor PackedLinear::operator()(const Tensor& x, FusedActivation activation, con
     return apply(activation, y);
   }
   if (context().bits & kCapture) {  // a plan may live longer than what is packed now
-    DEFT_CHECK(compute_ == weight_.dtype() && !(context().bits & kAutocast), CaptureError,
+    const bool cast = context().bits & kAutocast && context().autocast_dtype != weight_.dtype();
+    DEFT_CHECK(compute_ == weight_.dtype() && !cast, CaptureError,
                "capture: a PackedLinear of a {} weight that computes in another type ({}); call linear() instead",
                name_of(weight_.dtype()), to_string(site));
     return call<FusedLinear>(site, {activation}, x, weight_, bias_, residual);

@@ -208,6 +208,15 @@ TEST(CompiledStep, Recurrent) {
   };
   auto make = [] { return of(std::make_unique<Recurrent>()); };
   expect_same_bits(make, {rows()});
+  auto with_autocast = [&] {
+    Training s = make();
+    s.step = [step = s.step](const Tensor& x, const Tensor& y) {
+      AutocastGuard autocast(DType::bf16);
+      return step(x, y);
+    };
+    return s;
+  };
+  expect_same_bits(with_autocast, {rows()}, "autocast");
 }
 
 // A value that backward reads and an op in place overwrites.

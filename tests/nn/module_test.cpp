@@ -280,6 +280,19 @@ TEST(Module, TrainAndEvalReachEverySubmodule) {
   for (auto& [name, m] : net.named_modules()) EXPECT_TRUE(m->is_training()) << name;
 }
 
+// Also of modules that hold nothing but such modules.
+TEST(Module, FingerprintsChangeWithTheModeOfAnySubmodule) {
+  Sequential plain;
+  auto& inner = plain.add<Dropout>(0.5);
+  const uint64_t trains = plain.fingerprint();
+  plain.eval();
+  const uint64_t rests = plain.fingerprint();
+  EXPECT_NE(trains, rests);
+  inner.train();
+  EXPECT_NE(plain.fingerprint(), trains);
+  EXPECT_NE(plain.fingerprint(), rests);
+}
+
 TEST(Module, EvalGuardRestoresEachFlag) {
   Net net;
   net.front.norm.eval();
