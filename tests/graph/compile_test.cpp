@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "amp/autocast.h"
 #include "base/error.h"
@@ -142,6 +144,23 @@ TEST(Compile, ShadowComparesAndExplains) {
   EXPECT_THROW(f(ones({2})), InternalError);
   EXPECT_TRUE(contains(f.explain(), "mul("));
   EXPECT_TRUE(contains(f.explain(), "arena"));
+}
+
+// A value that is not finite hides no other, and has to be there in both.
+TEST(Compile, ShadowsLookBesideInfinities) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  NoGradGuard no_grad;
+  double scale = 1;
+  auto f = compile([&](const Tensor& x) { return x * scale; }, {.shadow = 1});
+  Tensor x = tensor<float>({kInf, -kInf, std::nanf(""), 2});
+  f(x), f(x);
+  EXPECT_EQ(f.stats().shadows, 1);
+  scale = 3;
+  EXPECT_THROW(f(x), InternalError);
+  Tensor infinite = x.narrow(0, 0, 2);
+  f(infinite);
+  scale = -3;
+  EXPECT_THROW(f(infinite), InternalError);
 }
 
 TEST(Compile, NothingIsAllocatedInSteadyState) {
