@@ -130,7 +130,8 @@ class Recorder : public CaptureHook {
   Captured finish(std::vector<Tensor> results) {
     check_input_needs();
     for (size_t i = 0; i < results.size(); ++i) {
-      DEFT_CHECK(results[i].defined(), CaptureError, "capture: a result is an undefined tensor");
+      DEFT_CHECK(results[i].defined(), CaptureError,
+                 "capture: result {} is an undefined tensor; return one with a value, or none", i);
       graph_.outputs.push_back(value_of(results[i]));
       results[i] = without_history(results[i], i);
     }
@@ -387,30 +388,31 @@ class Recorder : public CaptureHook {
   std::string kept_by_function(const std::vector<Tensor>& results) const {
     std::unordered_map<const TensorImpl*, uint32_t> known;
     std::unordered_map<const Storage*, size_t> others;  // headers of results that were never told
-    for (const Tensor& t : results)
-      if (known[t.impl()]++ == 0 && !values_.contains(t.impl())) ++others[t.impl()->storage];
+    for (const Tensor& t : results) {
+      if (known[t.impl()]++ > 0 || values_.contains(t.impl())) continue;
+      ++others[t.impl()->storage];
+      if (t.impl()->base) ++known[t.impl()->base];
+    }
     std::unordered_set<const LeafState*> leaves;
     auto count_grad = [&](const TensorImpl& t) {
       const LeafState* state = t.leaf.load(std::memory_order_acquire);
       if (state && state->grad && leaves.insert(state).second) ++known[state->grad];
     };
-    for (const Tensor& t : kept_) count_grad(*t.impl());
+    for (const Tensor& t : kept_) {
+      ++known[t.impl()];
+      if (t.impl()->base) ++known[t.impl()->base];
+      count_grad(*t.impl());
+    }
     for (const Touched& l : leaves_) count_grad(*l.leaf.impl());
+    auto is_held = [&](const TensorImpl* h) { return h->refs.load(std::memory_order_acquire) > known[h]; };
     for (const auto& [storage, headers] : headers_) {
       if (graph_.buffers[at(buffers_.at(const_cast<Storage*>(storage)))].kind != BufferKind::temporary) continue;
-      const TensorImpl* held = storage->refs.load(std::memory_order_acquire) > headers.size() + count(others, storage)
-                                   ? headers[0]
-                                   : nullptr;
-      for (const TensorImpl* h : headers)
-        if (h->refs.load(std::memory_order_acquire) > references(*h) + count(known, h)) held = h;
-      if (held) return describe_kept(*held);
+      auto held = std::find_if(headers.begin(), headers.end(), is_held);
+      if (held == headers.end() && storage->refs.load(std::memory_order_acquire) > headers.size() + others[storage])
+        held = headers.begin();
+      if (held != headers.end()) return describe_kept(**held);
     }
     return {};
-  }
-  template <class Map, class K>
-  static typename Map::mapped_type count(const Map& map, const K& key) {
-    auto found = map.find(key);
-    return found == map.end() ? 0 : found->second;
   }
   std::string describe_kept(const TensorImpl& t) const {
     const BufferId buffer = buffers_.at(t.storage);

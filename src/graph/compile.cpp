@@ -145,9 +145,11 @@ struct Plan {
   graph::GradState gradients;
   std::vector<std::pair<size_t, Tensor>> held;  // inputs that the function has hold of itself, too
   std::vector<const Storage*> constants;        // as captured, of plans that write memory from outside
+  std::vector<size_t> written;                  // inputs that it writes
   size_t instructions = 0;                      // as captured
   int64_t calls = 0;
 
+  bool depends_on_place() const { return !held.empty() || !constants.empty() || !written.empty(); }
   size_t results() const { return executable->graph().outputs.size() - gradients.made; }
 };
 
@@ -156,12 +158,24 @@ std::string elsewhere(const Plan& p, Inputs inputs) {
   for (const auto& [i, t] : p.held)
     if (!inputs[i]->shares_storage_with(t) || distance(t, *inputs[i]) != 0)
       return fmt::format("input {} is not the tensor that the function has hold of itself", i);
+  for (size_t i : p.written)
+    if (inputs[i]->is_inference() && !(context().bits & kInference))
+      return fmt::format("input {} is written, and was made in inference_mode", i);
   if (p.constants.empty()) return {};
   for (size_t i = 0; i < inputs.size(); ++i)
     if (std::find(p.constants.begin(), p.constants.end(), inputs[i]->impl()->storage) != p.constants.end() &&
         std::none_of(p.held.begin(), p.held.end(), [&](const auto& h) { return h.first == i; }))
       return fmt::format("input {} shares memory with a constant of a plan that writes", i);
   return {};
+}
+std::vector<size_t> written_inputs(const graph::Graph& g, size_t inputs) {
+  std::vector<bool> written(g.buffers.size(), false);
+  for (const graph::Instruction& x : g.instructions)
+    for (graph::ValueId id : rewritten_values(x)) written[static_cast<size_t>(g.value(id).buffer)] = true;
+  std::vector<size_t> found;
+  for (size_t i = 0; i < inputs; ++i)
+    if (written[static_cast<size_t>(g.value(g.inputs[i]).buffer)]) found.push_back(i);
+  return found;
 }
 std::vector<const Storage*> constants_beside_writes(const graph::Graph& g) {
   bool writes = false;
@@ -275,6 +289,7 @@ struct Compiled::Impl {
     plan.key = std::move(key);
     plan.instructions = graph.instructions.size();
     plan.constants = constants_beside_writes(graph);
+    plan.written = written_inputs(graph, plan.key.inputs.size());
     {
       InferenceModeGuard off(false);  // so that packed forms of folded weights may be kept: see derived_cache.h
       NoGradGuard no_grad;
@@ -375,7 +390,7 @@ struct Compiled::Impl {
       return nullptr;
     Plan& p = plans.front();
     if (!serves(p.key, inputs, options) || !p.gradients.serves(inputs)) return nullptr;
-    if ((!p.held.empty() || !p.constants.empty()) && !elsewhere(p, inputs).empty()) return nullptr;
+    if (p.depends_on_place() && !elsewhere(p, inputs).empty()) return nullptr;
     return std::none_of(p.dependencies.begin(), p.dependencies.end(), is_changed) ? &p : nullptr;
   }
   void replay(Plan& plan, Inputs inputs, Tensor* results) {
@@ -514,7 +529,7 @@ std::vector<const graph::Graph*> Compiled::graphs() const {
   for (const Plan& p : impl_->plans) {
     const Key &last = impl_->plans.front().key, &key = p.key;
     if (key.modes == last.modes && key.autocast == last.autocast && key.state == last.state && p.gradients.is_empty() &&
-        p.held.empty())
+        p.held.empty() && std::none_of(p.dependencies.begin(), p.dependencies.end(), is_changed))
       found.push_back(&p.executable->graph());
   }
   return found;
@@ -537,6 +552,11 @@ Compiled Compiled::of_graphs(std::vector<graph::Graph> graphs) {
     made.impl_->plans.push_back(std::move(plan));
   }
   return made;
+}
+
+void detail::check_input_count(size_t found, size_t wanted) {
+  DEFT_CHECK(found == wanted, ValueError, "compile: the function takes {} inputs and got {}; give it so many", wanted,
+             found);
 }
 
 Compiled compile(Compiled::Function function, CompileOptions options, Site site) {

@@ -65,8 +65,9 @@ class Compiled {
   // Instructions, what the passes did and left, memory, and the misses, of all plans.
   std::string explain() const;
 
-  // For files (io/plan_file.h): the plans in the modes and the state of the one used last, that one first; and plans
-  // without a function, in any mode: a call that none of them serves is a ValueError.
+  // For files (io/plan_file.h): the plans in the modes and the state of the one used last, that one first, but none
+  // that a constant went into which was written since; and plans without a function, in any mode: a call that none of
+  // them serves is a ValueError.
   std::vector<const graph::Graph*> graphs() const;
   static Compiled of_graphs(std::vector<graph::Graph> graphs);
 
@@ -76,19 +77,29 @@ class Compiled {
   std::unique_ptr<Impl> impl_;
 };
 
+namespace detail {
+void check_input_count(size_t found, size_t wanted);  // ValueError
+}
+
 Compiled compile(Compiled::Function function, CompileOptions options = {}, Site site = Site::current());
 // Functions of one or more tensors that give one tensor.
 template <class F>
 requires std::copy_constructible<F> && std::is_invocable_r_v<Tensor, F, const Tensor&> Compiled
 compile(F f, CompileOptions options = {}, Site site = Site::current()) {
-  return compile([f = std::move(f)](const std::vector<Tensor>& x) { return std::vector<Tensor>{f(x.at(0))}; },
-                 std::move(options), site);
+  auto of_list = [f = std::move(f)](const std::vector<Tensor>& x) {
+    detail::check_input_count(x.size(), 1);
+    return std::vector<Tensor>{f(x[0])};
+  };
+  return compile(Compiled::Function(std::move(of_list)), std::move(options), site);
 }
 template <class F>
 requires std::copy_constructible<F> && std::is_invocable_r_v<Tensor, F, const Tensor&, const Tensor&> Compiled
 compile(F f, CompileOptions options = {}, Site site = Site::current()) {
-  return compile([f = std::move(f)](const std::vector<Tensor>& x) { return std::vector<Tensor>{f(x.at(0), x.at(1))}; },
-                 std::move(options), site);
+  auto of_list = [f = std::move(f)](const std::vector<Tensor>& x) {
+    detail::check_input_count(x.size(), 2);
+    return std::vector<Tensor>{f(x[0], x[1])};
+  };
+  return compile(Compiled::Function(std::move(of_list)), std::move(options), site);
 }
 
 }  // namespace deft

@@ -100,7 +100,9 @@ std::vector<Graph> graphs_to_save(const Compiled& compiled) {
     }
     graphs.push_back(std::move(g));
   }
-  DEFT_CHECK(!graphs.empty(), ValueError, "save_plan: there is no plan yet; call the compiled function first");
+  DEFT_CHECK(!graphs.empty(), ValueError,
+             "save_plan: there is no plan, or only for gradients, or of weights that were written since; call the "
+             "compiled function once more before");
   return graphs;
 }
 

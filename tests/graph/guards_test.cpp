@@ -7,6 +7,7 @@
 #include "core/hooks.h"
 #include "graph/compile.h"
 #include "graph/training_util.h"
+#include "nn/compile_module.h"
 #include "optim/reduce_lr_on_plateau.h"
 
 namespace deft {
@@ -172,6 +173,26 @@ TEST(Guards, SettingsInsideAFunctionAreRefused) {
   EXPECT_EQ(optimizer.lr(), 0.1);
 }
 
+TEST(Guards, InferenceTensorsAreNotWritten) {
+  NoGradGuard no_grad;
+  Tensor made;
+  {
+    InferenceModeGuard inference;
+    made = ones({2});
+  }
+  auto f = compile([](const std::vector<Tensor>& x) {
+    Tensor target = x[0];
+    target.add_(1);
+    return std::vector<Tensor>{x[1] * 2};
+  });
+  f.run({ones({2}), ones({2})});
+  EXPECT_THROW(f.run({made, ones({2})}), InferenceError);
+  EXPECT_TRUE(contains(f.misses().back(), "input 0 is written, and was made in inference_mode"));
+  EXPECT_TRUE(same_bits(made, ones({2})));
+  for (int i = 0; i < 2; ++i) f.run({ones({2}), made});  // which is only read
+  EXPECT_EQ(f.stats().captures, 1);
+}
+
 TEST(Guards, ResultsInThePlaceOfInputs) {
   NoGradGuard no_grad;
   auto f = compile([](const std::vector<Tensor>& x) { return std::vector<Tensor>{x.at(0) * 2, x.at(1) + x.at(0)}; });
@@ -194,7 +215,21 @@ TEST(Guards, OneCallAtATime) {
   EXPECT_TRUE(contains(message_of<ValueError>([&] { f(x); }), "still running"));
   inner = nullptr;
   EXPECT_TRUE(same_bits(f(x), x * 2));  // the call that failed is over
+}
+
+TEST(Guards, WrongCallsAreRefusedWithWhatIsWrong) {
+  NoGradGuard no_grad;
+  Tensor x = ones({2});
   EXPECT_TRUE(contains(message_of<ValueError>([] { compile(Compiled::Function()); }), "the function is empty"));
+  auto one = compile([](const Tensor& a) { return a * 2; });
+  auto two = compile([](const Tensor& a, const Tensor& b) { return a * b; });
+  auto nothing = compile([](const Tensor&) { return Tensor(); });
+  nn::Linear layer(2, 2);
+  auto module = compile(layer);
+  EXPECT_TRUE(contains(message_of<ValueError>([&] { one(x, x); }), "takes 1 inputs and got 2"));
+  EXPECT_TRUE(contains(message_of<ValueError>([&] { two(x); }), "takes 2 inputs and got 1"));
+  EXPECT_TRUE(contains(message_of<ValueError>([&] { module.run({}); }), "takes 1 inputs and got 0"));
+  EXPECT_TRUE(contains(message_of<CaptureError>([&] { nothing(x); }), "result 0 is an undefined tensor"));
 }
 
 }  // namespace

@@ -117,6 +117,23 @@ TEST_F(PlanFile, WeightsAreThereOnceAndAsTheyWere) {
   EXPECT_TRUE(same(load_plan(path)(a), before));
 }
 
+// A batch norm that was folded is not what it was.
+TEST_F(PlanFile, WeightsThatWereWrittenAfterTheyWereFoldedAreNotSaved) {
+  InferenceModeGuard inference;
+  nn::Sequential model;
+  model.add<nn::Conv2d>(1, 4, 3);
+  auto& norm = model.add<nn::BatchNorm2d>(4);
+  model.eval();
+  Compiled fast = compile(model);
+  Tensor x = randn({2, 1, 8, 8});
+  fast(x);
+  norm.weight.fill_(3);
+  EXPECT_THROW(save_plan(fast, path), ValueError);
+  fast(x);
+  save_plan(fast, path);
+  EXPECT_LE((load_plan(path)(x) - model(x)).abs().amax().item(), 1e-4);
+}
+
 TEST_F(PlanFile, ModelsInAllPrecisions) {
   InferenceModeGuard inference;
   models::BertOptions options{
