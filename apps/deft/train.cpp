@@ -49,8 +49,12 @@ void add_flags(CLI::App& app, Flags& f) {
       ->check(number_from(0, false))
       ->type_name("X");
   app.add_option("--freeze", f.train.freeze, "Modules whose name begins with this do not train")->type_name("NAME");
+  auto at_most_all = [](const std::string& word) {
+    return std::stod(word) <= 1 ? std::string() : fmt::format("found '{}', expected a part of 1, such as 0.92", word);
+  };
   app.add_option("--target", f.train.target, "Stop when the test accuracy reaches this, 0 to 1")
       ->check(number_from(0, false))
+      ->check(CLI::Validator(at_most_all, ""))
       ->type_name("X");
   app.add_option("--out", f.train.folder, "Folder for checkpoints; default: none are written")->type_name("DIR");
   app.add_option("--save-every", f.train.save_every, "Steps between checkpoints; default: after every epoch")

@@ -85,7 +85,7 @@ class Train(InFolder):
     def test_numbers_that_are_none_are_usage_errors(self):
         for flag, words in (("--lr", ["abc", "0", "-1", "1e", "0x1p3", "nan", "inf", "1e400", "0,1", "1 2", "+"]),
                             ("--weight-decay", ["abc", "-1", "nan", "inf", "1e400"]), ("--clip", ["abc", "0", "-1", "nan", "inf"]),
-                            ("--target", ["abc", "0", "nan"]), ("--epochs", ["abc", "0", "-1", "1.5", "1e3", "99999999999999999999"]),
+                            ("--target", ["abc", "0", "nan", "92"]), ("--epochs", ["abc", "0", "-1", "1.5", "1e3", "99999999999999999999"]),
                             ("--accumulate", ["abc", "0", "2.5"]), ("--save-every", ["abc", "0", "-5"]), ("-b", ["abc", "0", "1e2"]),
                             ("--seed", ["abc", "-1", "1.5", "99999999999999999999999"]), ("--train-size", ["abc", "-1"]),
                             ("--test-size", ["abc", "-1"]), ("--threads", ["abc", "0", "-1"])):
