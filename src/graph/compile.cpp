@@ -336,19 +336,19 @@ struct Compiled::Impl {
     if (families.size() > options.plans) families.pop_back();
   }
   // A function may do something else at sizes that were not seen: only what was foretold once, or promised, is used.
-  bool is_trusted(const graph::Template& t) const {
+  bool is_trusted(const graph::Template& t, bool confirmed) const {
     auto promised = [&](const std::vector<graph::InputDim>& dims) {
       return std::any_of(dims.begin(), dims.end(), [&](const graph::InputDim& d) {
         return std::find(options.dynamic.begin(), options.dynamic.end(), d) != options.dynamic.end();
       });
     };
-    return t.confirmed() || (t.fault().empty() && std::all_of(t.symbols().begin(), t.symbols().end(), promised));
+    return confirmed || (t.fault().empty() && std::all_of(t.symbols().begin(), t.symbols().end(), promised));
   }
   // A plan from a template, without running the function. `why` gets how it went.
   Plan* instantiate(const Key& key, std::string& why) {
     Family* f = options.symbolic ? family_of(key) : nullptr;
     if (!f) return nullptr;
-    if (!is_trusted(f->graphs)) {
+    if (!is_trusted(f->graphs, f->graphs.confirmed_for(key.inputs))) {
       if (f->graphs.is_over()) why += "; no template: " + f->graphs.fault();
       return nullptr;
     }
@@ -380,7 +380,9 @@ struct Compiled::Impl {
     for (const auto& dims : f.graphs.symbols())
       text += fmt::format("dimension {} of input {} is a symbol, ", dims[0].dim, dims[0].input);
     if (!f.graphs.fault().empty()) return text + "not in use: " + f.graphs.fault();
-    return text + (is_trusted(f.graphs) ? "in use" : "not in use before a third capture comes out as foretold");
+    return text + (is_trusted(f.graphs, f.graphs.confirmed())
+                       ? "in use"
+                       : "not in use before a third capture comes out as foretold");
   }
 
   // The plan of the last call if it serves this one as well, as most of the time.

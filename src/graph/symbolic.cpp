@@ -344,6 +344,8 @@ void Template::add(Graph captured) {
   if (std::string other = difference(captures_[0], captured); !other.empty()) return give_up(std::move(other));
   if (foretold && numbers_of(*foretold, filled_) == numbers_of(captured, filled_) && constants_fit(captured)) {
     confirmed_ = true;
+    for (size_t s = 0; s < symbols_.size(); ++s)
+      if (!was_captured(s, metas_of_inputs(captured))) foretold_[s] = true;
     return;
   }
   confirmed_ = false;
@@ -397,6 +399,20 @@ void Template::find_symbols() {
       symbols_[at].push_back({i, d});
     }
   }
+  foretold_.assign(symbols_.size(), false);
+}
+
+bool Template::was_captured(size_t symbol, const std::vector<Meta>& inputs) const {
+  const auto [input, dim] = symbols_[symbol][0];
+  return std::any_of(captures_.begin(), captures_.end(), [&](const Graph& g) {
+    return g.value(g.inputs[input]).meta.sizes[dim] == inputs[input].sizes[dim];
+  });
+}
+bool Template::confirmed_for(const std::vector<Meta>& inputs) const {
+  if (!confirmed()) return false;
+  for (size_t s = 0; s < symbols_.size(); ++s)
+    if (!foretold_[s] && !was_captured(s, inputs)) return false;
+  return true;
 }
 
 void Template::fit() {

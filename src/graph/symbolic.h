@@ -35,6 +35,8 @@ class Template {
   void add(Graph captured);
   // A capture came out exactly as foretold, and none has brought in another symbol since.
   bool confirmed() const { return confirmed_ && fault_.empty(); }
+  // The same for these inputs: a size that is new must be of a symbol that was foretold at a new size before.
+  bool confirmed_for(const std::vector<Meta>& inputs) const;
   // Why there is no graph with symbols: which number of which op. Empty where there is one.
   const std::string& fault() const { return fault_; }
   // Nothing that is captured later can change that.
@@ -60,6 +62,7 @@ class Template {
   std::string fit_number(size_t number, const std::vector<int64_t>& values,
                          const std::vector<std::vector<int64_t>>& sizes,
                          const std::vector<std::vector<size_t>>& candidates);
+  bool was_captured(size_t symbol, const std::vector<Meta>& inputs) const;
   std::optional<std::vector<int64_t>> sizes_of(const std::vector<Meta>& inputs, std::string& why) const;
 
   std::vector<Graph> captures_;
@@ -68,6 +71,7 @@ class Template {
   std::vector<Term> terms_;
   std::string fault_ = "only one size was captured";
   bool confirmed_ = false, over_ = false;
+  std::vector<bool> foretold_;  // symbols: at a size that was in none of the captures
 };
 
 // Puts the inputs of a captured graph at the beginning of buffers that end with them: a plan may be called with tensors

@@ -128,6 +128,18 @@ TEST(Symbolic, AGuessThatFailsIsNotUsed) {
   EXPECT_EQ(f.stats().instantiated, 0);
 }
 
+// Half of 2 and half of 3 are the same: that another size was foretold says nothing of this one.
+TEST(Symbolic, EachSymbolIsForetoldBeforeItIsUsed) {
+  NoGradGuard no_grad;
+  auto f = [](const Tensor& x) { return x.cumsum(1).narrow(0, x.size(0) / 2, 1); };
+  auto fast = compile(f);
+  for (Shape sizes : {Shape{2, 4}, Shape{3, 4}, Shape{3, 5}, Shape{2, 6}, Shape{3, 7}, Shape{7, 5}, Shape{6, 8}}) {
+    Tensor x = randn(sizes);
+    EXPECT_TRUE(same(fast(x), f(x))) << to_string(sizes);
+  }
+  EXPECT_GE(fast.stats().instantiated, 1);  // 3 x 7: both sizes are known or were foretold
+}
+
 // Rows that are not there at a smaller size, of an input and of what is made from it.
 TEST(Symbolic, ViewsStayWithinWhatTheyLookAt) {
   NoGradGuard no_grad;
