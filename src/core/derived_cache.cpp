@@ -160,7 +160,8 @@ class Cache {
     gone.splice(gone.end(), list, e);
   }
   void forget_storage(ByStorage::iterator of_storage) noexcept {
-    of_storage->first->place.store(StoragePlace::buffer, std::memory_order_relaxed);
+    Storage& s = *of_storage->first;
+    s.place.store(s.memory ? StoragePlace::device : StoragePlace::buffer, std::memory_order_relaxed);
     by_storage_.erase(of_storage);
   }
   void remove(Entries::iterator e, int64_t& reason, Entries& gone) noexcept {
@@ -184,13 +185,14 @@ Cache& cache() {
   return c;
 }
 
-bool is_own_buffer(const Storage& s) {
+bool is_own(const Storage& s) {
   const StoragePlace place = s.place.load(std::memory_order_relaxed);
-  return place == StoragePlace::buffer || place == StoragePlace::known_buffer;
+  return place == StoragePlace::buffer || place == StoragePlace::known_buffer || place == StoragePlace::device;
 }
 
+// What is made at sight is for the CPU: devices read weights as they lie.
 bool may_keep(const Tensor& t) {
-  if (!is_own_buffer(*t.impl()->storage) || t.is_inference()) return false;
+  if (!is_own(*t.impl()->storage) || t.impl()->storage->memory || t.is_inference()) return false;
   // The next step of the optimizer changes it.
   return !t.requires_grad() || (context().bits & (kGradOff | kInference) && !in_backward());
 }
@@ -241,7 +243,7 @@ void keep_derived(const Tensor& from, const DerivedForm& form, const Derived& ma
   Entries gone;
   std::lock_guard lock(mutex);
   Cache& c = cache();
-  if (c.limit() == 0 || !is_own_buffer(*from.impl()->storage) || from.is_inference()) return;
+  if (c.limit() == 0 || !is_own(*from.impl()->storage) || from.is_inference()) return;
   auto e = c.find_any(from, form);
   if (e && (*e)->made.object == made.object) {
     (*e)->version = version;
@@ -268,7 +270,7 @@ void keep_nothing_derived(Storage& storage) noexcept {
   Entries gone;
   std::lock_guard lock(mutex);
   cache().forget(storage, gone);
-  if (is_own_buffer(storage)) storage.place.store(StoragePlace::shared_buffer, std::memory_order_relaxed);
+  if (is_own(storage)) storage.place.store(StoragePlace::shared_buffer, std::memory_order_relaxed);
 }
 
 void clear_derived_cache() {

@@ -17,8 +17,8 @@ enum class StoragePlace : uint8_t {
   buffer,         // header in a pooled block, bytes from allocate_buffer()
   external,       // bytes belong to somebody else (from_blob)
   device,         // bytes on a device, or pinned bytes of the host: `memory`
-  known_buffer,   // a buffer that core/derived_cache.h knows
-  shared_buffer,  // a buffer that another library may write
+  known_buffer,   // a buffer, or bytes on a device, that core/derived_cache.h knows
+  shared_buffer,  // the same that another library may write
 };
 
 struct Storage {

@@ -208,11 +208,12 @@ void release_external(Storage& s) noexcept try {
 
 // Bytes that lie elsewhere than in the header's block, if there are any.
 [[gnu::noinline]] void release_bytes(Storage& s) noexcept {
-  const StoragePlace place = s.place.load(std::memory_order_relaxed);
+  StoragePlace place = s.place.load(std::memory_order_relaxed);
   if (place == StoragePlace::with_header) return;
   if (place == StoragePlace::known_buffer) forget_derived(s);
-  if (place == StoragePlace::buffer || place == StoragePlace::known_buffer || place == StoragePlace::shared_buffer)
-    return free_buffer(s.data, s.nbytes);
+  if (place == StoragePlace::known_buffer || place == StoragePlace::shared_buffer)
+    place = s.memory ? StoragePlace::device : StoragePlace::buffer;
+  if (place == StoragePlace::buffer) return free_buffer(s.data, s.nbytes);
   if (!s.device.is_cpu())
     device_memory_changed(-static_cast<int64_t>(s.nbytes), s.category.load(std::memory_order_relaxed));
   if (place == StoragePlace::device)

@@ -359,7 +359,12 @@ struct Executable::Impl {
     d.addresses.clear();
     for (const auto* list : {&input_values, &result_values})
       for (const Moving& m : *list) d.addresses.push_back(m.header->data);
-    d.replay.run(d.device, stream, d.addresses, [&](size_t i) { run(steps[i]); });
+    // What is kept of weights is made now where it no longer holds: recordings take it as it lies.
+    for (Step& s : steps)
+      if (s.kept) run(s);
+    d.replay.run(d.device, stream, d.addresses, [&](size_t i) {
+      if (!steps[i].kept) run(steps[i]);
+    });
     for (Step& s : steps)
       if (s.counts_version) s.outputs[0].impl()->storage->bump_version(s.def->info.name, s.site);
   }
@@ -372,6 +377,7 @@ struct Executable::Impl {
     for (const Tensor& t : on_device->read) each(t, order_read);
     for (const Tensor& t : on_device->written) each(t, order_write);
     for (const Result& r : results) each(r.memory, order_write);
+    for (const auto& [id, copy] : kept) each(*copy, order_write);
     each(arena, order_write);
   }
   void fix_addresses() {

@@ -63,14 +63,14 @@ class Fuser {
   void take(size_t at) {
     const ValueId narrow = g_.instructions[at].inputs[0], wide = g_.instructions[at].outputs[0];
     const Meta &from = meta(narrow), &to = meta(wide);
-    if (!to.device.is_cpu() || size_of(from.dtype) != 2 || to.dtype != DType::f32) return;
+    if (size_of(from.dtype) != 2 || to.dtype != DType::f32) return;
     if (take_turned(at, narrow, wide) || !to.contiguous) return;
     const int maker = uses_.maker(narrow, at);
     if (maker < 0 || !uses_.only_between(narrow, index(maker), at)) return;
     Instruction& x = g_.instructions[index(maker)];
     if (x.action != Action::make || x.outputs[0] != narrow) return;
     if (x.def == &op_def<ConvBackwardWeight>) {
-      if (params_of<ConvBackwardWeight::Params>(x).geometry.groups != 1) return;
+      if (!to.device.is_cpu() || params_of<ConvBackwardWeight::Params>(x).geometry.groups != 1) return;
       widen<ConvBackwardWeight>(x);
     } else if (is_matrix_product(x)) {
       as_fused_linear(index(maker));
@@ -110,7 +110,13 @@ class Fuser {
     const Meta &left = meta(x.inputs[0]), &right = meta(x.inputs[1]), &out = meta(x.outputs[0]);
     if (!is_floating(out.dtype) || right.rank() != 2 || left.rank() < 2 || out.numel == 0) return false;
     if (left.rank() > 2 && !left.contiguous) return false;
+    if (!out.device.is_cpu() && !is_plain(x)) return false;
     return !weigh_ || (out.sizes.back() >= kLeastSize && out.numel / out.sizes.back() >= kLeastSize);
+  }
+  // cuBLASLt stores nothing else wider than its inputs in one kernel.
+  static bool is_plain(const Instruction& x) {
+    if (x.inputs.size() > 2 && x.inputs[2] != kNone) return false;
+    return x.def != &op_def<FusedLinear> || params_of<FusedLinear::Params>(x).activation == FusedActivation::none;
   }
   template <class Op>
   static void widen(Instruction& x) {

@@ -12,7 +12,8 @@ namespace deft::graph {
 
 namespace {
 
-constexpr int64_t kLeastElements = 4096;  // below, asking whether a copy still holds takes as long as a new one
+// On CPUs: below, asking whether a copy still holds takes as long as a new one. Devices wait for a launch.
+constexpr int64_t kLeastElements = 4096;
 
 class Keeper {
  public:
@@ -56,21 +57,23 @@ class Keeper {
   bool is_cast_of_trained(const Instruction& x) const {
     if (x.def != &op_def<Cast> || x.action != Action::make) return false;
     const Buffer& from = g_.buffer_of(x.inputs[0]);
-    if (from.kind != BufferKind::constant || !from.written || !meta(x.outputs[0]).device.is_cpu()) return false;
+    if (from.kind != BufferKind::constant || !from.written) return false;
     return meta(x.inputs[0]).dtype == DType::f32 && meta(x.outputs[0]).dtype == DType::bf16;
   }
   const char* why_not(size_t at) const {
     const Instruction& x = g_.instructions[at];
     const Meta &from = meta(x.inputs[0]), &to = meta(x.outputs[0]);
-    if (weigh_ && to.numel < kLeastElements) return "too small to pay";
+    if (weigh_ && to.device.is_cpu() && to.numel < kLeastElements) return "too small to pay";
     if (!from.is_dense() || from.strides != to.strides) return "the cast lies in another order";
     const size_t weight = buffer(x.inputs[0]), copy = buffer(x.outputs[0]);
     for (size_t i : writes_[weight])
       if (g_.instructions[i].action != Action::call) return "an op of the graph writes them";
     if (writes_[copy].size() != 1) return "the cast is written";
     if (reads_[copy].empty() || reads_[copy].back() == g_.instructions.size()) return "the cast is a result";
-    for (size_t i : writes_[weight])
+    for (size_t i : writes_[weight]) {
       if (i > at && i <= reads_[copy].back()) return "the cast is read after the step";
+      if (i < at && !to.device.is_cpu()) return "the step comes before the cast";  // which runs before all recordings
+    }
     return nullptr;
   }
 

@@ -366,9 +366,28 @@ Tensor cross_entropy_composed(const Tensor& logits, const Tensor& target, const 
 }
 
 bool one_op(const Tensor& logits, const Tensor& target, const Tensor& weight) {
-  if (!logits.device().is_cpu() || !target.device().is_cpu()) return false;
-  return !weight.defined() || (weight.device().is_cpu() && weight.dtype() == logits.dtype() && !weight.requires_grad());
+  const Device where = logits.device();
+  if (target.device() != where || (!where.is_cpu() && logits.dim() > 2)) return false;
+  return !weight.defined() || (weight.device() == where && weight.dtype() == logits.dtype() && !weight.requires_grad());
 }
+
+// Autocast wants losses in f32. Sums are in f32 anyway, so that 16-bit logits need no copy in f32 for that.
+class WideLoss {
+ public:
+  WideLoss(const Tensor& logits, const Tensor& weight)
+      : is_(context().bits & kAutocast && size_of(logits.dtype()) == 2 && !weight.defined()) {
+    if (is_) context().bits &= ~static_cast<uint32_t>(kAutocast);
+  }
+  ~WideLoss() {
+    if (is_) context().bits |= kAutocast;
+  }
+  WideLoss(const WideLoss&) = delete;
+  WideLoss& operator=(const WideLoss&) = delete;
+  operator bool() const { return is_; }
+
+ private:
+  bool is_;
+};
 
 // What both directions give the kernel. The rows of channels-last logits are in the order of the targets too.
 struct CrossEntropyInputs {
@@ -390,7 +409,8 @@ struct CrossEntropyInputs {
 }  // namespace
 
 std::array<Meta, 3> CrossEntropyClasses::infer(const Meta& x, const Meta& target, const Meta&, const Params& p) {
-  return {Meta::dense(p.reduction == Reduction::none ? target.sizes : Shape{}, x.dtype, x.device),
+  const DType loss = p.wide_loss && size_of(x.dtype) == 2 ? DType::f32 : x.dtype;
+  return {Meta::dense(p.reduction == Reduction::none ? target.sizes : Shape{}, loss, x.device),
           Meta::dense({2, target.numel}, norms::statistics_type(x.dtype), x.device),
           Meta::dense({}, DType::f64, x.device)};
 }
@@ -414,7 +434,7 @@ void CrossEntropyClasses::cpu(KernelCall& c) {
   *c.out(2).data<double>() = weight;
   if (p.reduction == Reduction::mean) total /= weight;
   bool each = p.reduction == Reduction::none;
-  cpu::convert(each ? loss.data() : &total, DType::f64, c.out(0).data_ptr(), in.x.dtype(), each ? loss.size() : 1);
+  cpu::convert(each ? loss.data() : &total, DType::f64, c.out(0).data_ptr(), c.out(0).dtype(), each ? loss.size() : 1);
 }
 void CrossEntropyClasses::vjp(VjpContext& c) {
   if (!c.needs(0) || !c.grad(0).defined()) return;
@@ -443,8 +463,8 @@ void CrossEntropyBackward::vjp(VjpContext& c) {
   reduction::vjp_through(c, 2, [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
     Tensor x = in[1].requires_grad() ? in[1] : in[1].detach().requires_grad_();
     int d = x.dim() == 1 ? 0 : 1;
-    Tensor loss =
-        cross_entropy_composed(x, in[2], {in[3], p.ignore_index, p.reduction, p.label_smoothing}, {d, x.sizes()[d]});
+    Tensor loss = cross_entropy_composed(p.wide_loss ? x.to(in[0].dtype()) : x, in[2],
+                                         {in[3], p.ignore_index, p.reduction, p.label_smoothing}, {d, x.sizes()[d]});
     return grad({loss}, {x}, {in[0]}, {.create_graph = true});
   });
 }
@@ -457,7 +477,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLoss
   if (is_floating(target.dtype())) return cross_entropy_probabilities(logits, target, o, c);
   if (!one_op(logits, target, o.weight)) return cross_entropy_composed(logits, target, o, c);
   check_target("cross_entropy", logits, target, c);
-  return call<CrossEntropyClasses>(site, {o.ignore_index, o.label_smoothing, o.reduction}, logits, target, o.weight)[0];
+  const WideLoss wide(logits, o.weight);
+  return call<CrossEntropyClasses>(site, {o.ignore_index, o.label_smoothing, o.reduction, wide}, logits, target,
+                                   o.weight)[0];
 }
 
 // --- distributions and angles ----------------------------------------------------------------------------------

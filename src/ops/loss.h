@@ -76,6 +76,7 @@ struct CrossEntropyClasses {
     int64_t ignore_index = -100;
     double label_smoothing = 0;
     Reduction reduction = Reduction::mean;
+    bool wide_loss = false;  // f32 from 16-bit logits
     bool operator==(const Params&) const = default;
   };
   static constexpr OpInfo info{.name = "cross_entropy",
@@ -87,6 +88,7 @@ struct CrossEntropyClasses {
   static std::array<Meta, 3> infer(const Meta& x, const Meta& target, const Meta& weight, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);  // classes are the last dim
 };
 // (g, logits, target, weight, statistics, sum of weights) -> gradient of the logits. Internal.
 struct CrossEntropyBackward {
@@ -97,6 +99,7 @@ struct CrossEntropyBackward {
                     const Meta& weights, const Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
+  static void cuda(KernelCall& c);
 };
 // Where probabilities (f32, f64) are so near 0 or 1 that their logarithms are clamped; those outside are errors.
 // Internal: on the CPU binary_cross_entropy asks first whether there are any.

@@ -125,7 +125,8 @@ detail::CudaOptimizerTensor cuda_tensor(const UpdateTensor& t, const Tensor& gra
 }
 
 template <class Update>
-void run_on_gpus(const char* name, std::span<const UpdateTensor> tensors, unsigned needed, const Update& o) {
+void run_on_gpus(const char* name, std::span<const UpdateTensor> tensors, unsigned needed, const Update& o,
+                 Copies& copies) {
   cpu::Workspace<detail::CudaOptimizerTensor> list(static_cast<int64_t>(tensors.size()));
   std::vector<Tensor> moved;
   for_each_gpu(
@@ -137,7 +138,13 @@ void run_on_gpus(const char* name, std::span<const UpdateTensor> tensors, unsign
           order_read(t.grad);
           const bool fits = same_layout(t.grad.meta(), t.param.meta());
           if (!fits) moved.push_back(in_layout_of(t.grad, target(t)));
-          list[count++] = cuda_tensor(t, fits ? t.grad : moved.back(), needed);
+          detail::CudaOptimizerTensor& k = list[count++] = cuda_tensor(t, fits ? t.grad : moved.back(), needed);
+          if (k.copy) continue;
+          if (auto copy = find_rounded_copy(t.param)) {
+            order_write(*copy);
+            k.copy = copy->data_ptr(), k.copy_dtype = DType::bf16;
+            copies.emplace_back(static_cast<size_t>(&t - tensors.data()), std::move(copy));
+          }
         }
         if (count) detail::cuda_update(device, name, list.data(), count, o);
       });
@@ -269,7 +276,7 @@ void run(const char* name, std::span<const UpdateTensor> tensors, unsigned neede
     }
   }
   if (count) kernel(list.data(), count, o);
-  if constexpr (kHasCuda) run_on_gpus(name, tensors, needed, o);
+  if constexpr (kHasCuda) run_on_gpus(name, tensors, needed, o, copies);
   if (composed) {
     for (const UpdateTensor& t : tensors)
       if (!is_fusable(t, needed)) run_composed(t, o, formula);

@@ -46,20 +46,25 @@ Tensor apply(FusedActivation a, const Tensor& x) {
   return x;
 }
 
+void check_residual(const Meta& residual, const Meta& out) {
+  DEFT_CHECK(residual.sizes == out.sizes && residual.dtype == out.dtype, ShapeError,
+             "fused_linear: the residual is {}, expected the result's {}", describe(residual), describe(out));
+}
+
 }  // namespace
 
 Meta FusedLinear::infer(const Meta& x, const Meta& weight, const Meta& bias, const Meta& residual, Params& p) {
   NoParams none;
   Meta out = Linear::infer(x, weight, bias, none);
   if (p.wide_result) {
-    DEFT_CHECK(x.device.is_cpu() && size_of(x.dtype) == 2, DTypeError,
-               "fused_linear: found an input {}, expected a 16-bit one on the CPU for a wider result", describe(x));
+    DEFT_CHECK(size_of(x.dtype) == 2, DTypeError,
+               "fused_linear: found an input {}, expected a 16-bit one for a wider result", describe(x));
+    DEFT_CHECK(x.device.is_cpu() || !residual.defined, ValueError,
+               "fused_linear: found a residual of a wider result on {}, expected none there; add it afterwards",
+               to_string(x.device));
     out.dtype = DType::f32;
   }
-  if (residual.defined) {
-    DEFT_CHECK(residual.sizes == out.sizes && residual.dtype == out.dtype, ShapeError,
-               "fused_linear: the residual is {}, expected the result's {}", describe(residual), describe(out));
-  }
+  if (residual.defined) check_residual(residual, out);
   return out;
 }
 
@@ -201,7 +206,7 @@ Tensor PackedLinear::operator()(const Tensor& x, FusedActivation activation, con
   if (!weight_.device().is_cpu()) {
     SiteScope scope(site);
     Tensor y = linear(x, weight_, bias_, site);
-    if (residual.defined()) y = add(y, residual, site);
+    if (residual.defined()) check_residual(residual.meta(), y.meta()), y = add(y, residual, site);
     return apply(activation, y);
   }
   if (context().bits & kCapture) {  // a plan may live longer than what is packed now

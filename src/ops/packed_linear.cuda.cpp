@@ -37,6 +37,7 @@ void FusedLinear::cuda(KernelCall& c) {
   cuda::GemmCall g = one_product(x, w, bias, out);
   if (residual.defined()) g.residual = residual.data_ptr();
   g.activation = static_cast<cuda::Activation>(c.params<FusedLinear>().activation);
+  g.wide_result = c.params<FusedLinear>().wide_result;
   g.timed = !deterministic();
   cuda::gemm_fused(e, g);
 }

@@ -24,7 +24,7 @@ struct FusedLinear {
     FusedActivation activation = FusedActivation::none;
     const cpu::PackedMatrix* packed = nullptr;
     bool one_row = false;      // of a small f32 weight that stays as it is: kept in panels for that
-    bool wide_result = false;  // of 16-bit inputs on CPUs: f32, not rounded
+    bool wide_result = false;  // of 16-bit inputs: f32, not rounded
     bool operator==(const Params&) const = default;
   };
   static constexpr OpInfo info{.name = "fused_linear",

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "core/checkpoint.h"
+#include "core/engine.h"
 #include "core/grad_mode.h"
 #include "ops/all_ops.h"
 #include "runtime/cpu_isa.h"
@@ -40,6 +41,26 @@ TEST(Autocast, RangeNeedsF32) {
   EXPECT_EQ(exp(x).dtype(), DType::f32);
   EXPECT_EQ(sum(x).dtype(), DType::f32);
   EXPECT_EQ(cross_entropy(x, randint(0, 8, {4})).dtype(), DType::f32);
+}
+
+// Same bits as from a copy of the logits in f32, which nobody makes; also where they are differentiated twice.
+TEST(Autocast, CrossEntropyTakesLogitsAsTheyAre) {
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    Tensor x = (input({6, 40}, 1) * 3).to(dtype), target = randint(0, 40, {6});
+    Tensor wide = x.detach().requires_grad_(), narrow = x.detach().requires_grad_();
+    Tensor want = cross_entropy(wide.to(DType::f32), target, {.ignore_index = 3, .label_smoothing = 0.1});
+    Tensor want_grad = grad({want}, {wide}, {}, {.create_graph = true})[0];
+    AutocastGuard guard(dtype);
+    Tensor loss = cross_entropy(narrow, target, {.ignore_index = 3, .label_smoothing = 0.1});
+    Tensor found_grad = grad({loss}, {narrow}, {}, {.create_graph = true})[0];
+    EXPECT_EQ(loss.dtype(), DType::f32);
+    EXPECT_EQ(found_grad.dtype(), dtype);
+    EXPECT_EQ(largest_difference(loss, want), 0);
+    EXPECT_EQ(largest_difference(found_grad.to(DType::f32), want_grad.to(DType::f32)), 0);
+    Tensor again = grad({(found_grad * found_grad).to(DType::f32).sum()}, {narrow})[0];
+    Tensor want_again = grad({(want_grad * want_grad).to(DType::f32).sum()}, {wide})[0];
+    EXPECT_LE(largest_difference(again.to(DType::f32), want_again.to(DType::f32)), 0.01);
+  }
 }
 
 TEST(Autocast, OthersTakeTheWidestType) {

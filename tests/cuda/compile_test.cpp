@@ -1,6 +1,9 @@
 // Plans on a GPU: recorded as CUDA graphs from their third run on.
+#include "amp/autocast.h"
+#include "core/rounded_copy.h"
 #include "cuda_util.h"
 #include "deft/deft.h"
+#include "ops/case_checks.h"
 
 namespace deft {
 namespace {
@@ -111,6 +114,67 @@ TEST_F(CudaCompile, TrainingStepsMoveTheSameWay) {
     return up.weight.detach().clone();
   };
   expect_near(train(true), train(false), kCalls);
+}
+
+// A step under autocast: products store gradients of weights in f32, and the optimizer rounds weights for the next
+// step.
+struct MixedTraining {
+  nn::Linear up{64, 512}, down{512, 48};
+  std::unique_ptr<optim::AdamW> optimizer;
+  MixedTraining() {
+    up.to(kCUDA), down.to(kCUDA);
+    std::vector<Tensor> parameters = up.parameters();
+    for (const Tensor& p : down.parameters()) parameters.push_back(p);
+    optimizer = std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions{.lr = 0.01});
+  }
+  Tensor step(const Tensor& x, const Tensor& y) {
+    AutocastGuard autocast(DType::bf16);
+    Tensor loss = cross_entropy(down(gelu(up(x))), y);
+    loss.backward();
+    optimizer->step();
+    optimizer->zero_grad();
+    return loss.detach();
+  }
+};
+
+// Losses of some steps; in between somebody else writes a weight.
+std::vector<double> mixed_losses(const CompileOptions& options, std::string* explained) {
+  RngScope rng({7, 0});
+  MixedTraining t;
+  auto plan = compile([&](const Tensor& x, const Tensor& y) { return t.step(x, y); }, options);
+  std::vector<double> losses;
+  for (int i = 0; i < kCalls; ++i) {
+    Tensor x = randn({40, 64}).to(kCUDA), y = randint(0, 48, {40}).to(kCUDA);
+    losses.push_back(plan(x, y).item());
+    NoGradGuard no_grad;
+    if (i == 5) t.down.weight.mul_(-0.5);
+    if (i == 8) t.up.weight.copy_(randn({512, 64}).to(kCUDA) / 8);
+  }
+  *explained = plan.explain();
+  return losses;
+}
+
+TEST_F(CudaCompile, RoundedWeightsAreThoseOfTheStep) {
+  std::string kept, cast;
+  CompileOptions options;
+  const std::vector<double> found = mixed_losses(options, &kept);
+  options.passes.keep_casts = false;
+  const std::vector<double> want = mixed_losses(options, &cast);
+  EXPECT_NE(kept.find("keep_casts: 4 weights"), std::string::npos) << kept;
+  EXPECT_EQ(cast.find("keep_casts: 4 weights"), std::string::npos) << cast;
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], want[i]) << "step " << i;
+}
+
+TEST_F(CudaCompile, TheOptimizerRoundsWeights) {
+  RngScope rng({7, 0});
+  MixedTraining t;
+  auto plan = compile([&](const Tensor& x, const Tensor& y) { return t.step(x, y); });
+  Tensor x = randn({40, 64}).to(kCUDA), y = randint(0, 48, {40}).to(kCUDA);
+  for (int i = 0; i < kCalls; ++i) plan(x, y);
+  auto copy = find_rounded_copy(t.up.weight);
+  ASSERT_TRUE(copy);  // and no cast has to run
+  EXPECT_TRUE(testing::same_bits(host(*copy), host(t.up.weight).to(DType::bf16)));
+  EXPECT_NE(plan.explain().find("results of products stored in f32"), std::string::npos) << plan.explain();
 }
 
 }  // namespace

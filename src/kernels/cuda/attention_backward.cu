@@ -14,28 +14,38 @@ namespace {
 
 constexpr int kStage = 64;  // columns that are loaded at once
 
+constexpr int kDotLanes = 8, kDotSteps = 4;                 // threads of a row; rows of a thread
+constexpr int kDotRows = kThreads / kDotLanes * kDotSteps;  // of a block, all of one head
+
 // out [heads, queries] = sum over features of g * o.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    row_dots(const AttentionCall c, const HeadsView grad, int64_t rows, float* out) {
-  constexpr int kLanes = 8;
-  const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes, row = min(at, rows - 1);
-  const unsigned head = static_cast<unsigned>(row / c.queries);
-  const int64_t line = row % c.queries;
+    row_dots(const AttentionCall c, const HeadsView grad, unsigned blocks_of_head, float* out) {
+  const unsigned head = blockIdx.x / blocks_of_head;
+  const int first =
+      static_cast<int>(blockIdx.x % blocks_of_head) * kDotRows + static_cast<int>(threadIdx.x) / kDotLanes;
   const HeadRows<T> g(c, grad, head, c.queries, c.value_features), o(c, c.o, head, c.queries, c.value_features);
-  const T *x = g.data + line * g.step, *y = o.data + line * o.step;
-  float sum = 0;
-  for (int f = threadIdx.x % kLanes * 8; f < g.features; f += kLanes * 8) {
-    if (g.aligned && o.aligned) {
-      const auto a = *reinterpret_cast<const Pack<T>*>(x + f), b = *reinterpret_cast<const Pack<T>*>(y + f);
+  float sums[kDotSteps] = {};
+  for (int f = threadIdx.x % kDotLanes * 8; f < g.features; f += kDotLanes * 8) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sum += to_float(a.v[i]) * to_float(b.v[i]);
-    } else {
-      for (int i = f; i < min(f + 8, g.features); ++i) sum += to_float(x[i]) * to_float(y[i]);
+    for (int s = 0; s < kDotSteps; ++s) {
+      const int line = min(first + s * (kThreads / kDotLanes), g.rows - 1);
+      const T *x = g.data + line * g.step, *y = o.data + line * o.step;
+      if (g.aligned && o.aligned) {
+        const auto a = *reinterpret_cast<const Pack<T>*>(x + f), b = *reinterpret_cast<const Pack<T>*>(y + f);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sums[s] += to_float(a.v[i]) * to_float(b.v[i]);
+      } else {
+        for (int i = f; i < min(f + 8, g.features); ++i) sums[s] += to_float(x[i]) * to_float(y[i]);
+      }
     }
   }
-  sum = lanes_sum<kLanes>(sum);
-  if (threadIdx.x % kLanes == 0 && at < rows) out[at] = sum;
+#pragma unroll
+  for (int s = 0; s < kDotSteps; ++s) {
+    const int line = first + s * (kThreads / kDotLanes);
+    const float sum = lanes_sum<kDotLanes>(sums[s]);
+    if (threadIdx.x % kDotLanes == 0 && line < g.rows) out[head * c.queries + line] = sum;
+  }
 }
 
 // A pass. Rows are keys and columns queries, or the other way round: x are the queries or keys of either side, y the
@@ -221,8 +231,8 @@ void attention_backward(Encoder& e, AttentionCall c, AttentionGrads grads) {
   const Workspace dots(e, static_cast<size_t>(rows) * sizeof(float));
   dispatch_halves(c.dtype, [&]<class T>() {
     if (rows > 0) {
-      constexpr int kLanes = 8;
-      e.launch(row_dots<T>, Encoder::blocks_for(rows * kLanes, kThreads), kThreads, 0, c, grads.g, rows,
+      const int64_t blocks = (c.queries + kDotRows - 1) / kDotRows;
+      e.launch(row_dots<T>, Encoder::blocks_for(blocks * head_count(c), 1), kThreads, 0, c, grads.g, blocks,
                dots.as<float>());
     }
     if ((grads.dk.data || grads.dv.data) && c.keys > 0)

@@ -316,4 +316,44 @@ void copy_strided(Encoder& e, const Operand& from, const Operand& to, int ndim, 
   move_strided(e, by_source, from, to);
 }
 
+namespace {
+
+// A thread writes 16 bytes, which may belong to two lines.
+template <class Unit>
+__global__ void __launch_bounds__(kThreads)
+    lines_kernel(const __grid_constant__ LinesCopy c, FastDivide by_length, int64_t total, bool narrow) {
+  constexpr int kWidth = 16 / sizeof(Unit);
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kWidth;
+  if (begin >= total) return;
+  int64_t line = narrow ? by_length.quotient(static_cast<uint32_t>(begin)) : begin / c.to_length;
+  int64_t column = begin - line * c.to_length;
+  const Unit* from = static_cast<const Unit*>(c.from);
+  Pack<Unit, kWidth> values;
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) {
+    values.v[k] = line < c.count && column < c.length ? from[line * c.step + column] : Unit{0};
+    if (++column == c.to_length) column = 0, ++line;
+  }
+  Unit* to = static_cast<Unit*>(c.to) + begin;
+  if (begin + kWidth <= total) {
+    *reinterpret_cast<Pack<Unit, kWidth>*>(to) = values;
+  } else {
+    for (int k = 0; begin + k < total; ++k) to[k] = values.v[k];
+  }
+}
+
+}  // namespace
+
+void copy_lines(Encoder& e, const LinesCopy& c) {
+  const int64_t total = c.to_count * c.to_length;
+  if (total == 0) return;
+  const bool narrow = total <= INT32_MAX;
+  const FastDivide by_length(narrow ? static_cast<uint32_t>(c.to_length) : 1);
+  const auto launch = [&](auto kernel) {
+    const int64_t packs = (total * static_cast<int64_t>(c.size) + 15) / 16;
+    e.launch(kernel, Encoder::blocks_for(packs, kThreads), kThreads, 0, c, by_length, total, narrow);
+  };
+  c.size == 2 ? launch(&lines_kernel<uint16_t>) : launch(&lines_kernel<uint32_t>);
+}
+
 }  // namespace deft::cuda

@@ -96,10 +96,19 @@ bool run_linear(Encoder& e, const ElementwiseKernel& k, const Iteration& it, con
   return true;
 }
 
-void run_strided(Encoder& e, const void* kernel, const Iteration& it, const ElementwiseCall& c);
+// Floats of different types that could be read in packs.
+bool mixed_in_fours(const Iteration& it, const ElementwiseCall& c) {
+  auto fits = [](const Operand& o) { return is_floating(o.dtype) && size_of(o.dtype) <= 4; };
+  if (it.sizes[it.ndim - 1] % kFours != 0 || !fits(c.out) || !comes_in_packs(it, 0, c.out, kFours)) return false;
+  for (int i = 0; i < c.inputs; ++i)
+    if (c.in[i].data && !(fits(c.in[i]) && comes_in_packs(it, i + 1, c.in[i], kFours))) return false;
+  return true;
+}
+
+void run_strided(Encoder& e, const ElementwiseKernel& kernel, const Iteration& it, const ElementwiseCall& c);
 
 // Too many elements for a 31-bit count: both halves of the longest dim.
-void run_halves(Encoder& e, const void* kernel, const Iteration& it, const ElementwiseCall& c) {
+void run_halves(Encoder& e, const ElementwiseKernel& kernel, const Iteration& it, const ElementwiseCall& c) {
   int dim = 0;
   for (int d = 1; d < it.ndim; ++d)
     if (it.sizes[d] > it.sizes[dim]) dim = d;
@@ -120,7 +129,7 @@ void run_halves(Encoder& e, const void* kernel, const Iteration& it, const Eleme
   run_strided(e, kernel, second, rest);
 }
 
-void run_strided(Encoder& e, const void* kernel, const Iteration& it, const ElementwiseCall& c) {
+void run_strided(Encoder& e, const ElementwiseKernel& kernel, const Iteration& it, const ElementwiseCall& c) {
   if (!it.narrow) return run_halves(e, kernel, it, c);
   StridedArgs a{.map = OffsetMap<kMaxInputs + 1>(it),
                 .out = c.out.data,
@@ -128,6 +137,7 @@ void run_strided(Encoder& e, const void* kernel, const Iteration& it, const Elem
                 .out_dtype = c.out.dtype,
                 .in_dtype = {},
                 .compute = c.compute,
+                .fours = kernel.takes_fours && mixed_in_fours(it, c),
                 .n = it.total,
                 .number = {}};
   for (int i = 0; i < c.inputs; ++i) {
@@ -135,7 +145,8 @@ void run_strided(Encoder& e, const void* kernel, const Iteration& it, const Elem
     a.in_dtype[i] = c.in[i].dtype;
     a.number[i] = c.number[i];
   }
-  launch(e, kernel, (a.n + kThreads - 1) / kThreads, &a, c.params);
+  const int64_t threads = a.fours ? a.n / kFours : a.n;
+  launch(e, kernel.strided, (threads + kThreads - 1) / kThreads, &a, c.params);
 }
 
 }  // namespace
@@ -158,7 +169,7 @@ void elementwise(Encoder& e, const ElementwiseKernel* row, const ElementwiseCall
   if (it.total == 0) return;
   const ElementwiseKernel& alike = row[static_cast<int>(call.stored)];
   if (alike.linear && stored_alike(call) && run_linear(e, alike, it, call)) return;
-  run_strided(e, row[static_cast<int>(call.compute)].strided, it, call);
+  run_strided(e, row[static_cast<int>(call.compute)], it, call);
 }
 
 }  // namespace deft::cuda

@@ -188,6 +188,10 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   LinearKernel<F, T, kInputs>::run(args, params, std::make_index_sequence<kInputs>());
 }
 
+// Formulas of two values have code for that: the others are rarely given two types.
+template <class F, class C, int kInputs>
+inline constexpr bool takes_fours = std::is_same_v<C, float>&& kInputs == 2 && !gives_bool<F, C, kInputs>;
+
 // Strided kernels run the formulas of all integers in int64_t, which gives the same bits in the end, since everything
 // wraps; only the upper bits of inputs and results must go.
 template <class T>
@@ -202,10 +206,9 @@ __device__ __forceinline__ C as_computed(C v, DType t) {
   return v;
 }
 
-template <class F, class C, size_t... I>
-__device__ __forceinline__ void strided_element(const StridedArgs& a, const typename F::Params& p, uint32_t index,
+template <size_t... I>
+__device__ __forceinline__ void strided_offsets(const StridedArgs& a, uint32_t index, int64_t (&at)[kMaxInputs + 1],
                                                 std::index_sequence<I...>) {
-  int64_t at[kMaxInputs + 1];
   const auto& map = a.map;
   ((at[I] = 0), ..., (at[sizeof...(I)] = 0));
 #pragma unroll 1
@@ -215,6 +218,13 @@ __device__ __forceinline__ void strided_element(const StridedArgs& a, const type
     ((at[I] += rest * map.strides[I][d]), ..., (at[sizeof...(I)] += rest * map.strides[sizeof...(I)][d]));
     index = next;
   }
+}
+
+template <class F, class C, size_t... I>
+__device__ __forceinline__ void strided_element(const StridedArgs& a, const typename F::Params& p, uint32_t index,
+                                                std::index_sequence<I...> all) {
+  int64_t at[kMaxInputs + 1];
+  strided_offsets(a, index, at, all);
   auto value = [&](int i) {
     if (F::numbers && a.in[i] == nullptr) return as_computed(number_as<C>(a.number[i]), a.compute);
     return as_computed(load_as<C>(a.in[i], a.in_dtype[i], at[i + 1]), a.compute);
@@ -224,18 +234,67 @@ __device__ __forceinline__ void strided_element(const StridedArgs& a, const type
   store_as<Result>(a.out, a.out_dtype, at[0], result);
 }
 
+// ---- Four neighbours at a time (StridedArgs::fours): f32, bf16 and f16 mixed, as residuals under autocast are.
+template <class T>
+__device__ __forceinline__ void load_pack_of(const void* p, int64_t at, float (&v)[kFours]) {
+  const auto pack = *reinterpret_cast<const Pack<T, kFours>*>(static_cast<const T*>(p) + at);
+#pragma unroll
+  for (int k = 0; k < kFours; ++k) v[k] = convert<float>(pack.v[k]);
+}
+template <class T>
+__device__ __forceinline__ void store_pack_of(void* p, int64_t at, const float (&v)[kFours]) {
+  Pack<T, kFours> pack;
+#pragma unroll
+  for (int k = 0; k < kFours; ++k) pack.v[k] = convert<T>(v[k]);
+  *reinterpret_cast<Pack<T, kFours>*>(static_cast<T*>(p) + at) = pack;
+}
+__device__ __forceinline__ void load_four(const StridedArgs& a, int i, bool number, int64_t at, float (&v)[kFours]) {
+  if (number || a.map.strides[i + 1][a.map.ndim - 1] == 0) {
+    const float one = number ? a.number[i].f : load_as<float>(a.in[i], a.in_dtype[i], at);
+#pragma unroll
+    for (int k = 0; k < kFours; ++k) v[k] = one;
+  } else if (a.in_dtype[i] == DType::f32) {
+    load_pack_of<float>(a.in[i], at, v);
+  } else if (a.in_dtype[i] == DType::bf16) {
+    load_pack_of<BFloat16>(a.in[i], at, v);
+  } else {
+    load_pack_of<Half>(a.in[i], at, v);
+  }
+}
+template <class F, size_t... I>
+__device__ __forceinline__ void strided_four(const StridedArgs& a, const typename F::Params& p, uint32_t index,
+                                             std::index_sequence<I...> all) {
+  int64_t at[kMaxInputs + 1];
+  strided_offsets(a, index, at, all);
+  float v[sizeof...(I)][kFours], result[kFours];
+  (load_four(a, I, F::numbers && a.in[I] == nullptr, at[I + 1], v[I]), ...);
+#pragma unroll
+  for (int k = 0; k < kFours; ++k) result[k] = F::call(p, v[I][k]...);
+  if (a.out_dtype == DType::f32) return store_pack_of<float>(a.out, at[0], result);
+  if (a.out_dtype == DType::bf16) return store_pack_of<BFloat16>(a.out, at[0], result);
+  store_pack_of<Half>(a.out, at[0], result);
+}
+
 template <class F, class C, int kInputs>
 __global__ void __launch_bounds__(kElementwiseThreads)
     strided_kernel(const __grid_constant__ StridedArgs args, const __grid_constant__ typename F::Params params) {
+  constexpr auto all = std::make_index_sequence<kInputs>();
   uint32_t index = blockIdx.x * kElementwiseThreads + threadIdx.x;
-  if (index < args.n) strided_element<F, C>(args, params, index, std::make_index_sequence<kInputs>());
+  if constexpr (takes_fours<F, C, kInputs>) {
+    if (args.fours) {
+      if (index < args.n / kFours) strided_four<F>(args, params, index * kFours, all);
+      return;
+    }
+  }
+  if (index < args.n) strided_element<F, C>(args, params, index, all);
 }
 
 // The table entry of a formula for elements stored as T.
 template <class F, class T, int kInputs>
 ElementwiseKernel elementwise_entry() {
   return {reinterpret_cast<const void*>(&linear_kernel<F, T, kInputs>),
-          reinterpret_cast<const void*>(&strided_kernel<F, strided_t<T>, kInputs>), LinearKernel<F, T, kInputs>::kTile};
+          reinterpret_cast<const void*>(&strided_kernel<F, strided_t<T>, kInputs>), LinearKernel<F, T, kInputs>::kTile,
+          takes_fours<F, strided_t<T>, kInputs>};
 }
 
 }  // namespace deft::cuda

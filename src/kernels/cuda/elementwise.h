@@ -13,6 +13,7 @@ struct ElementwiseKernel {
   const void* linear;      // LinearArgs, params: everything stored in that type, the result without gaps
   const void* strided;     // StridedArgs, params: anything; one for all floats but f64, one for all integers
   int elements_per_block;  // of `linear`
+  bool takes_fours;        // `strided` knows StridedArgs::fours
 };
 
 // An input that is a number, in the type the formula runs in: i for all integers and bool.
@@ -39,6 +40,8 @@ struct LinearArgs {
   int32_t strides[kMaxInputs][kMappedDims];
 };
 
+inline constexpr int kFours = 4;
+
 // For less than 2^31 elements.
 struct StridedArgs {
   OffsetMap<kMaxInputs + 1> map;  // 0 is the output
@@ -46,6 +49,7 @@ struct StridedArgs {
   const void* in[kMaxInputs];  // nullptr: a number
   DType out_dtype, in_dtype[kMaxInputs];
   DType compute;
+  bool fours;  // a thread works on kFours neighbours of floats of 2 or 4 bytes, which are neighbours in all operands
   int64_t n;
   Number number[kMaxInputs];
 };

@@ -24,7 +24,8 @@ struct GemmCall {
   // For gemm_library() and gemm_fused(): activation(the rest plus residual, which lies like c); beta is 0 then.
   const void* residual = nullptr;  // nullable
   Activation activation = Activation::none;
-  bool timed = false;  // choose the kernel by timing several, whatever gemm_autotune() says
+  bool wide_result = false;  // for gemm_library() and gemm_fused(): c is f32, the rest of 16 bits
+  bool timed = false;        // choose the kernel by timing several, whatever gemm_autotune() says
 };
 
 // True if cuBLAS reads such a matrix where it lies: one stride is 1, the other steps over whole rows or columns.

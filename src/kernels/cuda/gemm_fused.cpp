@@ -1,6 +1,7 @@
 #include "kernels/cuda/gemm_fused.h"
 
 #include "kernels/cuda/conv.h"
+#include "kernels/cuda/copy.h"
 #include "kernels/cuda/device_timer.h"
 #include "kernels/cuda/plan_cache.h"
 #include "runtime/context.h"
@@ -85,9 +86,21 @@ bool takes_convolution(Encoder& e, const GemmCall& g) {
   return known && known->convolution;
 }
 
+// f32 from 16 bits, without a residual: rounded in between where cuBLASLt has no such kernel.
+void run_wide(Encoder& e, const GemmCall& g) {
+  if (gemm_library(e, g)) return;
+  const Workspace narrow(e, static_cast<size_t>(g.m * g.n) * size_of(g.dtype));
+  GemmCall product = g;
+  product.c = narrow.as(), product.wide_result = false;
+  gemm_fused(e, product);
+  const int64_t count = g.m * g.n;
+  copy_strided(e, {narrow.as(), g.dtype, {1}}, {g.c, DType::f32, {1}}, 1, &count);
+}
+
 }  // namespace
 
 void gemm_fused(Encoder& e, const GemmCall& call) {
+  if (call.wide_result) return run_wide(e, call);
   if (takes_convolution(e, call) && run_convolution(e, call)) return;
   run_product(e, call);
 }

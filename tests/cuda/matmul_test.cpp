@@ -1,0 +1,106 @@
+// Products on a GPU whose rows do not lie, or do not end, at multiples of 16 bytes: large ones are made from copies.
+#include "cuda_util.h"
+#include "ops/packed_linear.h"
+#include "runtime/numerics.h"
+
+namespace deft {
+namespace {
+
+class CudaMatmul : public GpuTest {};
+
+// Freed memory is full of NaN: copies must not read what lies behind their rows.
+void poison() {
+  Tensor all = full({64 << 20}, NAN, on_gpu());
+  synchronize(kCUDA);
+}
+
+void expect_close(const Tensor& found, const Tensor& want, double tolerance, const std::string& what) {
+  ASSERT_EQ(found.sizes(), want.sizes()) << what;
+  const Tensor difference = (found.to(DType::f32) - want).abs();
+  EXPECT_LE(difference.amax().item(), tolerance * want.abs().amax().item()) << what;
+}
+
+struct Case {
+  const char* name;
+  int64_t m, n, k;
+};
+constexpr Case kCases[] = {{"odd n", 1024, 2049, 1024},
+                           {"odd k", 1024, 2048, 1027},
+                           {"odd m", 1025, 2048, 1024},
+                           {"all odd", 1023, 2051, 1029},
+                           {"even, no multiple of 8", 1026, 2052, 1028}};
+
+TEST_F(CudaMatmul, RowsOfAnyLength) {
+  NoGradGuard no_grad;
+  for (const Case& c : kCases) {
+    for (int turned = 0; turned < 4; ++turned) {
+      const std::string what = std::string(c.name) + ", turned " + std::to_string(turned);
+      Tensor a = turned & 1 ? randn({c.k, c.m}, on_gpu()).t() : randn({c.m, c.k}, on_gpu());
+      Tensor b = turned & 2 ? randn({c.n, c.k}, on_gpu()).t() : randn({c.k, c.n}, on_gpu());
+      const Tensor x = a.to(DType::bf16), w = b.to(DType::bf16);
+      const Tensor want = matmul(x.to(DType::f32), w.to(DType::f32));
+      poison();
+      expect_close(matmul(x, w), want, 0.005, what);
+    }
+  }
+}
+
+TEST_F(CudaMatmul, BiasOfAnyLength) {
+  NoGradGuard no_grad;
+  const Tensor x = randn({1024, 1027}, on_gpu(DType::bf16)), w = randn({2049, 1027}, on_gpu(DType::bf16));
+  const Tensor bias = randn({2049}, on_gpu(DType::bf16)) * 100;
+  const Tensor want = linear(x.to(DType::f32), w.to(DType::f32), bias.to(DType::f32));
+  poison();
+  expect_close(linear(x, w, bias), want, 0.005, "linear");
+}
+
+TEST_F(CudaMatmul, ViewsThatBeginBetween) {
+  NoGradGuard no_grad;
+  const Tensor whole = randn({1025, 2057}, on_gpu(DType::bf16)), w = randn({1024, 2048}, on_gpu(DType::bf16));
+  const Tensor x = whole.narrow(1, 3, 1024).narrow(0, 1, 1024);
+  const Tensor want = matmul(x.to(DType::f32), w.to(DType::f32));
+  poison();
+  expect_close(matmul(x, w), want, 0.005, "view");
+}
+
+TEST_F(CudaMatmul, Tf32TooIsMadeFromCopies) {
+  NoGradGuard no_grad;
+  const Tensor a = randn({1024, 1027}, on_gpu()), b = randn({1027, 2049}, on_gpu());
+  const Tensor want = matmul(a, b);
+  const bool before = allow_tf32();
+  set_allow_tf32(true);
+  poison();
+  expect_close(matmul(a, b), want, 0.002, "tf32");
+  set_allow_tf32(before);
+}
+
+// f32 from 16-bit inputs: nearer to the sum than what is rounded to 16 bits.
+TEST_F(CudaMatmul, WideResults) {
+  NoGradGuard no_grad;
+  for (const Case& c : {Case{"small", 33, 47, 65}, Case{"all odd", 1023, 2051, 1029}}) {
+    for (DType dtype : {DType::bf16, DType::f16}) {
+      const Tensor x = randn({c.m, c.k}, on_gpu(dtype)), w = randn({c.n, c.k}, on_gpu(dtype));
+      const Tensor want = linear(x.to(DType::f32), w.to(DType::f32));
+      FusedLinear::Params p{};
+      p.wide_result = true;
+      const Tensor found = call<FusedLinear>(Site::current(), p, x, w, Tensor(), Tensor());
+      EXPECT_EQ(found.dtype(), DType::f32);
+      expect_close(found, want, 1e-5, c.name);
+    }
+  }
+}
+
+TEST_F(CudaMatmul, WideResultsWithMore) {
+  NoGradGuard no_grad;
+  const Tensor x = randn({64, 96}, on_gpu(DType::bf16)), w = randn({32, 96}, on_gpu(DType::bf16));
+  const Tensor bias = randn({32}, on_gpu(DType::bf16));
+  FusedLinear::Params p{};
+  p.wide_result = true;
+  p.activation = FusedActivation::relu;
+  const Tensor want = relu(linear(x.to(DType::f32), w.to(DType::f32), bias.to(DType::f32)));
+  expect_close(call<FusedLinear>(Site::current(), p, x, w, bias, Tensor()), want, 0.005, "bias and relu");
+  EXPECT_THROW(call<FusedLinear>(Site::current(), p, x, w, bias, want), ValueError);
+}
+
+}  // namespace
+}  // namespace deft
