@@ -1,5 +1,7 @@
 #include "bench/machine.h"
 
+#include <nlohmann/json.hpp>
+
 #include "runtime/backend.h"
 #include "runtime/cpu_info.h"
 #include "runtime/parallel.h"

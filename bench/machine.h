@@ -1,7 +1,7 @@
 // The machine and the build, as every benchmark reports them.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace deft::bench {
 

@@ -5,6 +5,7 @@
 //   {"bar": "f32 GEMM", "unit": "% of peak", "must": ..., "aim": ..., "value": ..., "worst": ..., "worst_case": ...}
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

@@ -100,19 +100,20 @@ int run(const Flags& f) {
 
 }  // namespace
 
-std::function<int()> add_bench_data(CLI::App& app) {
+std::function<int()> add_bench_data(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  add_baseline_flags(app, *flags);
-  add_threads_flag(app, *flags);
-  app.add_option("--part", flags->parts, "loader, images, sequences; default: all")
-      ->delimiter(',')
-      ->check(one_of("part", {"loader", "images", "sequences"}))
-      ->type_name("PART,...");
-  app.add_flag("--quick", flags->quick, "A few samples of each, to see that it runs");
-  app.add_option("--peer", flags->peer, "Program to compare pictures with: \"/usr/bin/python3 bench/peer_images.py\"")
-      ->check(a_command())
-      ->type_name("PROGRAM");
+  add_common_flags(command, *flags);
+  add_baseline_flags(command, *flags);
+  add_threads_flag(command, *flags);
+  command.add_option("--part", flags->parts, "loader, images, sequences; default: all")
+      .delimiter(',')
+      .check(one_of("part", {"loader", "images", "sequences"}))
+      .type_name("PART,...");
+  command.add_flag("--quick", flags->quick, "A few samples of each, to see that it runs");
+  command
+      .add_option("--peer", flags->peer, "Program to compare pictures with: \"/usr/bin/python3 bench/peer_images.py\"")
+      .check(a_command())
+      .type_name("PROGRAM");
   return [flags] { return run(*flags); };
 }
 

@@ -68,35 +68,35 @@ Presentation presentation_of(const bench::Report& report, const std::string& nam
   return p;
 }
 
-std::function<int()> add_bench(CLI::App& app, bench::EngineBench (*make)()) {
+std::function<int()> add_bench(Command command, bench::EngineBench (*make)()) {
   bench::EngineBench bench = make();
   auto flags = std::make_shared<Flags>();
   flags->repeats = bench::EngineOptions().repeats;
   flags->threads = 1;
-  add_measure_flags(app, *flags,
+  add_measure_flags(command, *flags,
                     fmt::format("Batches per row and side, fewer where they take long; default: {}", flags->repeats));
-  app.get_option("--threads")->description("Threads; default: 1");
-  app.add_option("-f,--family", flags->family, fmt::format("One family only: {}", fmt::join(bench.families, ", ")))
-      ->check(one_of("family", bench.families))
-      ->type_name("NAME");
-  app.add_option("--dtype", flags->dtype, fmt::format("One type only: {}", fmt::join(bench.dtypes, ", ")))
-      ->check(one_of("dtype", bench.dtypes))
-      ->type_name("NAME");
-  app.add_option("--peer", flags->peers,
-                 "A program to compare with, such as bench/peer_torch.py; the fastest of several counts")
-      ->check(a_command())
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("COMMAND");
+  command.flag("--threads").description("Threads; default: 1");
+  command.add_option("-f,--family", flags->family, fmt::format("One family only: {}", fmt::join(bench.families, ", ")))
+      .check(one_of("family", bench.families))
+      .type_name("NAME");
+  command.add_option("--dtype", flags->dtype, fmt::format("One type only: {}", fmt::join(bench.dtypes, ", ")))
+      .check(one_of("dtype", bench.dtypes))
+      .type_name("NAME");
+  command
+      .add_option("--peer", flags->peers,
+                  "A program to compare with, such as bench/peer_torch.py; the fastest of several counts")
+      .check(a_command())
+      .repeatable()
+      .type_name("COMMAND");
   if (bench.library_peers)
-    app.add_flag("--no-library-peers", flags->no_library_peers, "Do not measure OpenBLAS, where it is installed");
+    command.add_flag("--no-library-peers", flags->no_library_peers, "Do not measure OpenBLAS, where it is installed");
   if (bench.batches) {
-    app.add_option("-b,--batch", flags->batch, "Images at a time; default: 1")
-        ->check(whole_number(1, 4096))
-        ->type_name("N");
+    command.add_option("-b,--batch", flags->batch, "Images at a time; default: 1")
+        .check(whole_number(1, 4096))
+        .type_name("N");
   }
-  app.add_flag("--quick", flags->quick, "Tiny shapes, one batch: shows that it works, not how fast");
-  app.footer(
+  command.add_flag("--quick", flags->quick, "Tiny shapes, one batch: shows that it works, not how fast");
+  command.footer(
       "Bars that are missed do not change the exit code: this is a measurement. Scripts read \"bars\" of -o json.");
   return [flags, bench] {
     bench::watch_for_interrupt();
@@ -122,9 +122,9 @@ std::function<int()> add_bench(CLI::App& app, bench::EngineBench (*make)()) {
 
 }  // namespace
 
-std::function<int()> add_bench_gemm(CLI::App& app) { return add_bench(app, bench::gemm_bench); }
-std::function<int()> add_bench_conv(CLI::App& app) { return add_bench(app, bench::conv_bench); }
-std::function<int()> add_bench_attention(CLI::App& app) { return add_bench(app, bench::attention_bench); }
-std::function<int()> add_bench_rows(CLI::App& app) { return add_bench(app, bench::rows_bench); }
+std::function<int()> add_bench_gemm(Command command) { return add_bench(command, bench::gemm_bench); }
+std::function<int()> add_bench_conv(Command command) { return add_bench(command, bench::conv_bench); }
+std::function<int()> add_bench_attention(Command command) { return add_bench(command, bench::attention_bench); }
+std::function<int()> add_bench_rows(Command command) { return add_bench(command, bench::rows_bench); }
 
 }  // namespace deft::cli

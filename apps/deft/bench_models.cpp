@@ -103,42 +103,45 @@ Presentation tables_of(const bench::Report& report, Presentation p) {
 
 }  // namespace
 
-std::function<int()> add_bench_models(CLI::App& app) {
+std::function<int()> add_bench_models(Command command) {
   auto flags = std::make_shared<Flags>();
   bench::ModelsOptions& o = flags->options;
-  add_common_flags(app, *flags);
-  add_baseline_flags(app, *flags);
-  add_repeats_flag(app, *flags, "Samples per row; default: at least 5, within 4 s");
+  add_common_flags(command, *flags);
+  add_baseline_flags(command, *flags);
+  add_repeats_flag(command, *flags, "Samples per row; default: at least 5, within 4 s");
   std::vector<std::string> names, summaries;
   for (const bench::BenchModelInfo& info : bench::bench_models()) {
     names.emplace_back(info.name);
     summaries.push_back(fmt::format("{}: {}; batch {}", info.name, info.summary, info.default_batch));
   }
-  app.add_option("-m,--model", o.models, fmt::format("Models; default: the first five\n{}", fmt::join(summaries, "\n")))
-      ->delimiter(',')
-      ->check(one_of("model", names))
-      ->type_name("NAME,...");
-  add_sweep_flags(app, flags->sweep);
-  app.add_option("--pass", o.passes, "train, validate, infer; default: all")
-      ->delimiter(',')
-      ->check(one_of("pass", {"train", "validate", "infer"}))
-      ->type_name("PASS,...");
-  app.add_option("--type", o.types, "f32, amp, bf16; default: all")
-      ->delimiter(',')
-      ->check(one_of("type", {"f32", "amp", "bf16"}))
-      ->type_name("TYPE,...");
-  add_device_flag(app, flags->device);
-  auto* tables = app.add_flag("--tables", flags->tables,
-                              "Two tables instead: one model by grad mode, models by batch; default: ResNet-50, and "
-                              "Transformer-XL, BERT-base, ResNet-50 with batches of 64, 32, 128");
-  app.add_flag("--compile", o.compile, "Each row by a compiled plan, beside eager")->excludes(tables);
-  app.add_flag("--small", flags->small,
-               "Compiled against eager where arithmetic costs least: cells and nets of one row")
-      ->excludes(tables);
-  app.add_option("--peer", o.peer, "Program to compare with, such as bench/peer_models.py")
-      ->check(a_command())
-      ->excludes(tables)
-      ->type_name("PROGRAM");
+  command
+      .add_option("-m,--model", o.models,
+                  fmt::format("Models; default: the first five\n{}", fmt::join(summaries, "\n")))
+      .delimiter(',')
+      .check(one_of("model", names))
+      .type_name("NAME,...");
+  add_sweep_flags(command, flags->sweep);
+  command.add_option("--pass", o.passes, "train, validate, infer; default: all")
+      .delimiter(',')
+      .check(one_of("pass", {"train", "validate", "infer"}))
+      .type_name("PASS,...");
+  command.add_option("--type", o.types, "f32, amp, bf16; default: all")
+      .delimiter(',')
+      .check(one_of("type", {"f32", "amp", "bf16"}))
+      .type_name("TYPE,...");
+  add_device_flag(command, flags->device);
+  Flag tables = command.add_flag("--tables", flags->tables,
+                                 "Two tables instead: one model by grad mode, models by batch; default: ResNet-50, and "
+                                 "Transformer-XL, BERT-base, ResNet-50 with batches of 64, 32, 128");
+  command.add_flag("--compile", o.compile, "Each row by a compiled plan, beside eager").excludes(tables);
+  command
+      .add_flag("--small", flags->small,
+                "Compiled against eager where arithmetic costs least: cells and nets of one row")
+      .excludes(tables);
+  command.add_option("--peer", o.peer, "Program to compare with, such as bench/peer_models.py")
+      .check(a_command())
+      .excludes(tables)
+      .type_name("PROGRAM");
   return [flags] {
     bench::watch_for_interrupt();
     flags->options.repeats = flags->repeats;

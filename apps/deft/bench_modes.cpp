@@ -38,22 +38,23 @@ Presentation presentation_of(const bench::Report& report, const Sweep& sweep) {
 
 }  // namespace
 
-std::function<int()> add_bench_modes(CLI::App& app) {
+std::function<int()> add_bench_modes(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  add_baseline_flags(app, *flags);
-  add_repeats_flag(app, *flags, "Samples per row; default: at least 100, within 10 s for the whole run");
+  add_common_flags(command, *flags);
+  add_baseline_flags(command, *flags);
+  add_repeats_flag(command, *flags, "Samples per row; default: at least 100, within 10 s for the whole run");
   std::vector<std::string> names, summaries;
   for (const bench::BuiltinModelInfo& info : bench::builtin_models()) {
     names.emplace_back(info.name);
     summaries.push_back(fmt::format("{}: {}; batch {}", info.name, info.summary, info.default_batch));
   }
-  app.add_option("-m,--model", flags->models,
-                 fmt::format("Built-in models; default: all\n{}", fmt::join(summaries, "\n")))
-      ->delimiter(',')
-      ->check(one_of("model", names))
-      ->type_name(fmt::format("{}", fmt::join(names, ",")));
-  add_sweep_flags(app, flags->sweep);
+  command
+      .add_option("-m,--model", flags->models,
+                  fmt::format("Built-in models; default: all\n{}", fmt::join(summaries, "\n")))
+      .delimiter(',')
+      .check(one_of("model", names))
+      .type_name(fmt::format("{}", fmt::join(names, ",")));
+  add_sweep_flags(command, flags->sweep);
   return [flags] {
     bench::watch_for_interrupt();
     bench::ModesOptions options;

@@ -40,19 +40,19 @@ Presentation presentation_of(const bench::Report& report, Device device) {
 
 }  // namespace
 
-std::function<int()> add_bench_ops(CLI::App& app) {
+std::function<int()> add_bench_ops(Command command) {
   auto flags = std::make_shared<Flags>();
   flags->repeats = bench::OpsOptions().repeats;
-  add_measure_flags(app, *flags, fmt::format("Timed rounds of 4 ms per row; default: {}", flags->repeats));
-  add_device_flag(app, flags->device);
+  add_measure_flags(command, *flags, fmt::format("Timed rounds of 4 ms per row; default: {}", flags->repeats));
+  add_device_flag(command, flags->device);
   const std::vector<std::string> families = {"copy", "move",  "elementwise", "reduce",
                                              "rows", "other", "matmul",      "conv"};
-  app.add_option("-f,--family", flags->family, fmt::format("One family only: {}", fmt::join(families, ", ")))
-      ->check(one_of("family", families))
-      ->type_name("NAME");
-  app.add_option("--peer", flags->peer, "A program to compare with, such as bench/peer_torch.py")
-      ->check(a_command())
-      ->type_name("COMMAND");
+  command.add_option("-f,--family", flags->family, fmt::format("One family only: {}", fmt::join(families, ", ")))
+      .check(one_of("family", families))
+      .type_name("NAME");
+  command.add_option("--peer", flags->peer, "A program to compare with, such as bench/peer_torch.py")
+      .check(a_command())
+      .type_name("COMMAND");
   return [flags] {
     bench::watch_for_interrupt();
     bench::OpsOptions options;

@@ -53,19 +53,19 @@ Presentation device_presentation(Device device) {
 
 }  // namespace
 
-std::function<int()> add_bench_overhead(CLI::App& app) {
+std::function<int()> add_bench_overhead(Command command) {
   auto flags = std::make_shared<Flags>();
   flags->repeats = bench::OverheadOptions().repeats;
-  add_measure_flags(app, *flags,
+  add_measure_flags(command, *flags,
                     fmt::format("Batches of 0.5 ms per row, of which the fastest counts; default: {}", flags->repeats));
-  app.get_option("--threads")->description("Always 1 here")->check(whole_number(1, 1));
+  command.flag("--threads").description("Always 1 here").check(whole_number(1, 1));
   std::vector<std::string> names;
   for (const bench::OverheadCase& c : bench::overhead_cases()) names.push_back(c.name);
-  app.add_option("-c,--case", flags->only, fmt::format("One case only: {}", fmt::join(names, ", ")))
-      ->check(one_of("case", names))
-      ->type_name("NAME");
-  add_device_flag(app, flags->device);
-  app.add_flag("--no-peer", flags->no_peer, "Do not measure LibTorch, where it was found at build time");
+  command.add_option("-c,--case", flags->only, fmt::format("One case only: {}", fmt::join(names, ", ")))
+      .check(one_of("case", names))
+      .type_name("NAME");
+  add_device_flag(command, flags->device);
+  command.add_flag("--no-peer", flags->no_peer, "Do not measure LibTorch, where it was found at build time");
   return [flags] {
     bench::watch_for_interrupt();
     bench::OverheadOptions options;

@@ -30,14 +30,14 @@ int run(const Flags& f) {
 
 }  // namespace
 
-std::function<int()> add_compare(CLI::App& app) {
+std::function<int()> add_compare(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  app.add_option("before", flags->before, "Report written by deft ... -o json")->required()->type_name("A.json");
-  app.add_option("after", flags->after, "Report to compare with it")->required()->type_name("B.json");
-  add_fail_if_flag(app, flags->fail_if);
-  app.add_flag("--all", flags->all, "Also the rows that are the same within 1 %");
-  app.footer(
+  add_common_flags(command, *flags);
+  command.add_option("before", flags->before, "Report written by deft ... -o json").required().type_name("A.json");
+  command.add_option("after", flags->after, "Report to compare with it").required().type_name("B.json");
+  add_fail_if_flag(command, flags->fail_if);
+  command.add_flag("--all", flags->all, "Also the rows that are the same within 1 %");
+  command.footer(
       "Rows are matched by what they are about (case, pass, type, batch, ...). Exit code 1: a --fail-if holds; 2: no "
       "row "
       "has its quantity; 3: a file is no report of deft.");

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "bench/report.h"
 #include "exit_code.h"
 
 namespace deft::cli {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/report.h"
+#include "bench/machine.h"
 #include "fail_if.h"
 #include "report_rows.h"
 

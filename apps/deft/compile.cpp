@@ -74,18 +74,18 @@ int run(Flags& f) {
 
 }  // namespace
 
-std::function<int()> add_compile(CLI::App& app) {
+std::function<int()> add_compile(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  add_threads_flag(app, *flags);
-  add_task_flags(app, flags->task);
-  add_amp_flag(app, flags->amp);
-  add_device_flag(app, flags->device, "--device");
-  app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("--out", flags->out, "The plan: everything it needs is in this file")->required()->type_name("FILE");
-  app.add_flag("--half", flags->half, "Weights and activations in bf16");
+  add_common_flags(command, *flags);
+  add_threads_flag(command, *flags);
+  add_task_flags(command, flags->task);
+  add_amp_flag(command, flags->amp);
+  add_device_flag(command, flags->device, "--device");
+  command.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
+      .required()
+      .type_name("FILE");
+  command.add_option("--out", flags->out, "The plan: everything it needs is in this file").required().type_name("FILE");
+  command.add_flag("--half", flags->half, "Weights and activations in bf16");
   return [flags] { return run(*flags); };
 }
 

@@ -108,24 +108,26 @@ int run(const Flags& f) {
 
 }  // namespace
 
-std::function<int()> add_data_bench(CLI::App& app) {
+std::function<int()> add_data_bench(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  add_baseline_flags(app, *flags);
-  app.add_option("-p,--path", flags->path, "Image folder, tar shards, text, npy, npz or safetensors")
-      ->required()
-      ->type_name("PATH");
-  app.add_option("-b,--batch", flags->batch, "Batch size; default 64")->check(whole_number(1, 65536))->type_name("N");
-  app.add_option("--size", flags->size, "Side of pictures; default 224")->check(whole_number(8, 4096))->type_name("N");
-  app.add_flag("--evaluation", flags->evaluation, "The middle of pictures instead of random parts");
-  app.add_option("--workers", flags->workers, "Threads; default: as many as it takes")
-      ->check(whole_number(0, data::kMaxWorkers))
-      ->type_name("N");
-  app.add_option("--rate", flags->rate, "Samples a consumer takes per second; default: all there are")
-      ->check(number_from(0, false))
-      ->type_name("X");
-  app.add_option("--seconds", flags->seconds, "How long; default 10")->check(number_from(0, false))->type_name("X");
-  app.add_option("--seed", flags->seed, "Of order and random parts; default 1")->type_name("N");
+  add_common_flags(command, *flags);
+  add_baseline_flags(command, *flags);
+  command.add_option("-p,--path", flags->path, "Image folder, tar shards, text, npy, npz or safetensors")
+      .required()
+      .type_name("PATH");
+  command.add_option("-b,--batch", flags->batch, "Batch size; default 64").check(whole_number(1, 65536)).type_name("N");
+  command.add_option("--size", flags->size, "Side of pictures; default 224")
+      .check(whole_number(8, 4096))
+      .type_name("N");
+  command.add_flag("--evaluation", flags->evaluation, "The middle of pictures instead of random parts");
+  command.add_option("--workers", flags->workers, "Threads; default: as many as it takes")
+      .check(whole_number(0, data::kMaxWorkers))
+      .type_name("N");
+  command.add_option("--rate", flags->rate, "Samples a consumer takes per second; default: all there are")
+      .check(number_from(0, false))
+      .type_name("X");
+  command.add_option("--seconds", flags->seconds, "How long; default 10").check(number_from(0, false)).type_name("X");
+  command.add_option("--seed", flags->seed, "Of order and random parts; default 1").type_name("N");
   return [flags] { return run(*flags); };
 }
 

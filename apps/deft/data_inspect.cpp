@@ -124,18 +124,18 @@ int run(const Flags& f) {
 
 }  // namespace
 
-std::function<int()> add_data_inspect(CLI::App& app) {
+std::function<int()> add_data_inspect(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  app.add_option("-p,--path", flags->path, "Image folder, tar shards, text, npy, npz or safetensors")
-      ->required()
-      ->type_name("PATH");
-  app.add_option("--most", flags->most, "Samples to look at; default: all")
-      ->check(whole_number(1, 1'000'000'000'000))
-      ->type_name("N");
-  app.add_option("--workers", flags->workers, "Threads; default: as many as it takes")
-      ->check(whole_number(0, data::kMaxWorkers))
-      ->type_name("N");
+  add_common_flags(command, *flags);
+  command.add_option("-p,--path", flags->path, "Image folder, tar shards, text, npy, npz or safetensors")
+      .required()
+      .type_name("PATH");
+  command.add_option("--most", flags->most, "Samples to look at; default: all")
+      .check(whole_number(1, 1'000'000'000'000))
+      .type_name("N");
+  command.add_option("--workers", flags->workers, "Threads; default: as many as it takes")
+      .check(whole_number(0, data::kMaxWorkers))
+      .type_name("N");
   return [flags] { return run(*flags); };
 }
 

@@ -64,12 +64,11 @@ double seconds_in(const std::string& text) {
   return good ? value * (unit == "m" ? 60 : 1) : 0;
 }
 
-CLI::Validator a_budget() {
-  auto check = [](std::string& word) {
+Check a_budget() {
+  return [](const std::string& word) {
     double s = seconds_in(word);
     return s >= 1 && s <= 3600 ? std::string() : fmt::format("found '{}', expected 1s to 3600s, or 1m to 60m", word);
   };
-  return {check, ""};
 }
 
 // What the naive run shows: times, memory, mistakes, latency, energy.
@@ -368,44 +367,47 @@ int run(Flags& f) {
   return findings.empty() ? kOk : kFindings;
 }
 
-void add_workload_flags(CLI::App& app, TaskOptions& o) {
-  add_model_flag(app, o, true);
-  app.add_option("-d,--data", o.data,
-                 fmt::format("{}; default fashion where it is installed, else glyphs", fmt::join(data_names(), ", ")))
-      ->check(one_of("data set", data_names()))
-      ->type_name("NAME");
-  add_data_flags(app, o);
+void add_workload_flags(Command command, TaskOptions& o) {
+  add_model_flag(command, o, true);
+  command
+      .add_option("-d,--data", o.data,
+                  fmt::format("{}; default fashion where it is installed, else glyphs", fmt::join(data_names(), ", ")))
+      .check(one_of("data set", data_names()))
+      .type_name("NAME");
+  add_data_flags(command, o);
 }
 
 }  // namespace
 
-std::function<int()> add_doctor(CLI::App& app) {
+std::function<int()> add_doctor(Command command) {
   auto flags = std::make_shared<Flags>();
   Flags& f = *flags;
   f.task.data = "";
-  add_workload_flags(app, f.task);
-  app.add_option("--task", f.kind, "What the model does: infer (default), eval or train")
-      ->check(one_of("task", {"infer", "eval", "train"}))
-      ->type_name("infer|eval|train");
-  app.add_option("-w,--weights", f.weights, "Checkpoint, safetensors or PyTorch file; default: a short training")
-      ->type_name("FILE");
-  add_device_flag(app, f.device, "--device");
-  app.add_option("--budget", f.budget, "Time for all measurements; default 60s")->check(a_budget())->type_name("TIME");
-  app.add_option("--max-drop", f.max_drop, "Points of accuracy a technique may cost; default 0.5")
-      ->check(number_from(0, true))
-      ->type_name("X");
-  app.add_option("--out", f.out, "Where the plan goes; default deft.plan.json")->type_name("FILE");
-  app.add_option("--html", f.html, "The report as one page")->type_name("FILE");
-  app.add_option("--demo", f.demo, "leak: what the doctor says about `total += loss`")
-      ->check(one_of("demo", {"leak"}))
-      ->type_name("leak");
-  app.add_option("-o,--output", f.format, "Form of the result; default: md")
-      ->check(one_of("output format", {"md", "json", "sarif"}))
-      ->type_name("md|json|sarif");
-  app.add_option("-t,--threads", f.threads, "Threads; default: one per core")
-      ->check(whole_number(1, 1024))
-      ->type_name("N");
-  app.add_flag("-q,--quiet", f.quiet, "No progress on stderr");
+  add_workload_flags(command, f.task);
+  command.add_option("--task", f.kind, "What the model does: infer (default), eval or train")
+      .check(one_of("task", {"infer", "eval", "train"}))
+      .type_name("infer|eval|train");
+  command.add_option("-w,--weights", f.weights, "Checkpoint, safetensors or PyTorch file; default: a short training")
+      .type_name("FILE");
+  add_device_flag(command, f.device, "--device");
+  command.add_option("--budget", f.budget, "Time for all measurements; default 60s")
+      .check(a_budget())
+      .type_name("TIME");
+  command.add_option("--max-drop", f.max_drop, "Points of accuracy a technique may cost; default 0.5")
+      .check(number_from(0, true))
+      .type_name("X");
+  command.add_option("--out", f.out, "Where the plan goes; default deft.plan.json").type_name("FILE");
+  command.add_option("--html", f.html, "The report as one page").type_name("FILE");
+  command.add_option("--demo", f.demo, "leak: what the doctor says about `total += loss`")
+      .check(one_of("demo", {"leak"}))
+      .type_name("leak");
+  command.add_option("-o,--output", f.format, "Form of the result; default: md")
+      .check(one_of("output format", {"md", "json", "sarif"}))
+      .type_name("md|json|sarif");
+  command.add_option("-t,--threads", f.threads, "Threads; default: one per core")
+      .check(whole_number(1, 1024))
+      .type_name("N");
+  command.add_flag("-q,--quiet", f.quiet, "No progress on stderr");
   return [flags] { return run(*flags); };
 }
 

@@ -21,8 +21,8 @@ struct Flags : CommonFlags {
   std::string weights, plan_file, amp = "off", device = "cpu";
 };
 
-int run(Flags& f, const CLI::App& app) {
-  std::optional<Plan> plan = plan_for(app, f.plan_file, PlanUse::eval, f, f.task, f.amp);
+int run(Flags& f, Command command) {
+  std::optional<Plan> plan = plan_for(command, f.plan_file, PlanUse::eval, f, f.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
   f.task.device = chosen_device(f.device);
   DType amp = amp_dtype(f.amp, f.quiet, f.task.device);
@@ -61,18 +61,18 @@ int run(Flags& f, const CLI::App& app) {
 
 }  // namespace
 
-std::function<int()> add_eval(CLI::App& app) {
+std::function<int()> add_eval(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  add_threads_flag(app, *flags);
-  add_task_flags(app, flags->task);
-  add_amp_flag(app, flags->amp);
-  add_device_flag(app, flags->device, "--device");
-  add_plan_flag(app, flags->plan_file);
-  app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
-      ->required()
-      ->type_name("FILE");
-  return [flags, &app] { return run(*flags, app); };
+  add_common_flags(command, *flags);
+  add_threads_flag(command, *flags);
+  add_task_flags(command, flags->task);
+  add_amp_flag(command, flags->amp);
+  add_device_flag(command, flags->device, "--device");
+  add_plan_flag(command, flags->plan_file);
+  command.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
+      .required()
+      .type_name("FILE");
+  return [flags, command] { return run(*flags, command); };
 }
 
 }  // namespace deft::cli

@@ -91,10 +91,11 @@ int run(const Flags& f) {
 
 }  // namespace
 
-std::function<int()> add_explain(CLI::App& app) {
+std::function<int()> add_explain(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  app.add_option("rule", flags->rule, "D003, or graph-kept-across-steps; default: the list of all")->type_name("RULE");
+  add_common_flags(command, *flags);
+  command.add_option("rule", flags->rule, "D003, or graph-kept-across-steps; default: the list of all")
+      .type_name("RULE");
   return [flags] { return run(*flags); };
 }
 

@@ -51,27 +51,27 @@ int run(const Flags& f) {
 
 }  // namespace
 
-std::function<int()> add_generate(CLI::App& app) {
+std::function<int()> add_generate(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  add_threads_flag(app, *flags);
-  add_amp_flag(app, flags->amp);
-  app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train -m gpt2 -d text")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("-p,--prompt", flags->prompt, "What the text begins with")->type_name("TEXT");
-  app.add_option("-n,--tokens", flags->generate.tokens, "Bytes to add; default 200")
-      ->check(whole_number(1, 100'000))
-      ->type_name("N");
-  app.add_option("--temperature", flags->generate.temperature, "0: always the likeliest; default 0.8")
-      ->check(number_from(0, true))
-      ->type_name("X");
-  app.add_option("--top-k", flags->generate.top_k, "Choose among this many; default: all")
-      ->check(whole_number(1, 256))
-      ->type_name("N");
-  app.add_option("--seed", flags->generate.seed, "Of the choices; default 0")
-      ->check(whole_number(0, std::numeric_limits<int64_t>::max()))
-      ->type_name("N");
+  add_common_flags(command, *flags);
+  add_threads_flag(command, *flags);
+  add_amp_flag(command, flags->amp);
+  command.add_option("-w,--weights", flags->weights, "Checkpoint of deft train -m gpt2 -d text")
+      .required()
+      .type_name("FILE");
+  command.add_option("-p,--prompt", flags->prompt, "What the text begins with").type_name("TEXT");
+  command.add_option("-n,--tokens", flags->generate.tokens, "Bytes to add; default 200")
+      .check(whole_number(1, 100'000))
+      .type_name("N");
+  command.add_option("--temperature", flags->generate.temperature, "0: always the likeliest; default 0.8")
+      .check(number_from(0, true))
+      .type_name("X");
+  command.add_option("--top-k", flags->generate.top_k, "Choose among this many; default: all")
+      .check(whole_number(1, 256))
+      .type_name("N");
+  command.add_option("--seed", flags->generate.seed, "Of the choices; default 0")
+      .check(whole_number(0, std::numeric_limits<int64_t>::max()))
+      .type_name("N");
   return [flags] { return run(*flags); };
 }
 

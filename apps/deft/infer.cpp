@@ -97,9 +97,9 @@ int run_model(Flags& f, const std::optional<Plan>& plan) {
   });
 }
 
-int run(Flags& f, const CLI::App& app) {
+int run(Flags& f, Command command) {
   DEFT_CHECK(f.weights.empty() != f.plan_file.empty(), ValueError, "infer: give --weights, or --plan-file with a plan");
-  std::optional<Plan> plan = plan_for(app, f.plan, PlanUse::infer, f, f.task, f.amp);
+  std::optional<Plan> plan = plan_for(command, f.plan, PlanUse::infer, f, f.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
   f.task.device = chosen_device(f.device);
   return f.plan_file.empty() ? run_model(f, plan) : run_plan(f);
@@ -107,24 +107,25 @@ int run(Flags& f, const CLI::App& app) {
 
 }  // namespace
 
-std::function<int()> add_infer(CLI::App& app) {
+std::function<int()> add_infer(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  add_threads_flag(app, *flags);
-  add_task_flags(app, flags->task);
-  add_amp_flag(app, flags->amp);
-  add_device_flag(app, flags->device, "--device");
-  app.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
-      ->type_name("FILE");
-  add_plan_flag(app, flags->plan);
-  app.add_option("--plan-file", flags->plan_file, "Plan of deft compile, which holds the model and its weights")
-      ->excludes("--plan")
-      ->type_name("FILE");
-  app.add_option("-i,--input", flags->input, "npy file [n, channels, height, width]; default: the first test pictures")
-      ->type_name("FILE");
-  app.add_option("--top", flags->top, "Classes per sample; default 1")->check(whole_number(1, 1000))->type_name("N");
-  app.add_flag("--half", flags->half, "Weights and activations in bf16");
-  return [flags, &app] { return run(*flags, app); };
+  add_common_flags(command, *flags);
+  add_threads_flag(command, *flags);
+  add_task_flags(command, flags->task);
+  add_amp_flag(command, flags->amp);
+  add_device_flag(command, flags->device, "--device");
+  command.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
+      .type_name("FILE");
+  add_plan_flag(command, flags->plan);
+  command.add_option("--plan-file", flags->plan_file, "Plan of deft compile, which holds the model and its weights")
+      .excludes(command.flag("--plan"))
+      .type_name("FILE");
+  command
+      .add_option("-i,--input", flags->input, "npy file [n, channels, height, width]; default: the first test pictures")
+      .type_name("FILE");
+  command.add_option("--top", flags->top, "Classes per sample; default 1").check(whole_number(1, 1000)).type_name("N");
+  command.add_flag("--half", flags->half, "Weights and activations in bf16");
+  return [flags, command] { return run(*flags, command); };
 }
 
 }  // namespace deft::cli

@@ -181,9 +181,9 @@ std::vector<Json> info_rows(const Json& info) {
 
 }  // namespace
 
-std::function<int()> add_info(CLI::App& app) {
+std::function<int()> add_info(Command command) {
   auto flags = std::make_shared<CommonFlags>();
-  add_common_flags(app, *flags);
+  add_common_flags(command, *flags);
   return [flags] {
     Json info = info_json();
     std::vector<Json> rows = info_rows(info);

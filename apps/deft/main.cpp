@@ -3,31 +3,17 @@
 
 #include <algorithm>
 #include <exception>
-#include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "bench/machine.h"
 #include "exit_code.h"
-#include "suggest.h"
 #include "trainer.h"
 #include "verbs.h"
 
 namespace deft::cli {
 
 namespace {
-
-struct UsageError : std::runtime_error {
-  UsageError(std::string where, const std::string& what) : std::runtime_error(what), verb(std::move(where)) {}
-  std::string verb;  // "deft bench modes"
-};
-
-// Flags as "-b,--batch N"; bounds and defaults are in the text.
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_option_opts(const CLI::Option* option) const override {
-    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
-  }
-};
 
 void print_help() {
   std::vector<std::string> paths;  // a group's name in front of its first verb only
@@ -63,89 +49,21 @@ std::vector<std::string> with_default_verb(std::vector<std::string> arguments) {
   return arguments;
 }
 
-class CommandLine {
- public:
-  CommandLine() : app_("A compact, very fast deep-learning framework.", "deft") {
-    app_.formatter(std::make_shared<HelpFormatter>());
-    app_.allow_extras();  // unknown words are ours to explain
-    app_.set_version_flag("-V,--version", fmt::format("deft {}", bench::build_info().version));
-    for (const Verb& verb : verbs()) {
-      CLI::App* parent = verb.group.empty() ? &app_ : group(verb.group);
-      CLI::App* sub = parent->add_subcommand(verb.name, verb.summary);
-      sub->allow_extras();
-      entries_.push_back({sub, verb.add(*sub)});
-    }
+int run(const std::vector<std::string>& arguments) {
+  CommandLine line("deft", "A compact, very fast deep-learning framework.",
+                   fmt::format("deft {}", bench::build_info().version));
+  std::vector<std::pair<Command, std::function<int()>>> runs;
+  for (const Verb& verb : verbs()) {
+    Command command = line.add(verb.group, verb.name, verb.summary);
+    runs.emplace_back(command, verb.add(command));
   }
-
-  int run(std::vector<std::string> arguments) {
-    std::reverse(arguments.begin(), arguments.end());  // the order CLI11 wants
-    try {
-      app_.parse(arguments);
-    } catch (const CLI::Success& success) {  // --help, --version
-      bool top_help = app_.get_subcommands().empty() && dynamic_cast<const CLI::CallForHelp*>(&success);
-      if (!top_help) return app_.exit(success);
-      print_help();
-      return kOk;
-    } catch (const CLI::ParseError& error) {
-      reject_extras(&app_);  // an unknown flag before a bad value is the better explanation
-      throw UsageError(path_of(innermost()), error.what());
-    }
-    reject_extras(&app_);
-    for (const Entry& entry : entries_) {
-      if (entry.app->parsed()) return entry.run();
-    }
-    print_help();
-    return kOk;
+  if (!line.parse(arguments)) return kOk;
+  for (const auto& [command, run_verb] : runs) {
+    if (command.named()) return run_verb();
   }
-
- private:
-  struct Entry {
-    CLI::App* app;
-    std::function<int()> run;
-  };
-
-  CLI::App* group(const std::string& name) {
-    CLI::App*& made = groups_[name];
-    if (!made) made = app_.add_subcommand(name, fmt::format("Verbs of deft {}", name))->allow_extras();
-    return made;
-  }
-
-  static std::vector<std::string> flags_of(const CLI::App* app) {
-    std::vector<std::string> flags;
-    for (const CLI::Option* option : app->get_options()) {
-      for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-      for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
-    }
-    return flags;
-  }
-
-  const CLI::App* innermost() const {
-    const CLI::App* app = &app_;
-    while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
-    return app;
-  }
-  static std::string path_of(const CLI::App* app) {
-    return app->get_parent() ? path_of(app->get_parent()) + " " + app->get_name() : app->get_name();
-  }
-
-  static void reject_extras(const CLI::App* app) {
-    for (const std::string& word : app->remaining()) {
-      if (word != "--") throw UsageError(path_of(app), why_unknown(app, word));
-    }
-    for (const CLI::App* sub : app->get_subcommands()) reject_extras(sub);
-  }
-  static std::string why_unknown(const CLI::App* app, const std::string& word) {
-    if (word.starts_with('-')) return unknown_message("flag", word.substr(0, word.find('=')), flags_of(app));
-    std::vector<std::string> names;
-    for (const CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; }))
-      names.push_back(sub->get_name());
-    return names.empty() ? fmt::format("unexpected argument '{}'", word) : unknown_message("verb", word, names);
-  }
-
-  CLI::App app_;
-  std::map<std::string, CLI::App*> groups_;
-  std::vector<Entry> entries_;
-};
+  print_help();
+  return kOk;
+}
 
 int fail(int code, const std::string& kind, std::string what) {
   std::replace(what.begin(), what.end(), '\n', ' ');
@@ -155,7 +73,7 @@ int fail(int code, const std::string& kind, std::string what) {
 
 int guarded_main(int argc, char** argv) {
   try {
-    return CommandLine().run(with_default_verb({argv + 1, argv + argc}));
+    return run(with_default_verb({argv + 1, argv + argc}));
   } catch (const UsageError& error) {
     return fail(kUsage, error.verb, fmt::format("{} (see {} --help)", error.what(), error.verb));
   } catch (const UnsupportedError& error) {

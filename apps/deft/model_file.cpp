@@ -6,11 +6,11 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "common_flags.h"
 #include "io/checkpoint.h"
 #include "io/file_format.h"
 #include "io/input_file.h"
 #include "io/safetensors.h"
-#include "output.h"
 #include "suggest.h"
 
 namespace deft::cli {
@@ -46,15 +46,14 @@ std::string said_of(const std::string& config, const std::string& key) {
 
 bool is_model_file(const std::string& model) { return std::filesystem::is_regular_file(model); }
 
-CLI::Validator a_model() {
-  const CLI::Validator name = one_of("model", model_names());
-  auto check = [name](std::string& word) {
+Check a_model() {
+  const Check name = one_of("model", model_names());
+  return [name](const std::string& word) {
     if (is_model_file(word)) return std::string();
     const bool path = word.find_first_of("./") != word.npos;
     return path ? fmt::format("found '{}', which is no file, expected the name of a model or a file", word)
                 : name(word);
   };
-  return {check, ""};
 }
 
 ModelFile model_file_kind(const std::string& path) {

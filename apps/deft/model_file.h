@@ -1,10 +1,10 @@
 // --model FILE: what the file holds.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 
+#include "command_line.h"
 #include "task.h"
 
 namespace deft::cli {
@@ -12,7 +12,7 @@ namespace deft::cli {
 enum class ModelFile : uint8_t { checkpoint, plan };
 
 // The name of a built-in model, or a file.
-CLI::Validator a_model();
+Check a_model();
 bool is_model_file(const std::string& model);
 // A checkpoint of deft train or a plan of deft compile; LoadError that says what was found instead.
 ModelFile model_file_kind(const std::string& path);

@@ -13,12 +13,12 @@ std::string amp_word(DType type) { return type == DType::f32 ? "off" : std::stri
 // Collects what a plan sets and what it may not set.
 class PlanMerge {
  public:
-  explicit PlanMerge(const CLI::App& app) : app_(app) {}
+  explicit PlanMerge(Command command) : command_(command) {}
 
   // The plan's value becomes the flag's, or the flag's the plan's where it was given.
   template <class T>
   void merge(const std::string& flag, T& given, const T& planned) {
-    if (app_.count(flag) == 0)
+    if (!command_.given(flag))
       given = planned;
     else if (given != planned)
       kept_.push_back(fmt::format("{} {} (plan: {})", flag, given, planned));
@@ -31,7 +31,7 @@ class PlanMerge {
   }
 
  private:
-  const CLI::App& app_;
+  Command command_;
   std::vector<std::string> kept_, left_out_;
 };
 
@@ -59,17 +59,18 @@ void warn(const Plan& plan, const std::string& file, const TaskOptions& task) {
 
 }  // namespace
 
-void add_plan_flag(CLI::App& app, std::string& file) {
-  app.add_option("--plan", file,
-                 "Plan of deft doctor: batch, workers, threads, precision, layout and compile; flags given here win")
-      ->type_name("FILE");
+void add_plan_flag(Command command, std::string& file) {
+  command
+      .add_option("--plan", file,
+                  "Plan of deft doctor: batch, workers, threads, precision, layout and compile; flags given here win")
+      .type_name("FILE");
 }
 
-std::optional<Plan> plan_for(const CLI::App& app, const std::string& file, PlanUse use, CommonFlags& flags,
+std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse use, CommonFlags& flags,
                              TaskOptions& task, std::string& amp) {
   if (file.empty()) return std::nullopt;
   Plan plan = Plan::load(file);
-  PlanMerge merge(app);
+  PlanMerge merge(command);
   if (plan.threads > 0) merge.merge("--threads", flags.threads, plan.threads);
   merge.merge("--batch", task.batch, plan.batch);
   if (use == PlanUse::infer) {
@@ -79,7 +80,7 @@ std::optional<Plan> plan_for(const CLI::App& app, const std::string& file, PlanU
     if (plan.prefetch > 0) task.prefetch = plan.prefetch;
   }
   merge.merge("--amp", amp, amp_word(plan.autocast));
-  if (app.get_option_no_throw("--half") && app.count("--half") > 0) plan.dtype = DType::bf16;
+  if (command.has_flag("--half") && command.given("--half")) plan.dtype = DType::bf16;
   plan.autocast = amp == "f16" ? DType::f16 : amp == "off" ? DType::f32 : DType::bf16;
   if (use == PlanUse::train) fit_to_training(plan, merge);
   if (plan.compile && task.model == "transformer-xl") {

@@ -1,23 +1,22 @@
 // --plan: the verbs that run a model by a plan of deft doctor.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
+#include "common_flags.h"
 #include "doctor/plan.h"
-#include "output.h"
 #include "task.h"
 
 namespace deft::cli {
 
 enum class PlanUse : uint8_t { train, eval, infer };
 
-void add_plan_flag(CLI::App& app, std::string& file);
+void add_plan_flag(Command command, std::string& file);
 
 // What the verb takes of the plan in `file`, none for "": sets the flags that the plan speaks of (--threads, --batch,
 // --workers, --amp). Flags given explicitly win; stderr says so, and warns of a plan for another machine or model.
-std::optional<Plan> plan_for(const CLI::App& app, const std::string& file, PlanUse use, CommonFlags& flags,
+std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse use, CommonFlags& flags,
                              TaskOptions& task, std::string& amp);
 
 // Brings the model to the plan's type and layout, and sets task.forward: its inputs likewise, compiled if the plan says

@@ -74,10 +74,10 @@ int run(const Flags& f) {
 
 }  // namespace
 
-std::function<int()> add_plan_show(CLI::App& app) {
+std::function<int()> add_plan_show(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  app.add_option("file", flags->file, "Plan of deft doctor; default: deft.plan.json")->type_name("FILE");
+  add_common_flags(command, *flags);
+  command.add_option("file", flags->file, "Plan of deft doctor; default: deft.plan.json").type_name("FILE");
   return [flags] { return run(*flags); };
 }
 

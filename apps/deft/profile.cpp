@@ -231,9 +231,9 @@ Presentation presentation_of(const Flags& f, const Json& report, const Measured&
 }
 
 // A plan of deft compile in batches that it serves: the largest, where none is given.
-void take_plan(Flags& f, const CLI::App& app) {
+void take_plan(Flags& f, Command command) {
   const std::string file = f.task.model;
-  DEFT_CHECK(app.count("--task") == 0 || f.what != "train", ValueError,
+  DEFT_CHECK(!command.given("--task") || f.what != "train", ValueError,
              "{} is a plan of deft compile, which holds inference only: --task train does not apply; use --task infer "
              "or eval, or give the checkpoint it was made from",
              file);
@@ -241,11 +241,11 @@ void take_plan(Flags& f, const CLI::App& app) {
              "{} is a plan of deft compile, which holds weights, precision and passes: it takes no --plan, --weights "
              "or --amp",
              file);
-  if (app.count("--task") == 0) f.what = "infer";
-  if (app.count("--data") == 0) f.task.data = "";
+  if (!command.given("--task")) f.what = "infer";
+  if (!command.given("--data")) f.task.data = "";
   PlanTask plan = open_plan_task(file, f.task);
   const bool serves = std::ranges::count(plan.batches, f.task.batch) > 0;
-  DEFT_CHECK(serves || app.count("--batch") == 0, ValueError, "{} serves batches of {}, not of {}", file,
+  DEFT_CHECK(serves || !command.given("--batch"), ValueError, "{} serves batches of {}, not of {}", file,
              fmt::join(plan.batches, ", "), f.task.batch);
   if (!serves) f.task.batch = plan.batches.back();
   f.device = to_string(plan.device);
@@ -254,20 +254,20 @@ void take_plan(Flags& f, const CLI::App& app) {
   f.compiled = plan.task;
 }
 
-void take_model_file(Flags& f, const CLI::App& app) {
-  if (model_file_kind(f.task.model) == ModelFile::plan) return take_plan(f, app);
-  if (app.count("--data") == 0) f.task.data = "";
+void take_model_file(Flags& f, Command command) {
+  if (model_file_kind(f.task.model) == ModelFile::plan) return take_plan(f, command);
+  if (!command.given("--data")) f.task.data = "";
   take_checkpoint(f.task, f.weights);
 }
 
-int run(Flags& f, const CLI::App& app) {
+int run(Flags& f, Command command) {
   bench::watch_for_interrupt();
   check_writable(f.trace);
   check_writable(f.html);
-  if (is_model_file(f.task.model)) take_model_file(f, app);
-  if (app.count("--data") == 0 && is_text_model(f.task.model)) f.task.data = "text";
+  if (is_model_file(f.task.model)) take_model_file(f, command);
+  if (!command.given("--data") && is_text_model(f.task.model)) f.task.data = "text";
   PlanUse use = f.what == "train" ? PlanUse::train : f.what == "eval" ? PlanUse::eval : PlanUse::infer;
-  std::optional<Plan> plan = plan_for(app, f.plan_file, use, f, f.task, f.amp);
+  std::optional<Plan> plan = plan_for(command, f.plan_file, use, f, f.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
   f.task.device = chosen_device(f.device);
   DType amp = amp_dtype(f.amp, f.quiet, f.task.device);
@@ -291,31 +291,31 @@ int run(Flags& f, const CLI::App& app) {
 
 }  // namespace
 
-std::function<int()> add_profile(CLI::App& app) {
+std::function<int()> add_profile(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_common_flags(app, *flags);
-  add_threads_flag(app, *flags);
-  add_task_flags(app, flags->task, true);
-  add_amp_flag(app, flags->amp);
-  add_device_flag(app, flags->device, "--device");
-  add_plan_flag(app, flags->plan_file);
-  app.add_option("--task", flags->what, "train (default), eval or infer")
-      ->check(one_of("task", {"train", "eval", "infer"}))
-      ->type_name("TASK");
-  app.add_option("--steps", flags->steps, "Batches to profile; default 20")
-      ->check(whole_number(1, 1'000'000))
-      ->type_name("N");
-  app.add_option("-w,--weights", flags->weights, "Checkpoint, safetensors or PyTorch file; default: fresh weights")
-      ->type_name("FILE");
-  app.add_option("--top", flags->top, "Rows of the op and module tables; default 15")
-      ->check(whole_number(1, 100'000))
-      ->type_name("N");
-  app.add_option("--sort", flags->sort, "Column that orders the ops: ms (default), overhead_ms, calls, gflops, ...")
-      ->check(one_of("column", {"ms", "overhead_ms", "percent", "calls", "gflops", "gb_per_s", "of_limit_percent"}))
-      ->type_name("COLUMN");
-  app.add_option("--trace", flags->trace, "File for chrome://tracing and ui.perfetto.dev")->type_name("FILE");
-  app.add_option("--html", flags->html, "The same as a page")->type_name("FILE");
-  return [flags, &app] { return run(*flags, app); };
+  add_common_flags(command, *flags);
+  add_threads_flag(command, *flags);
+  add_task_flags(command, flags->task, true);
+  add_amp_flag(command, flags->amp);
+  add_device_flag(command, flags->device, "--device");
+  add_plan_flag(command, flags->plan_file);
+  command.add_option("--task", flags->what, "train (default), eval or infer")
+      .check(one_of("task", {"train", "eval", "infer"}))
+      .type_name("TASK");
+  command.add_option("--steps", flags->steps, "Batches to profile; default 20")
+      .check(whole_number(1, 1'000'000))
+      .type_name("N");
+  command.add_option("-w,--weights", flags->weights, "Checkpoint, safetensors or PyTorch file; default: fresh weights")
+      .type_name("FILE");
+  command.add_option("--top", flags->top, "Rows of the op and module tables; default 15")
+      .check(whole_number(1, 100'000))
+      .type_name("N");
+  command.add_option("--sort", flags->sort, "Column that orders the ops: ms (default), overhead_ms, calls, gflops, ...")
+      .check(one_of("column", {"ms", "overhead_ms", "percent", "calls", "gflops", "gb_per_s", "of_limit_percent"}))
+      .type_name("COLUMN");
+  command.add_option("--trace", flags->trace, "File for chrome://tracing and ui.perfetto.dev").type_name("FILE");
+  command.add_option("--html", flags->html, "The same as a page").type_name("FILE");
+  return [flags, command] { return run(*flags, command); };
 }
 
 }  // namespace deft::cli

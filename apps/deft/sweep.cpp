@@ -65,9 +65,9 @@ std::vector<int64_t> parse_sweep(const std::string& text, int64_t low, int64_t h
   return values;
 }
 
-void add_sweep_flag(CLI::App& app, const std::string& names, std::vector<int64_t>& values, const std::string& help,
+void add_sweep_flag(Command command, const std::string& names, std::vector<int64_t>& values, const std::string& help,
                     int64_t low, int64_t high) {
-  auto check = [low, high](std::string& text) {
+  auto check = [low, high](const std::string& text) {
     try {
       parse_sweep(text, low, high);
       return std::string();
@@ -75,18 +75,19 @@ void add_sweep_flag(CLI::App& app, const std::string& names, std::vector<int64_t
       return std::string(error.what());
     }
   };
-  app.add_option_function<std::string>(
-         names, [&values, low, high](const std::string& text) { values = parse_sweep(text, low, high); }, help)
-      ->check(CLI::Validator(check, ""))
-      ->type_name("N,...");
+  command
+      .add_option(
+          names, [&values, low, high](const std::string& text) { values = parse_sweep(text, low, high); }, help)
+      .check(check)
+      .type_name("N,...");
 }
 
-void add_sweep_flags(CLI::App& app, Sweep& sweep) {
-  add_sweep_flag(app, "-b,--batch", sweep.batches,
+void add_sweep_flags(Command command, Sweep& sweep) {
+  add_sweep_flag(command, "-b,--batch", sweep.batches,
                  "Batch sizes; default: each model's own. Several: 1,8,32, 1-64*2 (doubling), 1-9+2 (steps of two)", 1,
                  65536);
-  add_sweep_flag(app, "-t,--threads", sweep.threads, "Threads, one number or several; default: what deft info says", 1,
-                 1024);
+  add_sweep_flag(command, "-t,--threads", sweep.threads, "Threads, one number or several; default: what deft info says",
+                 1, 1024);
 }
 
 bench::Report run_sweep(const Sweep& sweep, const std::function<bench::Report(int64_t)>& measure) {

@@ -9,49 +9,51 @@
 
 namespace deft::cli {
 
-void add_data_flags(CLI::App& app, TaskOptions& o) {
-  app.add_option("--path", o.path, "Folder or file of the data, where it is not in its usual place")->type_name("PATH");
-  app.add_option("--length", o.length, "Tokens per row of text; default 128")
-      ->check(whole_number(2, 65536))
-      ->type_name("N");
-  app.add_option("--train-size", o.train_size, "At most this many training samples; default: all")
-      ->check(whole_number(1, 1'000'000'000))
-      ->type_name("N");
-  app.add_option("--test-size", o.test_size, "At most this many test samples; default: all")
-      ->check(whole_number(1, 1'000'000'000))
-      ->type_name("N");
+void add_data_flags(Command command, TaskOptions& o) {
+  command.add_option("--path", o.path, "Folder or file of the data, where it is not in its usual place")
+      .type_name("PATH");
+  command.add_option("--length", o.length, "Tokens per row of text; default 128")
+      .check(whole_number(2, 65536))
+      .type_name("N");
+  command.add_option("--train-size", o.train_size, "At most this many training samples; default: all")
+      .check(whole_number(1, 1'000'000'000))
+      .type_name("N");
+  command.add_option("--test-size", o.test_size, "At most this many test samples; default: all")
+      .check(whole_number(1, 1'000'000'000))
+      .type_name("N");
 }
 
-void add_model_flag(CLI::App& app, TaskOptions& o, bool files) {
+void add_model_flag(Command command, TaskOptions& o, bool files) {
   const char* file = files ? ", or a checkpoint of deft train or a plan of deft compile" : "";
-  app.add_option("-m,--model", o.model, fmt::format("{}{}; default cnn", fmt::join(model_names(), ", "), file))
-      ->check(files ? a_model() : one_of("model", model_names()))
-      ->type_name(files ? "NAME|FILE" : "NAME");
+  command.add_option("-m,--model", o.model, fmt::format("{}{}; default cnn", fmt::join(model_names(), ", "), file))
+      .check(files ? a_model() : one_of("model", model_names()))
+      .type_name(files ? "NAME|FILE" : "NAME");
 }
 
-void add_task_flags(CLI::App& app, TaskOptions& o, bool files) {
-  add_model_flag(app, o, files);
-  app.add_option("-d,--data", o.data,
-                 fmt::format("{}; default glyphs, which needs no file", fmt::join(data_names(), ", ")))
-      ->check(one_of("data set", data_names()))
-      ->type_name("NAME");
-  app.add_option("-b,--batch", o.batch, "Batch size; default 128")->check(whole_number(1, 65536))->type_name("N");
-  add_data_flags(app, o);
-  app.add_option("--image-size", o.image_size, "Side of the pictures of --data images; default 224")
-      ->check(whole_number(16, 4096))
-      ->type_name("N");
-  app.add_option("--workers", o.workers, "Threads that load data; default: as many as it takes")
-      ->check(whole_number(0, data::kMaxWorkers))
-      ->type_name("N");
-  app.add_option("--seed", o.seed, "Of weights, order and dropout; default 1")
-      ->check(whole_number(0, std::numeric_limits<int64_t>::max()))
-      ->type_name("N");
+void add_task_flags(Command command, TaskOptions& o, bool files) {
+  add_model_flag(command, o, files);
+  command
+      .add_option("-d,--data", o.data,
+                  fmt::format("{}; default glyphs, which needs no file", fmt::join(data_names(), ", ")))
+      .check(one_of("data set", data_names()))
+      .type_name("NAME");
+  command.add_option("-b,--batch", o.batch, "Batch size; default 128").check(whole_number(1, 65536)).type_name("N");
+  add_data_flags(command, o);
+  command.add_option("--image-size", o.image_size, "Side of the pictures of --data images; default 224")
+      .check(whole_number(16, 4096))
+      .type_name("N");
+  command.add_option("--workers", o.workers, "Threads that load data; default: as many as it takes")
+      .check(whole_number(0, data::kMaxWorkers))
+      .type_name("N");
+  command.add_option("--seed", o.seed, "Of weights, order and dropout; default 1")
+      .check(whole_number(0, std::numeric_limits<int64_t>::max()))
+      .type_name("N");
 }
 
-void add_amp_flag(CLI::App& app, std::string& amp) {
-  app.add_option("--amp", amp, "Precision of products: off (default), auto, bf16 or f16")
-      ->check(one_of("precision", {"off", "auto", "bf16", "f16"}))
-      ->type_name("off|auto|bf16|f16");
+void add_amp_flag(Command command, std::string& amp) {
+  command.add_option("--amp", amp, "Precision of products: off (default), auto, bf16 or f16")
+      .check(one_of("precision", {"off", "auto", "bf16", "f16"}))
+      .type_name("off|auto|bf16|f16");
 }
 
 DType amp_dtype(const std::string& amp, bool quiet, Device device) {
@@ -63,10 +65,10 @@ DType amp_dtype(const std::string& amp, bool quiet, Device device) {
   return choice.dtype;
 }
 
-void add_threads_flag(CLI::App& app, CommonFlags& flags) {
-  app.add_option("-t,--threads", flags.threads, "Threads; default: one per core")
-      ->check(whole_number(1, 1024))
-      ->type_name("N");
+void add_threads_flag(Command command, CommonFlags& flags) {
+  command.add_option("-t,--threads", flags.threads, "Threads; default: one per core")
+      .check(whole_number(1, 1024))
+      .type_name("N");
 }
 
 }  // namespace deft::cli

@@ -22,46 +22,46 @@ struct Flags : CommonFlags {
   std::string plan_file, amp = "off", device = "cpu", log;
 };
 
-void add_flags(CLI::App& app, Flags& f) {
-  add_common_flags(app, f);
-  add_threads_flag(app, f);
-  add_task_flags(app, f.train.task);
-  app.add_option("-e,--epochs", f.train.epochs, "Passes over the training set; default 5")
-      ->check(whole_number(1, 1'000'000))
-      ->type_name("N");
-  app.add_option("--optimizer", f.train.optimizer, "adamw (default) or sgd, with momentum 0.9")
-      ->check(one_of("optimizer", {"adamw", "sgd"}));
-  app.add_option("--lr", f.train.lr, "Largest learning rate; default 0.003 for adamw, 0.1 for sgd")
-      ->check(number_from(0, false))
-      ->type_name("X");
-  app.add_option("--weight-decay", f.train.weight_decay, "Of weights, not of biases and norms; default 0.01")
-      ->check(number_from(0, true))
-      ->type_name("X");
-  app.add_option("--schedule", f.train.schedule, "one-cycle (default), cosine or constant")
-      ->check(one_of("schedule", {"one-cycle", "cosine", "constant"}));
-  add_amp_flag(app, f.amp);
-  add_device_flag(app, f.device, "--device");
-  add_plan_flag(app, f.plan_file);
-  app.add_option("--accumulate", f.train.accumulate, "Batches per step; default 1")
-      ->check(whole_number(1, 100'000))
-      ->type_name("N");
-  app.add_option("--clip", f.train.clip, "Largest norm of all gradients together; default: none")
-      ->check(number_from(0, false))
-      ->type_name("X");
-  app.add_option("--freeze", f.train.freeze, "Modules whose name begins with this do not train")->type_name("NAME");
+void add_flags(Command command, Flags& f) {
+  add_common_flags(command, f);
+  add_threads_flag(command, f);
+  add_task_flags(command, f.train.task);
+  command.add_option("-e,--epochs", f.train.epochs, "Passes over the training set; default 5")
+      .check(whole_number(1, 1'000'000))
+      .type_name("N");
+  command.add_option("--optimizer", f.train.optimizer, "adamw (default) or sgd, with momentum 0.9")
+      .check(one_of("optimizer", {"adamw", "sgd"}));
+  command.add_option("--lr", f.train.lr, "Largest learning rate; default 0.003 for adamw, 0.1 for sgd")
+      .check(number_from(0, false))
+      .type_name("X");
+  command.add_option("--weight-decay", f.train.weight_decay, "Of weights, not of biases and norms; default 0.01")
+      .check(number_from(0, true))
+      .type_name("X");
+  command.add_option("--schedule", f.train.schedule, "one-cycle (default), cosine or constant")
+      .check(one_of("schedule", {"one-cycle", "cosine", "constant"}));
+  add_amp_flag(command, f.amp);
+  add_device_flag(command, f.device, "--device");
+  add_plan_flag(command, f.plan_file);
+  command.add_option("--accumulate", f.train.accumulate, "Batches per step; default 1")
+      .check(whole_number(1, 100'000))
+      .type_name("N");
+  command.add_option("--clip", f.train.clip, "Largest norm of all gradients together; default: none")
+      .check(number_from(0, false))
+      .type_name("X");
+  command.add_option("--freeze", f.train.freeze, "Modules whose name begins with this do not train").type_name("NAME");
   auto at_most_all = [](const std::string& word) {
     return std::stod(word) <= 1 ? std::string() : fmt::format("found '{}', expected a part of 1, such as 0.92", word);
   };
-  app.add_option("--target", f.train.target, "Stop when the test accuracy reaches this, 0 to 1")
-      ->check(number_from(0, false))
-      ->check(CLI::Validator(at_most_all, ""))
-      ->type_name("X");
-  app.add_option("--out", f.train.folder, "Folder for checkpoints; default: none are written")->type_name("DIR");
-  app.add_option("--save-every", f.train.save_every, "Steps between checkpoints; default: after every epoch")
-      ->check(whole_number(1, 1'000'000'000))
-      ->type_name("N");
-  app.add_flag("--resume", f.train.resume, "Go on from the newest whole checkpoint in --out");
-  app.add_option("--log", f.log, "File for one line of JSON per event")->type_name("FILE");
+  command.add_option("--target", f.train.target, "Stop when the test accuracy reaches this, 0 to 1")
+      .check(number_from(0, false))
+      .check(at_most_all)
+      .type_name("X");
+  command.add_option("--out", f.train.folder, "Folder for checkpoints; default: none are written").type_name("DIR");
+  command.add_option("--save-every", f.train.save_every, "Steps between checkpoints; default: after every epoch")
+      .check(whole_number(1, 1'000'000'000))
+      .type_name("N");
+  command.add_flag("--resume", f.train.resume, "Go on from the newest whole checkpoint in --out");
+  command.add_option("--log", f.log, "File for one line of JSON per event").type_name("FILE");
 }
 
 bench::Json to_json(const TrainOptions& o, const TrainResult& r, int64_t parameters) {
@@ -82,9 +82,9 @@ bench::Json to_json(const TrainOptions& o, const TrainResult& r, int64_t paramet
                                 : "all epochs done"}};
 }
 
-int run(Flags& f, const CLI::App& app) {
+int run(Flags& f, Command command) {
   watch_for_stop();
-  f.train.plan = plan_for(app, f.plan_file, PlanUse::train, f, f.train.task, f.amp);
+  f.train.plan = plan_for(command, f.plan_file, PlanUse::train, f, f.train.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
   f.train.task.device = chosen_device(f.device);
   f.train.amp = amp_dtype(f.amp, f.quiet, f.train.task.device);
@@ -123,10 +123,10 @@ int run(Flags& f, const CLI::App& app) {
 
 }  // namespace
 
-std::function<int()> add_train(CLI::App& app) {
+std::function<int()> add_train(Command command) {
   auto flags = std::make_shared<Flags>();
-  add_flags(app, *flags);
-  return [flags, &app] { return run(*flags, app); };
+  add_flags(command, *flags);
+  return [flags, command] { return run(*flags, command); };
 }
 
 }  // namespace deft::cli
