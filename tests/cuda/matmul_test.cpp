@@ -63,6 +63,29 @@ TEST_F(CudaMatmul, ViewsThatBeginBetween) {
   expect_close(matmul(x, w), want, 0.005, "view");
 }
 
+// Without room for copies the product is made as its operands lie; but not where the bits of the result must stay.
+TEST_F(CudaMatmul, WithoutMemoryForCopies) {
+  NoGradGuard no_grad;
+  const Tensor x = randn({4096, 1024}, on_gpu(DType::bf16)), w = randn({8193, 1024}, on_gpu(DType::bf16));
+  const int64_t result = x.size(0) * w.size(0) * 2;
+  const Tensor want = matmul(x, w.t());
+  for (bool same_bits : {false, true}) {
+    set_deterministic(same_bits);
+    trim_device_memory(kCUDA);
+    const int64_t cap = device_memory_use(kCUDA).reserved_bytes + result + result / 2;
+    set_device_memory_limit(kCUDA, static_cast<size_t>(cap));
+    Tensor found;
+    if (same_bits) {
+      EXPECT_THROW(matmul(x, w.t()), OutOfMemoryError);
+    } else {
+      found = matmul(x, w.t());
+    }
+    set_device_memory_limit(kCUDA, 0);
+    set_deterministic(false);
+    if (found.defined()) expect_close(found, want.to(DType::f32), 0.01, "as they lie");
+  }
+}
+
 TEST_F(CudaMatmul, Tf32TooIsMadeFromCopies) {
   NoGradGuard no_grad;
   const Tensor a = randn({1024, 1027}, on_gpu()), b = randn({1027, 2049}, on_gpu());
