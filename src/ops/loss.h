@@ -70,7 +70,7 @@ struct ClassTargets {
   static void cuda(KernelCall& c);
 };
 // (logits, target, weight) -> (loss, statistics of the rows for the gradient, sum of the weights of the targets in
-// f64). Internal: cross_entropy with class numbers on the CPU.
+// f64). Internal: cross_entropy with class numbers, on GPUs where classes are the last dim.
 struct CrossEntropyClasses {
   struct Params {
     int64_t ignore_index = -100;

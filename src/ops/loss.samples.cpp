@@ -55,38 +55,40 @@ void add_bad_pairs(OpSamples& s, const std::string& op, PairCall call) {
 
 }  // namespace
 
-// The rest is in the samples of the losses it computes.
+// By the losses that are made of it on the CPU; the rest is in their samples.
 OpSamples PairLoss::samples() {
   OpSamples s{.op = "pair_loss", .growth = 64};
-  using Kind = PairLoss::Kind;
   struct Case {
     const char* note;
-    Params p;
     bool target_grad;
+    Reduction reduction;
+    Tensor (*loss)(const Tensor& x, const Tensor& target);
     Term term;
   };
   const Case cases[] = {
-      {"squared", {Kind::squared}, true, [](double x, double t, double) { return (x - t) * (x - t); }},
-      {"absolute sum", {Kind::absolute, false}, true, [](double x, double t, double) { return std::fabs(x - t); }},
-      {"huber",
-       {Kind::huber, true, 0.5, 3},
-       true,
+      {"squared", true, Reduction::mean, [](const Tensor& x, const Tensor& t) { return mse_loss(x, t); },
+       [](double x, double t, double) { return (x - t) * (x - t); }},
+      {"absolute sum", true, Reduction::sum,
+       [](const Tensor& x, const Tensor& t) { return l1_loss(x, t, Reduction::sum); },
+       [](double x, double t, double) { return std::fabs(x - t); }},
+      {"huber", true, Reduction::mean,
+       [](const Tensor& x, const Tensor& t) { return smooth_l1_loss(x, t, Reduction::mean, 0.5); },
        [](double x, double t, double) {
          double d = std::fabs(x - t);
-         return 3 * (d <= 0.5 ? d * d / 2 : 0.5 * (d - 0.25));
+         return d <= 0.5 ? d * d : d - 0.25;
        }},
-      {"logistic", {Kind::logistic}, false, [](double x, double t, double) {
-         return x * (1 - t) + std::log1p(std::exp(-x));
-       }}};
+      {"logistic", false, Reduction::mean,
+       [](const Tensor& x, const Tensor& t) { return binary_cross_entropy_with_logits(x, t); },
+       [](double x, double t, double) { return x * (1 - t) + std::log1p(std::exp(-x)); }}};
   for (const Case& c : cases)
     for (Shape sizes : {Shape{3, 5}, Shape{2, 3, 4, 3}, Shape{700}})
       s.good.push_back({c.note + (" " + std::to_string(sizes.size())) + "-d",
                         {real(sizes), c.target_grad ? real(sizes) : constant(real(sizes))},
-                        [p = c.p](const Tensors& t) { return Tensors{call<PairLoss>(Site::current(), p, t[0], t[1])}; },
+                        [loss = c.loss](const Tensors& t) { return Tensors{loss(t[0], t[1])}; },
                         [c, sizes](const Tensors& t) {
                           Values v;
                           for (int64_t i = 0; i < t[0].numel(); ++i) v.push_back(c.term(at(t[0], i), at(t[1], i), 0));
-                          return reduced_values(v, sizes, c.p.mean ? Reduction::mean : Reduction::sum);
+                          return reduced_values(v, sizes, c.reduction);
                         }});
   s.bad.push_back({"shapes differ",
                    {real({2, 3}), real({3, 2})},
