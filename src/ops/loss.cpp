@@ -408,7 +408,19 @@ struct CrossEntropyInputs {
 
 }  // namespace
 
-std::array<Meta, 3> CrossEntropyClasses::infer(const Meta& x, const Meta& target, const Meta&, const Params& p) {
+std::array<Meta, 3> CrossEntropyClasses::infer(const Meta& x, const Meta& target, const Meta& weight, const Params& p) {
+  const int class_dim = x.rank() == 1 ? 0 : 1;
+  Shape rows = x.sizes;
+  if (x.rank() > 0) rows.erase(class_dim);
+  const bool fits = x.rank() > 0 && target.sizes == rows && target.dtype == DType::i64 &&
+                    (!weight.defined || (weight.numel == x.sizes[class_dim] && weight.dtype == x.dtype));
+  DEFT_CHECK(
+      fits, ShapeError,
+      "cross_entropy: found logits {}, a target {} and weights {}, expected an i64 for each row and a weight for "
+      "each class",
+      describe(x), describe(target), weight.defined ? describe(weight) : "of 1");
+  DEFT_CHECK(x.device.is_cpu() || x.rank() <= 2, ShapeError,
+             "cross_entropy: found logits {}, expected rows of classes on a device; call cross_entropy()", describe(x));
   const DType loss = p.wide_loss && size_of(x.dtype) == 2 ? DType::f32 : x.dtype;
   return {Meta::dense(p.reduction == Reduction::none ? target.sizes : Shape{}, loss, x.device),
           Meta::dense({2, target.numel}, norms::statistics_type(x.dtype), x.device),

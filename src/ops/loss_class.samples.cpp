@@ -231,6 +231,14 @@ OpSamples CrossEntropy::samples() {
          [=](const Tensors& t) { return Tensors{cross_entropy(t[0], t[1], {.label_smoothing = smoothing})}; },
          "ValueError",
          "label_smoothing lies in [0, 1]"});
+  // As plans from files may have it.
+  s.bad.push_back({"target of another length",
+                   {real({3, 4}), index_arg({2}, 4)},
+                   [](const Tensors& t) {
+                     return Tensors{call<CrossEntropyClasses>(Site::current(), {}, t[0], t[1], Tensor())[0]};
+                   },
+                   "ShapeError",
+                   "expected an i64 for each row"});
   s.bad.push_back({"probabilities of another shape",
                    {real({3, 4}), real({3})},
                    [](const Tensors& t) { return Tensors{cross_entropy(t[0], t[1])}; },
