@@ -557,8 +557,10 @@ Compiled Compiled::of_graphs(std::vector<graph::Graph> graphs) {
 }
 
 void detail::check_input_count(size_t found, size_t wanted) {
-  DEFT_CHECK(found == wanted, ValueError, "compile: the function takes {} inputs and got {}; give it so many", wanted,
-             found);
+  DEFT_CHECK(found == wanted, ValueError,
+             "compile: found a call with {} inputs, expected {}; pass one tensor for each "
+             "parameter of the function",
+             found, wanted);
 }
 
 Compiled compile(Compiled::Function function, CompileOptions options, Site site) {

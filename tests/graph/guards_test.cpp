@@ -226,9 +226,9 @@ TEST(Guards, WrongCallsAreRefusedWithWhatIsWrong) {
   auto nothing = compile([](const Tensor&) { return Tensor(); });
   nn::Linear layer(2, 2);
   auto module = compile(layer);
-  EXPECT_TRUE(contains(message_of<ValueError>([&] { one(x, x); }), "takes 1 inputs and got 2"));
-  EXPECT_TRUE(contains(message_of<ValueError>([&] { two(x); }), "takes 2 inputs and got 1"));
-  EXPECT_TRUE(contains(message_of<ValueError>([&] { module.run({}); }), "takes 1 inputs and got 0"));
+  EXPECT_TRUE(contains(message_of<ValueError>([&] { one(x, x); }), "found a call with 2 inputs, expected 1"));
+  EXPECT_TRUE(contains(message_of<ValueError>([&] { two(x); }), "found a call with 1 inputs, expected 2"));
+  EXPECT_TRUE(contains(message_of<ValueError>([&] { module.run({}); }), "found a call with 0 inputs, expected 1"));
   EXPECT_TRUE(contains(message_of<CaptureError>([&] { nothing(x); }), "result 0 is an undefined tensor"));
 }
 

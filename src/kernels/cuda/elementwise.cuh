@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   LinearKernel<F, T, kInputs>::run(args, params, std::make_index_sequence<kInputs>());
 }
 
-// Formulas of two values have code for that: the others are rarely given two types.
+// Formulas of two values know StridedArgs::fours: the others are rarely given two types.
 template <class F, class C, int kInputs>
 inline constexpr bool takes_fours = std::is_same_v<C, float>&& kInputs == 2 && !gives_bool<F, C, kInputs>;
 
