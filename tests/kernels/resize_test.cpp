@@ -170,7 +170,7 @@ void check_streamed(int64_t inner) {
   cpu::Workspace<T> streamed(plain.size());
   const int64_t before = cpu::stream_bytes_per_thread();
   cpu::set_stream_bytes_per_thread(1 << 12);
-  EXPECT_TRUE(cpu::streams(plain.size() * static_cast<int64_t>(sizeof(T))));
+  EXPECT_EQ(cpu::streams(plain.size() * static_cast<int64_t>(sizeof(T))), cpu::kHasStreams);
   cpu::interpolate_forward(c, x.data(), streamed.data());
   cpu::set_stream_bytes_per_thread(before);
   for (int64_t i = 0; i < plain.size(); ++i) ASSERT_EQ(as_double(streamed[i]), as_double(plain[i])) << i;

@@ -113,7 +113,10 @@ TEST(Creation, LongSequences) {
       };
       EXPECT_EQ(values(whole), expected(first)) << name_of(t) << " " << n;
       EXPECT_EQ(values(parts), expected(truncated(second))) << name_of(t) << " " << n;
-      EXPECT_EQ(values(line), expected(truncated(third))) << name_of(t) << " " << n;
+      // A compiler may fuse the product and the sum, which rounds once instead of twice.
+      const Numbers found = values(line), wanted = expected(truncated(third));
+      for (size_t i = 0; i < found.size(); ++i)
+        ASSERT_NEAR(found[i], wanted[i], epsilon_of(t)) << name_of(t) << " " << n << " at " << i;
     }
   int64_t big = (int64_t{1} << 53) + 3;  // through f64 it would round twice
   EXPECT_EQ(values(arange(big, big + 1, 1, f32)), Numbers{static_cast<double>(static_cast<float>(big))});
