@@ -331,10 +331,14 @@ template <class C>
 void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
 #if HWY_TARGET == HWY_NEON
   if constexpr (std::is_same_v<C, BFloat16>) {
-    const bool whole = t.rows == 8 && t.columns % 4 == 0 && !p.epilogue.residual;
+    const bool whole = t.rows % 8 == 0 && t.columns % 4 == 0 && !p.epilogue.residual;
     if (whole && p.epilogue.activation == Activation::gelu && p.tile->panel == Panel::bf16) {  // has the instructions
-      return deft_neon_gelu_bf16(static_cast<const float*>(t.sums), t.width * 4, t.columns / 4, terms.scale, terms.bias,
-                                 static_cast<BFloat16*>(p.c) + t.j0, t.offsets, kGeluBf16);
+      const auto* sums = static_cast<const float*>(t.sums);
+      for (int i = 0; i < t.rows; i += 8) {
+        deft_neon_gelu_bf16(sums + i * t.width, t.width * 4, t.columns / 4, terms.scale, terms.bias,
+                            static_cast<BFloat16*>(p.c) + t.j0, t.offsets + i, kGeluBf16);
+      }
+      return;
     }
   }
 #endif

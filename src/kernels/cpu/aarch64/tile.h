@@ -94,34 +94,50 @@
     swap_halves \r, %(\r + 1)
   .endr
 .endm
+// The same with the upper row in a register of its own, which saves the move.
+.macro part_halves upper, x, y
+  zip1 v\upper\().2d, v\x\().2d, v\y\().2d
+  zip2 v\y\().2d, v\x\().2d, v\y\().2d
+.endm
 // Block (i, j) is in v(8 + 6 i + j).
+.macro rows_of_blocks_8x12 i
+  part_halves 5, %(8 + 6 * \i), %(9 + 6 * \i)
+  part_halves 6, %(10 + 6 * \i), %(11 + 6 * \i)
+  part_halves 7, %(12 + 6 * \i), %(13 + 6 * \i)
+.endm
 .macro store_blocks_8x12 op, type
-  swap_all
   tbnz w5, #0, 8f
   .irp i, 0,1,2,3
-    put_3 %(8 + 6 * \i), %(10 + 6 * \i), %(12 + 6 * \i)
+    rows_of_blocks_8x12 \i
+    put_3 5, 6, 7
     put_3 %(9 + 6 * \i), %(11 + 6 * \i), %(13 + 6 * \i)
   .endr
   b 9f
 8:
   .irp i, 0,1,2,3
-    add_3 \op, \type, %(8 + 6 * \i), %(10 + 6 * \i), %(12 + 6 * \i)
+    rows_of_blocks_8x12 \i
+    add_3 \op, \type, 5, 6, 7
     add_3 \op, \type, %(9 + 6 * \i), %(11 + 6 * \i), %(13 + 6 * \i)
   .endr
 9:
 .endm
 // Block (i, j) is in v(8 + 4 i + j).
+.macro rows_of_blocks_12x8 i
+  part_halves 6, %(8 + 4 * \i), %(9 + 4 * \i)
+  part_halves 7, %(10 + 4 * \i), %(11 + 4 * \i)
+.endm
 .macro store_blocks_12x8 op, type
-  swap_all
   tbnz w5, #0, 8f
   .irp i, 0,1,2,3,4,5
-    put_2 %(8 + 4 * \i), %(10 + 4 * \i)
+    rows_of_blocks_12x8 \i
+    put_2 6, 7
     put_2 %(9 + 4 * \i), %(11 + 4 * \i)
   .endr
   b 9f
 8:
   .irp i, 0,1,2,3,4,5
-    add_2 \op, \type, %(8 + 4 * \i), %(10 + 4 * \i)
+    rows_of_blocks_12x8 \i
+    add_2 \op, \type, 6, 7
     add_2 \op, \type, %(9 + 4 * \i), %(11 + 4 * \i)
   .endr
 9:
