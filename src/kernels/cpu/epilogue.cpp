@@ -11,8 +11,8 @@
 
 #if defined(__aarch64__)
 // kernels/cpu/aarch64/gelu_bf16.S
-extern "C" void deft_neon_gelu_bf16(const float* sums, int64_t row_bytes, int64_t across, const float* scale,
-                                    const float* bias, void* c, const int64_t* offsets, const void* constants);
+extern "C" void deft_neon_gelu_bf16(const float* sums, int64_t row_bytes, const float* scale, const float* bias,
+                                    void* c, const int64_t* offsets, const void* constants, int64_t row_groups);
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -331,14 +331,10 @@ template <class C>
 void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
 #if HWY_TARGET == HWY_NEON
   if constexpr (std::is_same_v<C, BFloat16>) {
-    const bool whole = t.rows % 8 == 0 && t.columns % 4 == 0 && !p.epilogue.residual;
+    const bool whole = t.rows % 4 == 0 && t.columns == 12 && !p.epilogue.residual;
     if (whole && p.epilogue.activation == Activation::gelu && p.tile->panel == Panel::bf16) {  // has the instructions
-      const auto* sums = static_cast<const float*>(t.sums);
-      for (int i = 0; i < t.rows; i += 8) {
-        deft_neon_gelu_bf16(sums + i * t.width, t.width * 4, t.columns / 4, terms.scale, terms.bias,
-                            static_cast<BFloat16*>(p.c) + t.j0, t.offsets + i, kGeluBf16);
-      }
-      return;
+      return deft_neon_gelu_bf16(static_cast<const float*>(t.sums), t.width * 4, terms.scale, terms.bias,
+                                 static_cast<BFloat16*>(p.c) + t.j0, t.offsets, kGeluBf16, t.rows / 4);
     }
   }
 #endif

@@ -51,7 +51,7 @@ constexpr bool kFetchPanels = false, kFetchRows = true;
 constexpr int64_t kStripBytes = 0;
 #else
 constexpr bool kFetchPanels = true, kFetchRows = false;
-constexpr int64_t kStripBytes = 3072;
+constexpr int64_t kStripBytes = 6144;
 #endif
 
 int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
