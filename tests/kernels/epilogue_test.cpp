@@ -254,6 +254,28 @@ TEST(Epilogue, OneThingAtATime) {
   });
 }
 
+// Tiles below each other may be stored together, from where their sums wait between blocks of k as well.
+TEST(Epilogue, ManyTilesBelowEachOther) {
+  for_each_tile([](const GemmTile& tile) {
+    const int64_t rows = (tile.mr * tile.nr <= 128 ? 11 : 2) * tile.mr + 1;  // more small ones than are stored together
+    for (DType c : results(tile.panel)) {
+      if (c == DType::i32) continue;  // has no epilogue
+      for (Activation f : {Activation::none, Activation::relu, Activation::gelu}) {
+        for (int64_t k : {int64_t{9}, tile.block_k + 9}) {
+          for (int residual : {0, 1}) {
+            Case x{c, sources(tile.panel)[0], rows, 2 * tile.nr + 1, k};
+            x.bias = x.packed = true, x.activation = f, x.residual = residual, x.alpha = 0.015625f, x.out_scale = 0.25f;
+            SCOPED_TRACE(testing::Message() << x);
+            Finished r(tile, x, 6);
+            r.run();
+            r.check(8);
+          }
+        }
+      }
+    }
+  });
+}
+
 // The last rows of c are no whole tile and go another way: the same values get the same bits.
 TEST(Epilogue, ActivationsOfPartsOfTiles) {
   for_each_tile([](const GemmTile& tile) {
