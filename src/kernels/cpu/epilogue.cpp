@@ -203,9 +203,27 @@ DEFT_BF16 void twelve_bf16_columns(const Product& p, const TileStore& t, const C
     vst1_u16(to + 8, vreinterpret_u16_bf16(vcvt_bf16_f32(x2)));
   }
 }
+// Of eight: the tile of results whose columns twelve does not divide.
+template <bool kResidual, bool kRelu>
+DEFT_BF16 void eight_bf16_columns(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+  const auto* sums = static_cast<const float*>(t.sums);
+  uint16_t* const c = static_cast<uint16_t*>(p.c) + t.j0;
+  const auto* const residual = static_cast<const uint16_t*>(p.epilogue.residual) + (kResidual ? t.j0 : 0);
+  const float32x4_t scale0 = vld1q_f32(terms.scale), scale1 = vld1q_f32(terms.scale + 4);
+  const float32x4_t bias0 = vld1q_f32(terms.bias), bias1 = vld1q_f32(terms.bias + 4);
+  const int64_t* const offsets = t.offsets;
+  const int rows = t.rows, width = t.width;
+  for (int row = 0; row < rows; ++row, sums += width) {
+    const uint16_t* from = residual + (kResidual ? offsets[row] : 0);
+    const float32x4_t x0 = finish_four<kResidual, kRelu>(sums, scale0, bias0, from),
+                      x1 = finish_four<kResidual, kRelu>(sums + 4, scale1, bias1, from + (kResidual ? 4 : 0));
+    vst1q_u16(c + offsets[row], vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(x0), x1)));
+  }
+}
 template <bool kResidual, bool kRelu>
 DEFT_BF16 void simple_bf16_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
   if (t.columns == 12) return twelve_bf16_columns<kResidual, kRelu>(p, t, terms);
+  if (t.columns == 8) return eight_bf16_columns<kResidual, kRelu>(p, t, terms);
   const auto* sums = static_cast<const float*>(t.sums);
   const int64_t* offsets = t.offsets;
   const int rows = t.rows, width = t.width, columns = t.columns;

@@ -14,6 +14,8 @@ extern const unsigned char kZeroLine[kZeroLineBytes];
 
 // `k` values of each of four lines to units of one group each; out_step bytes lie between groups.
 using PackLines = void (*)(const void* const* lines, int count, int64_t k, void* out, int64_t out_step);
+// All lines of a panel, so many bytes of each; `ahead` as in PanelRows.
+using PackPairs = void (*)(const void* const* lines, int64_t bytes, int64_t ahead, void* out);
 
 class PanelRows {
  public:
@@ -34,8 +36,7 @@ class PanelRows {
   void pack_part(int64_t from, int64_t k, void* out) const;
 
   PackLines pack_;
-  void (*twelve_)(const void* const* lines, int64_t k,
-                  void* out) = nullptr;  // twelve lines of bytes in groups of eight
+  PackPairs pairs_ = nullptr;  // where groups have eight bytes and lines are whole pairs of them
   // All lines of groups of four bytes, but a last part of a group; returns how many bytes that is.
   int64_t (*words_)(const void* const* lines, int width, int64_t bytes, int64_t ahead, void* out) = nullptr;
   int width_, group_;

@@ -33,6 +33,7 @@ constexpr int64_t kRowBytesB = 128;                      // of a row of b, at le
 constexpr int64_t kPanelBytesB = 384 << 10;              // a b up to here passes by each panel of a
 constexpr int64_t kKeepBytesA = 1 << 20;                 // rows of a of this size stay packed while b passes by
 constexpr int64_t kSumRows = 1024, kSumBytes = 4 << 20;  // block of c that is summed in a workspace
+constexpr int64_t kPackWork = 16 << 10;                  // values to pack that pay for a lane
 constexpr int64_t kShareBytes = 256 << 20;               // a side larger than this is not packed as a whole
 constexpr int64_t kMostRows = 1024;                      // of a block
 constexpr int64_t kStackBytes = 32 << 10;
@@ -136,7 +137,10 @@ class Region {
  private:
   // As many rows as the second cache level takes, in blocks of about the same size.
   int64_t block_rows(int64_t rows, int64_t line_bytes) const {
-    const int64_t bytes = t_.begin ? 2 * p_.block_bytes : p_.block_bytes;  // of AMX's deep panels
+    // AMX has deep panels. On a Neoverse-V1 (kStripBytes) half the first cache level instead of a quarter, and bf16:
+    // 3136 x 64 x 576 takes 0.96 of the time, 3136 x 128 x 256 0.98, 784 x 128 x 512 1.01. f32 gains nothing.
+    const bool near = p_.block_bytes == kBlockBytes[1] && kStripBytes > 0 && t_.panel == Panel::bf16;
+    const int64_t bytes = t_.begin || near ? 2 * p_.block_bytes : p_.block_bytes;
     const int64_t most = std::clamp<int64_t>(bytes / line_bytes, t_.mr, kMostRows) / t_.mr * t_.mr;
     const int64_t blocks = (rows + most - 1) / most;
     return round_up((rows + blocks - 1) / blocks, t_.mr);
@@ -209,10 +213,19 @@ class Region {
       const char* ahead_end = fetch_next ? ahead + panel_bytes : ahead;
       const char* const next = j + t_.nr < columns ? ahead : static_cast<const char*>(b_next_);
       const int64_t parts = parts_of(padded / t_.k_step);
+      const auto fetch = [&] {
+        const char* fetched = std::min(ahead_end, ahead + share);
+        for (; ahead < fetched; ahead += 64) __builtin_prefetch(ahead, 0, 2);
+      };
+      int64_t done = 0;
+      const bool stores = last && !direct_, in_c = stores && k0 > 0 && !own_sums_;
+      if (kStripBytes > 0 && !in_place && parts == 1 && live_columns == t_.nr && !in_c) {
+        const Tile first{a, b_panel, padded / t_.k_step, i0, j0 + j, static_cast<int>(rows / t_.mr * t_.mr), t_.nr};
+        done = whole_tiles(first, t_.mr * padded * size, k0 > 0 || accumulates, stores, offsets, fetch);
+      }
       for (int64_t part = 0; part < parts; ++part) {
-        for (int64_t i = 0; i < rows; i += t_.mr) {
-          const char* fetched = std::min(ahead_end, ahead + share);
-          for (; ahead < fetched; ahead += 64) __builtin_prefetch(ahead, 0, 2);
+        for (int64_t i = done; i < rows; i += t_.mr) {
+          fetch();
           Tile tile{a,           b_panel, padded / t_.k_step,
                     i0 + i,      j0 + j,  static_cast<int>(std::min<int64_t>(t_.mr, rows - i)),
                     live_columns};
@@ -233,7 +246,6 @@ class Region {
           }
         }
       }
-      store_strip();
     }
   }
 
@@ -341,9 +353,6 @@ class Region {
   }
 
   void finish_tile(const Tile& t, bool earlier, int64_t row, int64_t column, const int64_t* offsets) {
-    const bool whole = t.rows == t_.mr && t.columns == t_.nr && !t.in_place && !t.waiting;
-    if (kStripBytes > 0 && whole && (!earlier || own_sums_)) return add_to_strip(t, earlier, row, column, offsets);
-    store_strip();
     char* sums_of_tile = t.waiting ? t.waiting : buffer_;
     if (earlier && !t.waiting) {
       int64_t step = 0;
@@ -356,19 +365,26 @@ class Region {
     detail::store_tile(p_, {t.i, t.j, t.rows, t.columns, t_.nr, rows, offsets, streams_}, terms_);
   }
 
-  void add_to_strip(const Tile& t, bool earlier, int64_t row, int64_t column, const int64_t* offsets) {
-    const int64_t tile_bytes = t_.mr * t_.nr * sum_size(t_.panel);
-    int64_t step = t_.nr;
-    void* sums = buffer_ + strip_.rows * t_.nr * sum_size(t_.panel);
-    if (earlier) sums = sums_at(t, row, column, step);
-    if (strip_.rows == 0) strip_ = {t.i, t.j, 0, t.columns, static_cast<int>(step), sums, offsets, streams_};
-    multiply(t, sums, step, earlier);
-    strip_.rows += t.rows;
-    if (strip_.rows * t_.nr * sum_size(t_.panel) + tile_bytes > kStripBytes) store_strip();
-  }
-  void store_strip() {
-    if (strip_.rows > 0) detail::store_tile(p_, strip_, terms_);
-    strip_.rows = 0;
+  // Whole tiles below each other, t.rows in all. Where this is the end of k, a strip of them is stored together; sums
+  // that began here wait for that in the buffer. Returns t.rows.
+  template <class Fetch>
+  int64_t whole_tiles(Tile t, int64_t panel_bytes, bool add, bool stores, const int64_t* offsets, const Fetch& fetch) {
+    const int64_t size = sum_size(t_.panel), rows = t.rows;
+    const int64_t most = stores ? std::max<int64_t>(1, kStripBytes / (t_.mr * t_.nr * size)) * t_.mr : rows;
+    for (int64_t i = 0; i < rows; i += t.rows, offsets += t.rows, t.i += t.rows) {
+      t.rows = static_cast<int>(std::min(most, rows - i));
+      int64_t step = t_.nr;
+      void* const sums = stores && !add ? buffer_ : sums_at(t, t.i - m0_, t.j - n0_, step);
+      char* tile_sums = static_cast<char*>(sums);
+      for (int row = 0; row < t.rows; row += t_.mr, tile_sums += t_.mr * step * size) {
+        fetch();
+        t_.run(t.steps, t.a, t.b, tile_sums, step, add);
+        t.a = static_cast<const char*>(t.a) + panel_bytes;
+      }
+      if (!stores) continue;
+      detail::store_tile(p_, {t.i, t.j, t.rows, t.columns, static_cast<int>(step), sums, offsets, streams_}, terms_);
+    }
+    return rows;
   }
 
   void row_offsets(int64_t i0, int64_t count, int64_t* offsets) const {
@@ -392,7 +408,6 @@ class Region {
   const char* a_next_ = nullptr;  // rows that are packed next, where b stays near
   int32_t* line_sums_ = nullptr;
   ColumnTerms terms_;
-  detail::TileStore strip_{};                                 // tiles in buffer_ or sums_ that are not stored yet
   alignas(64) char buffer_[32 * kMostColumns * 8 + kBeyond];  // one tile, or a strip of small ones
 };
 
@@ -443,7 +458,7 @@ PackedMatrix::PackedMatrix(const GemmTile& tile, Side side, const PanelSource& f
     : tile_(tile), side_(side), lines_(lines), k_(k), bytes_(packed_bytes(tile, side, lines, k)) {
   data_ = allocate_buffer(static_cast<size_t>(std::max<int64_t>(bytes_, 1)));
   const int64_t width = tile.width(side), panels = (lines + width - 1) / width;
-  const int64_t grain = std::max<int64_t>(1, detail::kLaneWork / std::max<int64_t>(1, width * k));
+  const int64_t grain = std::max<int64_t>(1, kPackWork / std::max<int64_t>(1, width * k));
   try {
     if (side == Side::b && is_bytes(tile.panel) && with_sums) {
       sums_ = static_cast<int32_t*>(allocate_buffer(static_cast<size_t>(std::max<int64_t>(lines, 1)) * 4));
