@@ -4,6 +4,7 @@
 #include "kernels/cpu/product.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <optional>
 
@@ -218,8 +219,8 @@ class Region {
         for (; ahead < fetched; ahead += 64) __builtin_prefetch(ahead, 0, 2);
       };
       int64_t done = 0;
-      const bool stores = last && !direct_, in_c = stores && k0 > 0 && !own_sums_;
-      if (kStripBytes > 0 && !in_place && parts == 1 && live_columns == t_.nr && !in_c) {
+      const bool stores = last && !direct_, near = p_.c_row <= INT_MAX / kMostRows;
+      if (kStripBytes > 0 && !in_place && parts == 1 && live_columns == t_.nr && (near || !stores)) {
         const Tile first{a, b_panel, padded / t_.k_step, i0, j0 + j, static_cast<int>(rows / t_.mr * t_.mr), t_.nr};
         done = whole_tiles(first, t_.mr * padded * size, k0 > 0 || accumulates, stores, offsets, fetch);
       }
@@ -365,8 +366,8 @@ class Region {
     detail::store_tile(p_, {t.i, t.j, t.rows, t.columns, t_.nr, rows, offsets, streams_}, terms_);
   }
 
-  // Whole tiles below each other, t.rows in all. Where this is the end of k, a strip of them is stored together; sums
-  // that began here wait for that in the buffer. Returns t.rows.
+  // Whole tiles below each other, t.rows in all. Where this is the end of k, a strip of them is stored together, from
+  // the buffer or from where the sums of earlier blocks of k live, which may be c itself. Returns t.rows.
   template <class Fetch>
   int64_t whole_tiles(Tile t, int64_t panel_bytes, bool add, bool stores, const int64_t* offsets, const Fetch& fetch) {
     const int64_t size = sum_size(t_.panel), rows = t.rows;
