@@ -200,6 +200,23 @@ __attribute__((target("arch=armv8.2-a+bf16"))) void pack_bf16_by_4(const void* c
   for (int l = 0; l < count; ++l) rest[l] = at(lines[l], p * 4);
   if (p < k) pack_converted<BFloat16, float, 4>(rest, count, k - p, out, out_step);
 }
+// The same for all lines of a panel at once, as pack_pairs().
+template <int width>
+__attribute__((target("arch=armv8.2-a+bf16"))) void pack_bf16_pairs(const void* const* lines, int64_t bytes,
+                                                                    int64_t ahead, void* out) {
+  const float* in[width];
+  for (int l = 0; l < width; ++l) in[l] = static_cast<const float*>(lines[l]);
+  auto* to = static_cast<bfloat16_t*>(out);
+  for (int64_t p = 0; p < bytes / 4; p += 4, to += 4 * width) {
+    if (ahead && p % 16 == 0) {
+      for (int l = 0; l < width; ++l) __builtin_prefetch(at(in[l], ahead + 4 * p));
+    }
+    for (int l = 0; l < width; l += 2) {
+      const bfloat16x8_t low = vcvtq_low_bf16_f32(vld1q_f32(in[l] + p));
+      vst1q_bf16(to + 4 * l, vcvtq_high_bf16_f32(low, vld1q_f32(in[l + 1] + p)));
+    }
+  }
+}
 #endif
 #if defined(__x86_64__)
 // Units of one vector or two, for AMX: 27 GB/s from memory instead of 7.
@@ -329,6 +346,9 @@ PanelRows::PanelRows(const GemmTile& tile, Side side, DType from)
   if (group_bytes_ == 8 && value_bytes_ == size_of(tile.panel) && pack_) {
     pairs_ = value_bytes_ == 1 && flips(tile, side, from) ? choose_pairs<0x80>(width_) : choose_pairs<0>(width_);
   }
+#if defined(__aarch64__)
+  if (pack_ == pack_bf16_by_4) pairs_ = width_ == 8 ? pack_bf16_pairs<8> : width_ == 12 ? pack_bf16_pairs<12> : nullptr;
+#endif
 #if defined(__x86_64__)
   if (group_bytes_ == 4 && value_bytes_ * group_ == 4 && pack_ && cpu_has("avx512f") && cpu_has("avx512dq") &&
       cpu_has("avx512vl")) {
