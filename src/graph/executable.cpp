@@ -161,7 +161,7 @@ struct Executable::Impl {
       in_arena.offset += place;
       values[at(id)] = on_memory_of(arena, in_arena);
     } else if (b.kept) {
-      values[at(id)] = on_memory_of(*kept_copy(v.buffer), v);
+      values[at(id)] = on_memory_of(kept_memory(v.buffer), v);
     } else if (b.kind == BufferKind::input) {
       size_t i = input_of(v.buffer);
       input_values.push_back(follow(id, i, v.offset - graph.value(graph.inputs[i]).offset));
@@ -169,24 +169,49 @@ struct Executable::Impl {
       result_values.push_back(follow(id, at(result_of[at(v.buffer)]), v.offset));
     }
   }
-  // The memory of a weight's cast, shared with the plans before that have one.
-  const std::shared_ptr<const Tensor>& kept_copy(BufferId id) {
-    std::shared_ptr<const Tensor>& copy = kept[id];
-    if (copy) return copy;
-    const auto is_maker = [&](const Instruction& x) {
-      return x.action == Action::make && graph.value(x.outputs[0]).buffer == id;
-    };
-    const Instruction& cast = *std::find_if(graph.instructions.begin(), graph.instructions.end(), is_maker);
-    const Tensor weight = on_memory_of(graph.buffer_of(cast.inputs[0]).constant, graph.value(cast.inputs[0]));
-    copy = find_rounded_copy(weight);
-    if (copy) return copy;
-    Tensor made(make_tensor(graph.value(cast.outputs[0]).meta));
-    made.set_memory_category(MemoryCategory::workspace);
-    copy_values(weight, made);
-    keep_nothing_derived(*made.impl()->storage);  // optimizers do not count versions here
-    copy = std::make_shared<const Tensor>(made);
-    keep_rounded_copy(weight, copy);
-    return copy;
+  // Where casts of weights lie; shared with the plans before that have the same.
+  const Tensor& kept_memory(BufferId buffer) {
+    if (!memory_of_kept.contains(buffer)) keep(buffer);
+    return memory_of_kept.at(buffer);
+  }
+  // All casts that lie in the buffer.
+  void keep(BufferId buffer) {
+    std::vector<std::pair<ValueId, Tensor>> weights;  // by their casts
+    for (const Instruction& x : graph.instructions) {
+      if (x.action != Action::make || graph.value(x.outputs[0]).buffer != buffer) continue;
+      const ValueId from = x.inputs[0];
+      weights.emplace_back(x.outputs[0], on_memory_of(graph.buffer_of(from).constant, graph.value(from)));
+    }
+    if (share_kept(weights)) {
+      memory_of_kept[buffer] = *kept.at(weights[0].first);
+      return;
+    }
+    Tensor whole(make_tensor(Meta::dense({static_cast<int64_t>(graph.buffers[at(buffer)].bytes / sizeof(BFloat16))},
+                                         DType::bf16, graph.value(weights[0].first).meta.device)));
+    whole.set_memory_category(MemoryCategory::workspace);
+    keep_nothing_derived(*whole.impl()->storage);  // optimizers do not count versions here
+    memory_of_kept[buffer] = whole;
+    for (const auto& [id, weight] : weights) {
+      const Tensor copy = on_memory_of(whole, graph.value(id));
+      copy_values(weight, copy);
+      kept[id] = std::make_shared<const Tensor>(copy);
+      keep_rounded_copy(weight, kept[id]);
+    }
+  }
+  // Copies that are there already, where they lie to each other as they do here.
+  bool share_kept(const std::vector<std::pair<ValueId, Tensor>>& weights) {
+    std::vector<std::shared_ptr<const Tensor>> copies;
+    for (const auto& [id, weight] : weights) {
+      copies.push_back(find_rounded_copy(weight));
+      if (!copies.back()) return false;
+      const TensorImpl& copy = *copies.back()->impl();
+      const bool lies_so = copy.storage == copies[0]->impl()->storage &&
+                           copy.storage->nbytes == graph.buffer_of(id).bytes &&
+                           copy.data == static_cast<char*>(copy.storage->data) + graph.value(id).offset;
+      if (!lies_so) return false;
+    }
+    for (size_t i = 0; i < weights.size(); ++i) kept[weights[i].first] = copies[i];
+    return true;
   }
   Moving follow(ValueId id, size_t source, int64_t offset) {
     if (!nowhere.defined()) nowhere = Tensor(make_tensor(Meta::dense({0}, DType::u8, kCPU)));
@@ -207,8 +232,7 @@ struct Executable::Impl {
       for (ValueId id : x.inputs) s.given.push_back(id == kNone || moves(id) ? Tensor() : values[at(id)]);
     else
       add_kernel(s, x);
-    if (x.action == Action::make && graph.buffer_of(x.outputs[0]).kept)
-      s.kept = kept_copy(graph.value(x.outputs[0]).buffer);
+    if (x.action == Action::make && graph.buffer_of(x.outputs[0]).kept) s.kept = kept.at(x.outputs[0]);
     if (draws(x)) share_draw(s);
     if (s.kernel && s.draw < 0) s.prepared = prepare_kernel(s.call());
     steps.push_back(std::move(s));
@@ -408,10 +432,11 @@ struct Executable::Impl {
   std::vector<Tensor> values;
   std::vector<Moving> input_values, result_values;
   std::vector<Result> results;
-  bool results_moved = false;                              // and result_values have not followed
-  std::vector<ValueId> primary;                            // of each result: the output that is all of it
-  std::vector<int32_t> result_of;                          // by buffer
-  std::map<BufferId, std::shared_ptr<const Tensor>> kept;  // casts of weights
+  bool results_moved = false;                             // and result_values have not followed
+  std::vector<ValueId> primary;                           // of each result: the output that is all of it
+  std::vector<int32_t> result_of;                         // by buffer
+  std::map<ValueId, std::shared_ptr<const Tensor>> kept;  // casts of weights
+  std::map<BufferId, Tensor> memory_of_kept;
   std::vector<Output> outputs;
   std::vector<Step> steps;
   std::unique_ptr<OnDevice> on_device;  // null on the CPU

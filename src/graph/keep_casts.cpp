@@ -35,7 +35,7 @@ class Keeper {
     std::map<std::string, size_t> left;
     for (size_t i = 0; i < g_.instructions.size(); ++i) {
       if (!is_cast_of_trained(g_.instructions[i])) continue;
-      if (const char* why = why_not(i)) {
+      if (const char* why = why_none(i)) {
         ++left[why];
         continue;
       }
@@ -60,6 +60,14 @@ class Keeper {
     if (from.kind != BufferKind::constant || !from.written) return false;
     return meta(x.inputs[0]).dtype == DType::f32 && meta(x.outputs[0]).dtype == DType::bf16;
   }
+  // Casts of several weights may share a buffer (merge_siblings): all of them are kept, or none.
+  const char* why_none(size_t at) const {
+    for (size_t i : writes_[buffer(g_.instructions[at].outputs[0])]) {
+      if (!is_cast_of_trained(g_.instructions[i])) return "the cast is written";
+      if (const char* why = why_not(i)) return why;
+    }
+    return nullptr;
+  }
   const char* why_not(size_t at) const {
     const Instruction& x = g_.instructions[at];
     const Meta &from = meta(x.inputs[0]), &to = meta(x.outputs[0]);
@@ -68,7 +76,6 @@ class Keeper {
     const size_t weight = buffer(x.inputs[0]), copy = buffer(x.outputs[0]);
     for (size_t i : writes_[weight])
       if (g_.instructions[i].action != Action::call) return "an op of the graph writes them";
-    if (writes_[copy].size() != 1) return "the cast is written";
     if (reads_[copy].empty() || reads_[copy].back() == g_.instructions.size()) return "the cast is a result";
     for (size_t i : writes_[weight]) {
       if (i > at && i <= reads_[copy].back()) return "the cast is read after the step";

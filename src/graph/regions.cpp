@@ -44,4 +44,27 @@ bool are_apart(const Value& a, const Value& b) {
   return end_a <= row && end_b <= row && (end_a <= from_b || end_b <= from_a);
 }
 
+bool is_whole(const Graph& graph, ValueId id) {
+  const Value& v = graph.value(id);
+  return v.offset == 0 && v.meta.contiguous &&
+         static_cast<size_t>(v.meta.numel * bytes_of(v)) == graph.buffer_of(id).bytes;
+}
+
+std::optional<Value> widened(const Value& v, int64_t from, int64_t to) {
+  const int64_t size = bytes_of(v), first = v.offset / size, column = first % from;
+  Shape strides = v.meta.strides;
+  int64_t reach = column;
+  for (int d = 0; d < v.meta.rank(); ++d) {
+    if (strides[d] % from == 0) {
+      strides[d] = strides[d] / from * to;
+    } else {
+      reach += (v.meta.sizes[d] - 1) * strides[d];
+    }
+  }
+  if (reach >= from || v.meta.numel == 0) return {};
+  Value wide{v.meta, v.buffer, (first / from * to + column) * size};
+  wide.meta.set_strides(strides);
+  return wide;
+}
+
 }  // namespace deft::graph

@@ -74,6 +74,21 @@ TEST(KeepCasts, TheStepReadsWhatTheOptimizerRounded) {
   EXPECT_TRUE(same_bits(*find_rounded_copy(weight(t)), weight(t).detach().to(DType::bf16)));
 }
 
+TEST(KeepCasts, NotOfCastsThatAreWritten) {
+  Training t = wide(sgd());
+  t.step = [inner = t.step, &w = weight(t)](const Tensor& x, const Tensor& y) {
+    Tensor cast = w.detach().to(DType::bf16);
+    cast.mul_(2);
+    Tensor sum = cast.to(DType::f32).sum();
+    return inner(x, y).detach() + sum;
+  };
+  Data d = rows();
+  auto fast = compile([&](const Tensor& x, const Tensor& y) { return t.step(x, y); },
+                      {.passes = graph::without(exact().passes, "fuse_elementwise")});
+  for (int i = 0; i < 3; ++i) fast(d.x, d.y);
+  EXPECT_TRUE(contains(fast.explain(), "the cast is written")) << fast.explain();
+}
+
 TEST(KeepCasts, NobodyRoundsForPlansThatAreGone) {
   Training t = wide(sgd());
   Data d = rows();
