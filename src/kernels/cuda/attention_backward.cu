@@ -2,8 +2,9 @@
 //
 // Note [Two passes]: gradients of keys and values are sums over queries, that of the queries over keys. Each has its
 // own pass, which makes the scores anew: two products more than adding one of them up with atomics, but in a fixed
-// order.
+// order. Short sequences need one (attention_short.cu).
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_short.h"
 #include "kernels/cuda/attention_tile.cuh"
 
 namespace deft::cuda {
@@ -55,7 +56,7 @@ struct Pass {
   const float* dots;  // [heads, queries]
 };
 
-// log_sum and dot of a query. Weights of queries that see no key are zero, and so are those past the end.
+// log_sum and dot of a query.
 struct QueryTerms {
   const float *log_sums, *dots;
   int queries;
@@ -63,22 +64,9 @@ struct QueryTerms {
       : log_sums(static_cast<const float*>(c.log_sum) + head * c.queries),
         dots(all_dots + head * c.queries),
         queries(static_cast<int>(c.queries)) {}
-  __device__ __forceinline__ float log_sum(int query) const {
-    const float v = query < queries ? log_sums[query] : kInfinity;
-    return v == -kInfinity ? kInfinity : v;
-  }
+  __device__ __forceinline__ float log_sum(int query) const { return log_sum_of(log_sums, queries, query); }
   __device__ __forceinline__ float dot(int query) const { return query < queries ? dots[query] : 0.f; }
 };
-
-template <int kTiles, int kColumns>
-__device__ __forceinline__ void drop(const uint32_t (&kept)[kTiles], float factor, float (&s)[kTiles][kColumns][4]) {
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i)
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) s[i][j][r] = kept[i] >> (j * 4 + r) & 1 ? s[i][j][r] * factor : 0.f;
-}
 
 template <int kD, int kTiles>
 constexpr size_t kSharedBytes = (size_t{128} * kTiles + 4 * kStage) * kD * 2 + 4 * kStage * sizeof(float);
@@ -228,6 +216,7 @@ void attention_backward(Encoder& e, AttentionCall c, AttentionGrads grads) {
   set_factors(c.drop);
   for (HeadsView* v : {&c.q, &c.k, &grads.dq, &grads.dk}) set_aligned(c, *v, c.features);
   for (HeadsView* v : {&c.v, &c.o, &grads.g, &grads.dv}) set_aligned(c, *v, c.value_features);
+  if (fits_one_block(c)) return short_attention_backward(e, c, grads);
   const Workspace dots(e, static_cast<size_t>(rows) * sizeof(float));
   dispatch_halves(c.dtype, [&]<class T>() {
     if (rows > 0) {

@@ -80,9 +80,9 @@ struct Tile {
   }
 
   // Rows from `begin` on; those past the end, hidden ones and features past the last become zeros.
-  template <int kRows>
+  template <int kRows, int kBlock = kThreads>
   __device__ __forceinline__ void load(const HeadRows<T>& from, int begin, const HiddenKeys& hidden = {}) const {
-    constexpr int kStep = kThreads / kPieces;
+    constexpr int kStep = kBlock / kPieces;
     static_assert(kRows % kStep == 0);
     const int index = threadIdx.x % kPieces, feature = index * 8;
 #pragma unroll
@@ -335,6 +335,25 @@ __device__ __forceinline__ void find_kept(const AttentionCall& c, unsigned head,
       kept[i] |= bits << 4 * j;
     }
   }
+}
+
+template <int kTiles, int kColumns>
+__device__ __forceinline__ void drop(const uint32_t (&kept)[kTiles], float factor, float (&s)[kTiles][kColumns][4]) {
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) s[i][j][r] = kept[i] >> (j * 4 + r) & 1 ? s[i][j][r] * factor : 0.f;
+}
+
+// ---- Gradients.
+
+// log_sum of a query, in memory of the forward pass. Weights of queries that see no key are zero, and so are those past
+// the end.
+__device__ __forceinline__ float log_sum_of(const float* log_sums, int queries, int query) {
+  const float v = query < queries ? log_sums[query] : kInfinity;
+  return v == -kInfinity ? kInfinity : v;
 }
 
 // ---- On the host.
