@@ -65,6 +65,7 @@ void run_passes(Graph& graph, const PassOptions& options, std::vector<Dependency
   pass(options.fuse_epilogues, "fuse_epilogues", [&] { fuse_epilogues(graph, notes, options.cost_model); });
   pass(options.fuse_norms, "fuse_norms", [&] { fuse_norms(graph, notes, options.cost_model); });
   pass(options.fuse_casts, "fuse_casts", [&] { fuse_casts(graph, notes, options.cost_model); });
+  if (options.fuse_epilogues) pass(true, "fuse_sums", [&] { fuse_sums(graph, notes, options.cost_model); });
   pass(options.fuse_elementwise, "fuse_elementwise", [&] { fuse_elementwise(graph, notes); });
   pass(options.fuse_rows, "fuse_rows", [&] { fuse_rows(graph, notes, options.cost_model); });
   pass(options.keep_casts, "keep_casts", [&] { keep_casts(graph, notes, options.cost_model); });

@@ -57,6 +57,8 @@ void fuse_epilogues(Graph& graph, Notes& notes, bool weigh = true);
 // Batch norm in training takes the residual and the relu after it, and its gradient that of the relu; with `weigh`,
 // where that was measured to be faster. Same bits.
 void fuse_norms(Graph& graph, Notes& notes, bool weigh = true);
+// Products that are added to something in place read that and store the sum. Rounds less often.
+void fuse_sums(Graph& graph, Notes& notes, bool weigh = true);
 // Results of 16-bit products that are only widened are stored in f32. Rounds less often.
 void fuse_casts(Graph& graph, Notes& notes, bool weigh = true);
 // Elementwise ops that follow each other become one pass over memory, with the same bits; those that write parts of a

@@ -59,8 +59,8 @@ Meta FusedLinear::infer(const Meta& x, const Meta& weight, const Meta& bias, con
   if (p.wide_result) {
     DEFT_CHECK(size_of(x.dtype) == 2, DTypeError,
                "fused_linear: found an input {}, expected a 16-bit one for a wider result", describe(x));
-    DEFT_CHECK(x.device.is_cpu() || !residual.defined, ValueError,
-               "fused_linear: found a residual of a wider result on {}, expected none there; add it afterwards",
+    DEFT_CHECK(x.device.is_cpu() || !residual.defined || p.activation == FusedActivation::none, ValueError,
+               "fused_linear: found a residual and an activation of a wider result on {}, expected one of them there",
                to_string(x.device));
     out.dtype = DType::f32;
   }

@@ -109,6 +109,8 @@ TEST_F(CudaMatmul, WideResults) {
       const Tensor found = call<FusedLinear>(Site::current(), p, x, w, Tensor(), Tensor());
       EXPECT_EQ(found.dtype(), DType::f32);
       expect_close(found, want, 1e-5, c.name);
+      const Tensor more = randn({c.m, c.n}, on_gpu(DType::f32));
+      expect_close(call<FusedLinear>(Site::current(), p, x, w, Tensor(), more), want + more, 1e-5, c.name);
     }
   }
 }
@@ -123,6 +125,9 @@ TEST_F(CudaMatmul, WideResultsWithMore) {
   const Tensor want = relu(linear(x.to(DType::f32), w.to(DType::f32), bias.to(DType::f32)));
   expect_close(call<FusedLinear>(Site::current(), p, x, w, bias, Tensor()), want, 0.005, "bias and relu");
   EXPECT_THROW(call<FusedLinear>(Site::current(), p, x, w, bias, want), ValueError);
+  p.activation = FusedActivation::none;
+  const Tensor sum = linear(x.to(DType::f32), w.to(DType::f32), bias.to(DType::f32)) + want;
+  expect_close(call<FusedLinear>(Site::current(), p, x, w, bias, want), sum, 0.005, "bias and residual");
 }
 
 }  // namespace

@@ -86,15 +86,16 @@ bool takes_convolution(Encoder& e, const GemmCall& g) {
   return known && known->convolution;
 }
 
-// f32 from 16 bits, without a residual: rounded in between where cuBLASLt has no such kernel.
+// f32 from 16 bits: rounded in between where cuBLASLt has no such kernel.
 void run_wide(Encoder& e, const GemmCall& g) {
   if (gemm_library(e, g)) return;
   const Workspace narrow(e, static_cast<size_t>(g.m * g.n) * size_of(g.dtype));
   GemmCall product = g;
-  product.c = narrow.as(), product.wide_result = false;
+  product.c = narrow.as(), product.wide_result = false, product.residual = nullptr;
   gemm_fused(e, product);
   const int64_t count = g.m * g.n;
   copy_strided(e, {narrow.as(), g.dtype, {1}}, {g.c, DType::f32, {1}}, 1, &count);
+  if (g.residual) run_epilogue(e, {DType::f32, g.m, g.n, 1, true, g.c, nullptr, g.residual, Activation::none});
 }
 
 }  // namespace
