@@ -1,7 +1,10 @@
 // Projections whose weights are trained become one product, and so do their gradients.
+#include <random>
+
 #include "amp/autocast.h"
 #include "core/rounded_copy.h"
 #include "graph/training_util.h"
+#include "optim/clip_grad.h"
 
 namespace deft {
 namespace {
@@ -242,6 +245,93 @@ TEST(MergeGradients, KeepsCasts) {
   EXPECT_FALSE(find_rounded_copy(model_of(t).k.weight));
   fast(d.x, d.y);
   EXPECT_EQ(copies(), first);
+}
+
+// --- Blocks drawn at random: projections of one or two inputs, shared, frozen, left out, with gradients that others
+// read, too.
+struct Drawn : nn::Module {
+  enum What { attention, product, gated };
+  What what;
+  bool residual, twice, dropout, wants_norm;
+  int64_t inputs[3];  // which one each projection reads
+  nn::Linear& first = add<nn::Linear>("first", 12, 64);
+  std::vector<nn::Linear*> layers;
+  size_t uses[3];  // which layer each projection is
+  nn::LayerNorm& norm = add<nn::LayerNorm>("norm", 64);
+  nn::Linear& last = add<nn::Linear>("last", 64, 4);
+
+  explicit Drawn(std::mt19937& random) {
+    auto one_of = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
+    what = static_cast<What>(one_of(3));
+    residual = one_of(2), twice = one_of(4) == 0, dropout = one_of(4) == 0, wants_norm = one_of(2);
+    for (int64_t& i : inputs) i = one_of(5) == 0;
+    const bool bias = one_of(2), other_bias = one_of(6) == 0;
+    for (size_t i = 0; i < 3; ++i) {
+      layers.push_back(&add<nn::Linear>("l" + std::to_string(i), 64, 64, i == 1 && other_bias ? !bias : bias));
+      uses[i] = one_of(8) == 0 ? static_cast<size_t>(one_of(static_cast<int64_t>(i) + 1)) : i;
+      if (one_of(8) == 0) layers[i]->weight.requires_grad_(false);
+    }
+  }
+  static Tensor heads(const Tensor& x) { return x.view({x.size(0), x.size(1), 4, -1}).transpose(1, 2); }
+  Tensor mixed(const Tensor (&p)[3]) const {
+    if (what == product) return matmul(matmul(p[0], p[1].transpose(1, 2)), p[2]) / 64;
+    if (what == gated) return p[0].sigmoid() * p[1] + p[2];
+    Tensor y = scaled_dot_product_attention(heads(p[0]), heads(p[1]), heads(p[2]), {}, dropout ? 0.2 : 0);
+    return y.transpose(1, 2).reshape(p[0].sizes());
+  }
+  Tensor block(const Tensor& h) {
+    Tensor in = wants_norm ? norm(h) : h, other = in * 0.5;
+    Tensor p[3];
+    for (size_t i = 0; i < 3; ++i) p[i] = (*layers[uses[i]])(inputs[i] ? other : in);
+    Tensor y = mixed(p);
+    return residual ? y + in : y;
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor h = block(first(x).view({-1, 3, 64}));
+    if (twice) h = block(h);
+    return last(h.sum({1}));
+  }
+};
+
+TEST(MergeGradients, RandomBlocks) {
+  int merged = 0, gradients = 0, sums = 0;
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    std::mt19937 random(seed);
+    const DType type = random() % 2 ? DType::bf16 : DType::f32;
+    const bool clipped = random() % 4 == 0;
+    const uint32_t drawn = random();
+    const Maker make = [&] {
+      std::mt19937 again(drawn);
+      Training t = of(std::make_unique<Drawn>(again), sgd(0.02, 0.9));
+      t.step = [m = t.model.get(), o = t.optimizer.get(), type, clipped](const Tensor& x, const Tensor& y) {
+        AutocastGuard autocast(type);
+        Tensor loss = cross_entropy((*m)(x), y);
+        loss.backward();
+        if (clipped) optim::clip_grad_norm_(m->parameters(), 0.5);
+        o->step();
+        o->zero_grad();
+        return loss;
+      };
+      return t;
+    };
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    RngScope data({seed, 1});
+    const Data d = sequences(4);
+    const Found apart = train(make, {d}, true, not_merging()), fast = train(make, {d}, true, merging());
+    merged += contains(fast.explained, "done: merge_siblings");
+    gradients += contains(fast.explained, "of these");
+    sums += contains(fast.explained, "sums into products");
+    double moved = 0;
+    for (size_t i = 0; i < apart.start.size(); ++i)
+      moved = std::max(moved, (apart.state[i] - apart.start[i]).abs().amax().item());
+    for (size_t i = 0; i < apart.state.size(); ++i) {
+      const double error = (apart.state[i] - fast.state[i]).abs().amax().item();
+      ASSERT_LE(error, (type == DType::f32 ? 1e-3 : 0.3) * moved) << "tensor " << i << "\n" << fast.explained;
+    }
+  }
+  EXPECT_GT(merged, 60);
+  EXPECT_GT(gradients, 15);
+  EXPECT_GT(sums, 30);
 }
 
 }  // namespace
