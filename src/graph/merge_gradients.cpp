@@ -3,7 +3,7 @@
 //   dw = g^T x, db = sum(g)  three times
 // become one of each, on gradients that are written side by side. H200, x of 4096 x 768, three of 768: dx 34 and 22 us,
 // dw 36 and 24 in bf16, 77 and 52, 121 and 85 in TF32. (cuBLASLt's product with the sums of g in its epilogue takes 5
-// to 13 us longer than the product alone, as long as the sums by themselves.)
+// to 13 us longer than the product alone in bf16, about as long as the sums by themselves.)
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,19 +28,7 @@ size_t index(int32_t id) { return static_cast<size_t>(id); }
 
 class Merger {
  public:
-  explicit Merger(Graph& graph) : g_(graph), buffers_(graph.buffers.size()) {
-    for (size_t i = 0; i < g_.instructions.size(); ++i) {
-      const Instruction& x = g_.instructions[i];
-      for (ValueId id : x.inputs) {
-        if (id == kNone) continue;
-        (x.action == Action::view ? uses_of(id).views : uses_of(id).reads).push_back(i);
-        note(id);
-      }
-      for (ValueId id : x.outputs) note(id);
-      for (ValueId id : written_values(x)) uses_of(id).writes.push_back(i);
-    }
-    for (ValueId id : g_.outputs) uses_of(id).is_output = true;
-  }
+  explicit Merger(Graph& graph) : g_(graph), buffers_(buffer_uses(graph)) {}
 
   // Empty: done.
   std::string merge(const Siblings& s) {
@@ -63,11 +51,6 @@ class Merger {
   }
 
  private:
-  struct BufferUses {
-    std::vector<size_t> reads, writes, views;  // instructions in order: what reads, writes, makes views
-    std::vector<ValueId> values;
-    bool is_output = false;
-  };
   // An op that reads a gradient, and the cast of its result if that is all that reads it.
   struct Reader {
     std::optional<size_t> at, cast;
@@ -78,30 +61,27 @@ class Merger {
     Reader input, weight, bias;
   };
 
-  BufferUses& uses_of(ValueId id) { return buffers_[index(g_.value(id).buffer)]; }
+  const BufferUses& uses_of(ValueId id) const { return buffers_[index(g_.value(id).buffer)]; }
   const Meta& meta(ValueId id) const { return g_.value(id).meta; }
   const Instruction& instruction(size_t i) const { return g_.instructions[i]; }
-  void note(ValueId id) {
-    std::vector<ValueId>& values = uses_of(id).values;
-    if (std::find(values.begin(), values.end(), id) == values.end()) values.push_back(id);
-  }
 
   // --- What reads a gradient.
   // The only cast that reads the result of `at`, all of it.
-  std::optional<size_t> cast_after(size_t at) {
+  std::optional<size_t> cast_after(size_t at) const {
     const ValueId result = instruction(at).outputs[0];
     const BufferUses& u = uses_of(result);
     if (u.is_output || u.reads.size() != 1 || u.writes.size() != 1) return {};
-    const Instruction& x = instruction(u.reads[0]);
+    const size_t reader = u.reads[0].at;
+    const Instruction& x = instruction(reader);
     if (x.def != &op_def<Cast> || x.action != Action::make || x.inputs[0] != result) return {};
-    return is_whole(g_, x.outputs[0]) ? std::optional(u.reads[0]) : std::nullopt;
+    return is_whole(g_, x.outputs[0]) ? std::optional(reader) : std::nullopt;
   }
   Reader reader(size_t at) { return {at, cast_after(at)}; }
   std::optional<Branch> branch_of(ValueId weight) {
     std::optional<size_t> product;
-    for (size_t i : uses_of(weight).reads) {
+    for (const auto [i, input] : uses_of(weight).reads) {
       const Instruction& x = instruction(i);
-      if (x.def != &op_def<Matmul> || x.action != Action::make || x.inputs[1] != weight) continue;
+      if (x.def != &op_def<Matmul> || x.action != Action::make || input != 1 || x.inputs[1] != weight) continue;
       if (product) return {};
       product = i;
     }
@@ -111,7 +91,8 @@ class Merger {
     const BufferUses& u = uses_of(g);
     if (u.is_output || u.writes.size() != 1 || !writes_any_rows(instruction(u.writes[0]))) return {};
     Branch b{g, meta(g).sizes.back(), reader(*product), {}, {}};
-    for (size_t i : u.reads) {
+    for (const BufferUses::Read& read : u.reads) {
+      const size_t i = read.at;
       const Instruction& x = instruction(i);
       if (i == *product) continue;
       if (is_turned_product(x, b) && !b.weight.at) {
@@ -147,10 +128,6 @@ class Merger {
   bool is_part(ValueId id) const { return g_.buffer_of(id).kind == BufferKind::temporary && is_whole(g_, id); }
 
   // --- Whether they can be one.
-  bool written_within(ValueId id, size_t from, size_t to) {
-    const std::vector<size_t>& at = uses_of(id).writes;
-    return std::any_of(at.begin(), at.end(), [&](size_t i) { return i > from && i < to; });
-  }
   std::string why_apart(const std::vector<Branch>& all, const Siblings& s) {
     int64_t width = 0;
     for (const Branch& b : all) {
@@ -164,7 +141,7 @@ class Merger {
           return "a gradient is read across its rows";
     const size_t stacked = uses_of(s.all).writes.back(), last = ends_of(all, &Branch::input).second;
     for (ValueId weight : s.weights)
-      if (written_within(weight, stacked, last)) return "a weight is written before";
+      if (uses_of(weight).written_within(stacked, last)) return "a weight is written before";
     return "";
   }
   static bool same_rows(const Meta& a, const Meta& b) {
@@ -196,11 +173,11 @@ class Merger {
       if (is_output(result) || is_seen_before(result, done) || meta(result).dtype != meta(result_of(first)).dtype)
         return false;
     }
-    return inputs.size() < 2 || !written_within(inputs[1], begin, end);
+    return inputs.size() < 2 || !uses_of(inputs[1]).written_within(begin, end);
   }
   bool is_seen_before(ValueId id, size_t at) {
     const BufferUses& u = uses_of(id);
-    return (!u.reads.empty() && u.reads[0] < at) || (!u.views.empty() && u.views[0] < at);
+    return (!u.reads.empty() && u.reads[0].at < at) || (!u.views.empty() && u.views[0] < at);
   }
   // The first and the last of such readers.
   static std::pair<size_t, size_t> ends_of(const std::vector<Branch>& all, Reader Branch::*which) {
@@ -240,11 +217,13 @@ class Merger {
       const Reader& first = order[0].input;
       return i == *first.at || i == first.cast || std::find(adds.begin(), adds.end(), i) != adds.end();
     };
+    auto is_foreign = [&](size_t i) { return i > begin && i < end && !is_own(i); };
     const BufferUses& u = uses_of(to);
-    for (const auto* list : {&u.reads, &u.writes, &u.views})
-      for (size_t i : *list)
-        if (i > begin && i < end && !is_own(i)) return {};
-    return adds;
+    const bool seen =
+        std::any_of(u.reads.begin(), u.reads.end(), [&](const auto& read) { return is_foreign(read.at); }) ||
+        std::any_of(u.writes.begin(), u.writes.end(), is_foreign) ||
+        std::any_of(u.views.begin(), u.views.end(), is_foreign);
+    return seen ? std::nullopt : std::optional(adds);
   }
   static std::vector<Branch> in_order(std::vector<Branch> all) {
     std::sort(all.begin(), all.end(), [](const Branch& a, const Branch& b) { return *a.input.at < *b.input.at; });
@@ -257,11 +236,12 @@ class Merger {
   std::optional<size_t> add_after(ValueId term) {
     const BufferUses& u = uses_of(term);
     if (u.is_output || u.writes.size() != 1 || u.reads.size() != 1) return {};
-    const Instruction& x = instruction(u.reads[0]);
+    const size_t reader = u.reads[0].at;
+    const Instruction& x = instruction(reader);
     const bool plain =
         x.def == &op_def<Add> && x.action == Action::write && x.inputs.size() == 2 && x.inputs[1] == term;
     if (!plain || !(meta(x.outputs[0]).sizes == meta(term).sizes)) return {};
-    return u.reads[0];
+    return reader;
   }
 
   // --- One in place of all.
@@ -361,7 +341,7 @@ class Merger {
   void take(size_t i) { g_.instructions[i].def = nullptr; }
 
   Graph& g_;
-  std::vector<BufferUses> buffers_;
+  const std::vector<BufferUses> buffers_;
   ValueId gradient_ = kNone;  // of all siblings
 };
 

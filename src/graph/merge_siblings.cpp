@@ -1,7 +1,7 @@
 // Products of the same input, such as the projections to query, key and value, become one: x is packed once, and one
 // kernel is called. Their results are then columns of a wider one, which not all readers take. Constant weights are
 // joined now. Those that are trained: their casts write one buffer, or they are copied to one in every call. H200, 4096
-// x 768 x 768, three times and as one: bf16 32 and 25 us, TF32 66 and 45, their copy 5.
+// x 768 x 768, three times and as one: bf16 32 and 25 us, TF32 66 and 45.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "graph/passes.h"
 #include "graph/regions.h"
 #include "graph/siblings.h"
+#include "graph/uses.h"
 #include "ops/attention.h"
 #include "ops/copy.h"
 #include "ops/matmul.h"
@@ -33,7 +34,7 @@ constexpr int64_t kColumns = 32;     // parts of trained weights are of a multip
 class Merger {
  public:
   Merger(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh)
-      : g_(graph), dependencies_(dependencies), notes_(notes), weigh_(weigh), buffers_(graph.buffers.size()) {}
+      : g_(graph), dependencies_(dependencies), notes_(notes), weigh_(weigh), buffers_(buffer_uses(graph)) {}
 
   std::vector<Siblings> run() {
     ContextGuard plain([] {
@@ -41,7 +42,7 @@ class Merger {
       c.bits = (c.bits & ~(kAutocast | kInference)) | kGradOff;
       return c;
     }());
-    find_uses();
+    find_groups();
     for (auto& [key, members] : groups_)
       if (members.size() > 1) merge(members);
     place();
@@ -52,16 +53,7 @@ class Merger {
   }
 
  private:
-  struct Use {
-    size_t at, input;
-  };
-  struct BufferUses {
-    std::vector<Use> reads;
-    std::vector<ValueId> values;
-    std::vector<size_t> writes;
-    bool is_output = false;
-  };
-  BufferUses& uses_of(ValueId id) { return buffers_[static_cast<size_t>(g_.value(id).buffer)]; }
+  const BufferUses& uses_of(ValueId id) const { return buffers_[static_cast<size_t>(g_.value(id).buffer)]; }
   const Meta& meta(ValueId id) const { return g_.value(id).meta; }
 
   bool is_product(const Instruction& x) const {
@@ -78,28 +70,14 @@ class Merger {
   // The input with how often it was written before, the op, the weight's type, whether there is a bias, and whether
   // both are constant.
   using Key = std::tuple<ValueId, size_t, const OpDef*, DType, bool, bool>;
-  void find_uses() {
+  void find_groups() {
     for (size_t i = 0; i < g_.instructions.size(); ++i) {
       const Instruction& x = g_.instructions[i];
-      for (size_t n = 0; n < x.inputs.size(); ++n) {
-        if (x.inputs[n] == kNone) continue;
-        BufferUses& u = uses_of(x.inputs[n]);
-        if (x.action != Action::view) u.reads.push_back({i, n});
-        u.values.push_back(x.inputs[n]);
-      }
-      for (ValueId id : x.outputs) uses_of(id).values.push_back(id);
-      for (ValueId id : written_values(x)) uses_of(id).writes.push_back(i);
-      if (is_product(x)) {
-        const ValueId from = x.inputs[0];
-        const bool bias = x.inputs.size() > 2 && x.inputs[2] != kNone;
-        groups_[Key(from, uses_of(from).writes.size(), x.def, meta(x.inputs[1]).dtype, bias, has_constant_weights(x))]
-            .push_back(i);
-      }
-    }
-    for (ValueId id : g_.outputs) uses_of(id).is_output = true;
-    for (BufferUses& u : buffers_) {
-      std::sort(u.values.begin(), u.values.end());
-      u.values.erase(std::unique(u.values.begin(), u.values.end()), u.values.end());
+      if (!is_product(x)) continue;
+      const std::vector<size_t>& writes = uses_of(x.inputs[0]).writes;
+      const auto before = static_cast<size_t>(std::lower_bound(writes.begin(), writes.end(), i) - writes.begin());
+      const bool bias = x.inputs.size() > 2 && x.inputs[2] != kNone;
+      groups_[Key(x.inputs[0], before, x.def, meta(x.inputs[1]).dtype, bias, has_constant_weights(x))].push_back(i);
     }
   }
 
@@ -115,7 +93,7 @@ class Merger {
     }
     double cost = 0;
     if (!why.empty()) return cost;
-    for (const Use& use : u.reads) {
+    for (const BufferUses::Read& use : u.reads) {
       const Instruction& x = g_.instructions[use.at];
       if (x.action == Action::call) why = "code outside the graph reads a result";
       cost += cost_to_reader(x, use.input, own, width);
@@ -127,7 +105,8 @@ class Merger {
     const Meta wide = widened(v, own, width)->meta;
     const double pass = 2 * static_cast<double>(v.meta.numel * static_cast<int64_t>(size_of(v.meta.dtype)));
     const bool rows = wide.sizes.back() <= 1 || wide.strides.back() == 1;
-    if (!v.meta.device.is_cpu() && x.def->elementwise && !v.meta.contiguous && rows) return 0;
+    const bool own_pass = !v.meta.device.is_cpu() && !v.meta.contiguous && rows;  // in another order than the product
+    if (x.def->elementwise && own_pass) return 0;
     if (x.def->elementwise) return kCallNs + pass / kBytesPerNs;  // the product's epilogue could have taken it
     if (x.def == &op_def<ScaledDotProductAttention> && input < 3 && rows) return 0;
     if (x.def == &op_def<ScaledDotProductAttentionBackward> && input >= 1 && input < 4 && rows) return 0;
@@ -188,7 +167,7 @@ class Merger {
           constant ? add_constant(g_, side_by_side(members, input, dim)) : stack(members, input, list);
     }
     if (!constant) {
-      Siblings& s = trained_.emplace_back(Siblings{.x = first.inputs[0], .weights = {}, .all = product.inputs[1]});
+      Siblings& s = trained_.emplace_back(Siblings{.weights = {}, .all = product.inputs[1]});
       for (size_t i : members) s.weights.push_back(g_.instructions[i].inputs[1]);
     }
     list.push_back(std::move(product));
@@ -212,7 +191,7 @@ class Merger {
 
   // --- Weights that change from call to call.
   // The cast of a weight that makes `id` and nothing else.
-  std::optional<size_t> cast_before(ValueId id) {
+  std::optional<size_t> cast_before(ValueId id) const {
     if (g_.buffer_of(id).kind != BufferKind::temporary || !is_whole(g_, id)) return {};
     const BufferUses& u = uses_of(id);
     if (u.writes.size() != 1 || u.is_output) return {};
@@ -221,15 +200,11 @@ class Merger {
     if (!cast || g_.buffer_of(x.inputs[0]).kind != BufferKind::constant) return {};
     return u.writes[0];
   }
-  bool written_within(ValueId id, size_t from, size_t to) {
-    const std::vector<size_t>& at = uses_of(id).writes;
-    return std::any_of(at.begin(), at.end(), [&](size_t i) { return i >= from && i <= to; });
-  }
-  bool all_cast(const std::vector<size_t>& members, size_t input) {
+  bool all_cast(const std::vector<size_t>& members, size_t input) const {
     return std::all_of(members.begin(), members.end(),
                        [&](size_t i) { return cast_before(g_.instructions[i].inputs[input]).has_value(); });
   }
-  std::string why_not_stacked(const std::vector<size_t>& members) {
+  std::string why_not_stacked(const std::vector<size_t>& members) const {
     const Instruction& first = g_.instructions[members[0]];
     // BERT-base on two cores of a Neoverse-V1, batch 8, in bf16: 1.22 s with it, 1.22 without.
     if (weigh_ && meta(first.inputs[0]).device.is_cpu()) return "as fast one by one where weights are trained";
@@ -244,7 +219,7 @@ class Merger {
         const ValueId source = cast ? g_.instructions[*cast].inputs[0] : id;
         if (g_.buffer_of(source).kind != BufferKind::constant || !meta(source).contiguous)
           return "a weight is made in the call";
-        if (written_within(source, members[0], members.back())) return "a weight is written in between";
+        if (uses_of(source).written_within(members[0], members.back())) return "a weight is written in between";
       }
     }
     return "";
@@ -269,8 +244,10 @@ class Merger {
       copy.inputs.push_back(part);
       if (!cast) continue;
       const int64_t bytes = meta(part).numel * size;
-      for (ValueId v : uses_of(part).values) g_.values[static_cast<size_t>(v)].offset += offset;
-      for (ValueId v : uses_of(part).values) g_.values[static_cast<size_t>(v)].buffer = buffer;
+      for (ValueId moved : uses_of(part).values) {
+        Value& v = g_.values[static_cast<size_t>(moved)];
+        v = {v.meta, buffer, v.offset + offset};
+      }
       offset += bytes;
     }
     if (!cast) list.push_back(std::move(copy));
@@ -299,7 +276,7 @@ class Merger {
   std::vector<Dependency>& dependencies_;
   Notes& notes_;
   bool weigh_;
-  std::vector<BufferUses> buffers_;
+  const std::vector<BufferUses> buffers_;  // as the pass found them
   std::map<Key, std::vector<size_t>> groups_;
   std::map<size_t, std::vector<Instruction>> replaced_;  // what comes in place of the first of a group
   std::set<size_t> taken_;

@@ -8,7 +8,6 @@
 namespace deft::graph {
 
 struct Siblings {
-  ValueId x = kNone;
   std::vector<ValueId> weights;  // [out, in] each, in order
   ValueId all = kNone;           // the same in one piece
 };

@@ -128,6 +128,36 @@ bool Uses::inputs_stand(size_t from, size_t to) const {
                       [&](ValueId id) { return id != kNone && written_within(g_.value(id).buffer, from + 1, to); });
 }
 
+bool BufferUses::written_within(size_t from, size_t to) const {
+  return std::any_of(writes.begin(), writes.end(), [&](size_t i) { return i > from && i <= to; });
+}
+
+std::vector<BufferUses> buffer_uses(const Graph& graph) {
+  std::vector<BufferUses> all(graph.buffers.size());
+  auto of = [&](ValueId id) -> BufferUses& { return all[index(graph.value(id).buffer)]; };
+  for (size_t i = 0; i < graph.instructions.size(); ++i) {
+    const Instruction& x = graph.instructions[i];
+    for (size_t n = 0; n < x.inputs.size(); ++n) {
+      if (x.inputs[n] == kNone) continue;
+      BufferUses& u = of(x.inputs[n]);
+      if (x.action == Action::view) {
+        u.views.push_back(i);
+      } else {
+        u.reads.push_back({i, n});
+      }
+      u.values.push_back(x.inputs[n]);
+    }
+    for (ValueId id : x.outputs) of(id).values.push_back(id);
+    for (ValueId id : written_values(x)) of(id).writes.push_back(i);
+  }
+  for (ValueId id : graph.outputs) of(id).is_output = true;
+  for (BufferUses& u : all) {
+    std::sort(u.values.begin(), u.values.end());
+    u.values.erase(std::unique(u.values.begin(), u.values.end()), u.values.end());
+  }
+  return all;
+}
+
 void remove_taken(Graph& graph) {
   std::erase_if(graph.instructions, [](const Instruction& x) { return x.def == nullptr; });
 }

@@ -47,6 +47,20 @@ class Uses {
   std::vector<int32_t> now_;  // by instruction: the one that does its work, or itself
 };
 
+// All that is done with a buffer, in order.
+struct BufferUses {
+  struct Read {
+    size_t at, input;
+  };
+  std::vector<Read> reads;            // views are none
+  std::vector<size_t> writes, views;  // instructions
+  std::vector<ValueId> values;        // on the buffer, each once
+  bool is_output = false;
+  // After `from`, up to `to`.
+  bool written_within(size_t from, size_t to) const;
+};
+std::vector<BufferUses> buffer_uses(const Graph& graph);
+
 // Instructions that a pass took out have no op.
 void remove_taken(Graph& graph);
 
