@@ -10,6 +10,7 @@
 #include "kernels/cpu/image_color.h"
 #include "kernels/cpu/image_resample.h"
 #include "ops/all_ops.h"
+#include "source_dir.h"
 
 namespace deft::data {
 namespace {
@@ -121,7 +122,7 @@ TEST(Transforms, FlatPicturesStayFlat) {
 }
 
 NamedTensors fixture() {
-  return io::load_safetensors(std::string(DEFT_SOURCE_DIR) + "/tests/fixtures/images.safetensors").tensors;
+  return io::load_safetensors(deft::test::source_dir() + "/tests/fixtures/images.safetensors").tensors;
 }
 Tensor find(const NamedTensors& all, const std::string& name) {
   for (const NamedTensor& t : all)
@@ -159,8 +160,7 @@ TEST(Transforms, ResizeLikePil) {
 
 TEST(Transforms, FilesLikePil) {
   NamedTensors all = fixture();
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::string(DEFT_SOURCE_DIR) + "/tests/fixtures/images")) {
+  for (const auto& entry : std::filesystem::directory_iterator(deft::test::source_dir() + "/tests/fixtures/images")) {
     std::ifstream in(entry.path(), std::ios::binary);
     std::string file{std::istreambuf_iterator<char>(in), {}}, name = entry.path().filename();
     Picture expected = picture_of(find(all, name));

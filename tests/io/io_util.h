@@ -15,6 +15,7 @@
 #include "io/atomic_file.h"
 #include "io/load_options.h"
 #include "ops/all_ops.h"
+#include "source_dir.h"
 
 namespace deft::io {
 
@@ -47,7 +48,7 @@ struct NoSync {
   detail::FileCalls saved = detail::file_calls();
 };
 
-inline std::string fixture(const std::string& name) { return std::string(DEFT_SOURCE_DIR) + "/tests/fixtures/" + name; }
+inline std::string fixture(const std::string& name) { return deft::test::source_dir() + "/tests/fixtures/" + name; }
 
 inline std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

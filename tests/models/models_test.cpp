@@ -13,6 +13,7 @@
 #include "models/mlp.h"
 #include "models/resnet.h"
 #include "models/transformer_xl.h"
+#include "source_dir.h"
 
 namespace deft::models {
 namespace {
@@ -23,8 +24,9 @@ constexpr double kTolerance = 1e-10;
 class Fixture {
  public:
   explicit Fixture(const std::string& name)
-      : all_(io::load_safetensors(std::string(DEFT_SOURCE_DIR) + "/tests/fixtures/model_" + name + ".safetensors")
-                 .tensors) {}
+      : all_(
+            io::load_safetensors(deft::test::source_dir() + "/tests/fixtures/model_" + name + ".safetensors").tensors) {
+  }
   Tensor operator[](const std::string& name) const {
     const Tensor* t = find_tensor(all_, name);
     EXPECT_TRUE(t) << name;

@@ -9,15 +9,15 @@
 #include "core/state.h"
 #include "io/safetensors.h"
 #include "nn/module.h"
+#include "source_dir.h"
 
 namespace deft::nn {
 
 // tests/fixtures/nn_<family>.safetensors; part("<case>") is one case.
 inline State fixture(const std::string& family) {
-  return {
-      .tensors =
-          io::load_safetensors(std::string(DEFT_SOURCE_DIR) + "/tests/fixtures/nn_" + family + ".safetensors").tensors,
-      .values = {}};
+  return {.tensors =
+              io::load_safetensors(deft::test::source_dir() + "/tests/fixtures/nn_" + family + ".safetensors").tensors,
+          .values = {}};
 }
 
 inline double eps_of(DType dtype) { return dtype == DType::f64 ? 0x1p-52 : 0x1p-23; }

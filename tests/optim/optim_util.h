@@ -14,12 +14,13 @@
 #include "optim/lamb.h"
 #include "optim/rmsprop.h"
 #include "optim/sgd.h"
+#include "source_dir.h"
 
 namespace deft::optim {
 
 inline State fixture(const std::string& name) {
   State s;
-  s.tensors = io::load_safetensors(std::string(DEFT_SOURCE_DIR) + "/tests/fixtures/" + name + ".safetensors").tensors;
+  s.tensors = io::load_safetensors(deft::test::source_dir() + "/tests/fixtures/" + name + ".safetensors").tensors;
   return s;
 }
 
