@@ -24,7 +24,7 @@ function(deft_layer name)
 
   add_library(deft_${name} OBJECT ${sources} ${assembly} ${cuda_sources})
   list(TRANSFORM arg_LINKS PREPEND deft_ REGEX "^[^:]+$")  # a plain name is a layer, pkg::name a library
-  target_link_libraries(deft_${name} PRIVATE deft_options fmt::fmt ${arg_LINKS})
+  target_link_libraries(deft_${name} PRIVATE deft_options deft_fortify fmt::fmt ${arg_LINKS})
 
   # Kernels get -O3. The rest is inlined across files when the library and the command line are linked: an eager op is a
   # few hundred instructions in six files, and a tenth of them are calls. Fat objects let the tests link without that.
@@ -51,11 +51,13 @@ function(deft_library name kind)
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src;${PROJECT_SOURCE_DIR}/include;${PROJECT_BINARY_DIR}/generated>"
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   set_target_properties(${name} PROPERTIES
-    LINKER_LANGUAGE CXX OUTPUT_NAME deft VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+    LINKER_LANGUAGE CXX OUTPUT_NAME deft VERSION ${PROJECT_VERSION} SOVERSION "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")  # while 0.x, minor versions differ
   target_link_libraries(${name} PRIVATE fmt::fmt hwy::hwy Threads::Threads $<BUILD_INTERFACE:deft_cuda> $<BUILD_INTERFACE:deft_zlib>
     $<BUILD_INTERFACE:deft_jpeg> $<BUILD_INTERFACE:deft_png>)
   if(kind STREQUAL SHARED)
-    target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,-Bsymbolic-functions)
+    target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,-Bsymbolic-functions
+                        "LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/deft.symbols" LINKER:-z,nodelete)  # threads end in it
+    set_property(TARGET ${name} APPEND PROPERTY LINK_DEPENDS "${PROJECT_SOURCE_DIR}/cmake/deft.symbols")
     deft_link_lto(${name})
   else()  # DEFT_DOCTOR=...: nothing refers to the object that looks at it
     target_link_options(${name} INTERFACE -Wl,-u,deft_doctor_autostart)

@@ -20,6 +20,32 @@ target_include_directories(deft_options INTERFACE
 target_compile_options(deft_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;\
 $<$<BOOL:${DEFT_WERROR}>:-Werror>;\
 -fno-semantic-interposition;-fno-plt;-ftls-model=initial-exec;-ffunction-sections;-fdata-sections>")
+# Binaries name Deft's own sources "deft/src/...", wherever they were built. ccache may give the compiler relative paths.
+file(RELATIVE_PATH to_sources "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
+string(REGEX REPLACE "/$" "" to_sources "${to_sources}")
+foreach(folder src include apps bench)
+  foreach(root "${PROJECT_SOURCE_DIR}" "${to_sources}")
+    string(APPEND prefix_maps ";-ffile-prefix-map=${root}/${folder}=deft/${folder}")
+  endforeach()
+endforeach()
+target_compile_options(deft_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${prefix_maps}>")
+
+# Hardening: guards on the stack, targets of indirect jumps that the CPU checks, symbols bound before the program starts.
+if(DEFT_ARCHITECTURE STREQUAL "x86")
+  set(branch_protection -fcf-protection=full)
+else()
+  set(branch_protection -mbranch-protection=standard)
+endif()
+include(CheckCXXCompilerFlag)
+check_cxx_compiler_flag(${branch_protection} DEFT_HAS_BRANCH_PROTECTION)
+target_compile_options(deft_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong;\
+$<$<BOOL:${DEFT_HAS_BRANCH_PROTECTION}>:${branch_protection}>>")
+add_link_options(LINKER:-z,relro,-z,now)
+# Sizes that the C library checks: where the compiler optimizes, and so not in the tests.
+add_library(deft_fortify INTERFACE)
+target_compile_options(deft_fortify INTERFACE
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+
 target_compile_definitions(deft_options INTERFACE
   $<$<CONFIG:Debug>:DEFT_DEBUG> $<$<CONFIG:Asan>:DEFT_ASAN> $<$<CONFIG:Tsan>:DEFT_TSAN>)
 target_link_options(deft_options INTERFACE -Wl,--gc-sections)

@@ -17,6 +17,7 @@
 #include "core/leaf_state.h"
 #include "core/observer.h"
 #include "core/op.h"
+#include "runtime/per_thread.h"
 #include "runtime/stream.h"
 
 namespace deft {
@@ -92,11 +93,7 @@ constexpr size_t kKeepTasks = 4096;  // larger working memory is given back afte
 
 // Backward may be called inside backward (hooks, checkpointing): each level has a Run of its own.
 struct RunLease {
-  static Run& of_thread() {
-    static thread_local Run run;
-    return run;
-  }
-  Run* run = &of_thread();
+  Run* run = &PerThread<Run>::get();
   std::unique_ptr<Run> own;
   RunLease() {
     if (run->leased) [[unlikely]] {

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "runtime/per_thread.h"
 
 namespace deft::data {
 
@@ -152,7 +153,7 @@ void ImageFolder::get(int64_t index, SampleWriter& out) const {
     std::vector<uint8_t> bytes;
     std::string path;
   };
-  thread_local Memory memory;
+  Memory& memory = PerThread<Memory>::get();
   memory.path.assign(root_).append("/").append(sample(index).path);
   {
     auto stage = out.stage(Stage::read);

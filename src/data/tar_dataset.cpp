@@ -9,6 +9,7 @@
 #include "io/npy.h"
 #include "io/source.h"
 #include "io/tensor_names.h"
+#include "runtime/per_thread.h"
 
 namespace deft::data {
 
@@ -26,7 +27,7 @@ std::vector<std::string> image_parts() { return {"jpg", "jpeg", "png"}; }
 
 void write_image(const Record& record, const Record::Part& part, const ImageTransform& transform, int at,
                  SampleWriter& out) {
-  thread_local ImageWorkspace work;
+  ImageWorkspace& work = PerThread<ImageWorkspace>::get();
   std::string file = file_of(record, part);
   {
     StageScope stage = out.stage(Stage::decode);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "io/source.h"
+#include "runtime/per_thread.h"
 
 namespace deft::data {
 
@@ -75,7 +76,8 @@ void TextLines::get(int64_t index, SampleWriter& out) const {
     if (!text.empty()) std::memcpy(to, text.data(), text.size());
     return;
   }
-  thread_local std::vector<int32_t> tokens;
+  struct Tokens : std::vector<int32_t> {};
+  Tokens& tokens = PerThread<Tokens>::get();
   tokens.clear();
   {
     StageScope scope = out.stage(Stage::decode);

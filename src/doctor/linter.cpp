@@ -11,13 +11,13 @@
 #include "doctor/source_path.h"
 #include "doctor/steps.h"
 #include "runtime/context.h"
+#include "runtime/per_thread.h"
 
 namespace deft::doctor {
 
 namespace {
 
-// Open calls belong to the linter that saw them begin. Of each the user's line that led to it, of the outer ones: this
-// is looked at until the process ends, so nothing in it may be destroyed before.
+// Open calls belong to the linter that saw them begin. Of each the user's line that led to it, of the outer ones.
 struct OpenCalls {
   static constexpr int kMostLines = 64;
   const Linter* linter = nullptr;
@@ -31,8 +31,7 @@ struct OpenCalls {
     ++count;
   }
 };
-static_assert(std::is_trivially_destructible_v<OpenCalls>);
-thread_local OpenCalls open_calls;
+OpenCalls& open_calls() { return PerThread<OpenCalls>::get(); }
 
 // A site is a pointer to what the compiler wrote down of it.
 static_assert(sizeof(Site) == sizeof(uintptr_t));
@@ -52,7 +51,7 @@ class Unwatched {
 
 }  // namespace
 
-int open_module_calls() { return open_calls.count; }
+int open_module_calls() { return open_calls().count; }
 
 std::vector<Finding> merged(std::vector<Finding> findings) {
   std::map<std::tuple<int, std::string, uint32_t, std::string>, Finding> by_place;
@@ -73,7 +72,7 @@ Linter::Linter(LinterOptions options) : options_(std::move(options)) {
       if (rule->events >> e & 1) wanting_[static_cast<size_t>(e)].push_back(rule.get());
 }
 Linter::~Linter() {
-  if (open_calls.linter == this) open_calls = {};
+  if (open_calls().linter == this) open_calls() = {};
 }
 
 std::vector<Finding> Linter::findings() {
@@ -92,13 +91,13 @@ std::vector<Finding> Linter::findings() {
 // them. Backward passes come to the lines of forward passes, so what is known of these is kept.
 void Linter::note(const Site& site) {
   const uintptr_t id = id_of(site);
-  if (open_calls.linter != this) open_calls = {this};
-  if (open_calls.noted == id) return;
-  open_calls.noted = id;
+  if (open_calls().linter != this) open_calls() = {this};
+  if (open_calls().noted == id) return;
+  open_calls().noted = id;
   std::lock_guard lock(mutex_);
   auto [it, fresh] = places_.try_emplace(id);
   if (fresh) it->second = {site, Site(), is_library_file(site.file_name())};
-  if (it->second.library && it->second.caller.line() == 0) it->second.caller = open_calls.caller();
+  if (it->second.library && it->second.caller.line() == 0) it->second.caller = open_calls().caller();
 }
 void Linter::blame_the_caller(Finding& f) const {
   if (!is_library_file(f.file.c_str())) return;
@@ -161,14 +160,14 @@ void Linter::copied(const DeviceCopy& copy) {
   tell(kCopied, [&](Rule& r) { r.copied(copy); });
 }
 void Linter::module_begins(const ModuleCall& call) {
-  if (open_calls.linter != this) open_calls = {this};
-  open_calls.begin(is_library_file(call.site.file_name()) ? open_calls.caller() : call.site);
+  if (open_calls().linter != this) open_calls() = {this};
+  open_calls().begin(is_library_file(call.site.file_name()) ? open_calls().caller() : call.site);
   note(call.site);
   tell(kModuleBegins, [&](Rule& r) { r.module_begins(call); });
 }
 void Linter::module_ends(const ModuleCall& call) {
   tell(kModuleEnds, [&](Rule& r) { r.module_ends(call); });
-  if (open_calls.linter == this && open_calls.count > 0) --open_calls.count;
+  if (open_calls().linter == this && open_calls().count > 0) --open_calls().count;
 }
 void Linter::optimizer_begins(const OptimizerStep& step) {
   tell(kOptimizerBegins, [&](Rule& r) { r.optimizer_begins(step); });

@@ -12,6 +12,7 @@
 #include "core/graph_stats.h"
 #include "profile/memory_ledger.h"
 #include "runtime/memory_watch.h"
+#include "runtime/per_thread.h"
 #include "runtime/profile_hook.h"
 
 namespace deft::profile {
@@ -200,7 +201,7 @@ namespace {
 
 std::mutex active_mutex;
 MemoryRecorder::Impl* active_recorder = nullptr;
-thread_local std::vector<const char*> open_regions;
+std::vector<const char*>& open_regions() { return PerThread<std::vector<const char*>>::get(); }
 
 }  // namespace
 
@@ -240,15 +241,15 @@ MemoryReport MemoryRecorder::report() const {
 MemoryRegion::MemoryRegion(const char* name) {
   std::lock_guard lock(active_mutex);
   if (!active_recorder) return;
-  open_regions.push_back(name);
+  open_regions().push_back(name);
   scope_.emplace();
 }
 
 MemoryRegion::~MemoryRegion() {
   if (!scope_) return;
   std::string path;
-  for (const char* name : open_regions) path += path.empty() ? name : std::string("/") + name;
-  open_regions.pop_back();
+  for (const char* name : open_regions()) path += path.empty() ? name : std::string("/") + name;
+  open_regions().pop_back();
   std::lock_guard lock(active_mutex);
   if (active_recorder) active_recorder->region_ended(path, *scope_);
 }

@@ -1,5 +1,6 @@
 #include "runtime/scratch.h"
 
+#include <new>
 #include <utility>
 
 #include "runtime/memory.h"
@@ -16,11 +17,9 @@ constexpr size_t kMostBytes = kScratchBytes;
 
 void drop(ScratchBlock block) noexcept { free_buffer(block.data, block.bytes); }
 
-// Trivially destructible: calls that come while the thread ends still find it.
 struct Slots {
   ScratchBlock blocks[kScratchSlots];  // the one given back last in front
   size_t bytes = 0;
-  bool armed = false, gone = false;
 
   ScratchBlock take(size_t wanted) {
     for (int i = 0; i < kScratchSlots; ++i) {
@@ -48,13 +47,16 @@ struct Slots {
     bytes = 0;
   }
 };
-constinit thread_local Slots slots;
+// On the heap: thread-local room is scarce in a library that is loaded late.
+constinit thread_local Slots* slots = nullptr;
+constinit thread_local bool gone = false;  // the thread ends; calls may still come
 
 struct ThreadExit {
-  void arm() { slots.armed = true; }
+  Slots* arm() { return slots = new (std::nothrow) Slots; }
   ~ThreadExit() {
-    slots.clear();
-    slots.gone = true;
+    if (slots) slots->clear();
+    delete std::exchange(slots, nullptr);
+    gone = true;
   }
 };
 thread_local ThreadExit thread_exit;
@@ -64,19 +66,20 @@ thread_local ThreadExit thread_exit;
 ScratchBlock take_scratch(size_t bytes) {
   if (bytes == 0) return {};
   detail::check_fuse();
-  const ScratchBlock kept = slots.take(bytes);
+  const ScratchBlock kept = slots ? slots->take(bytes) : ScratchBlock{};
   return kept.data ? kept : ScratchBlock{detail::allocate_buffer_unchecked(bytes), bytes};
 }
 
 void give_scratch(ScratchBlock block) noexcept {
   if (!block.data) return;
-  if (block.bytes > kMostBytes || slots.gone) return drop(block);
-  if (!slots.armed) thread_exit.arm();
-  slots.put(block);
+  if (block.bytes > kMostBytes || gone || (!slots && !thread_exit.arm())) return drop(block);
+  slots->put(block);
 }
 
 namespace detail {
-void flush_scratch() noexcept { slots.clear(); }
+void flush_scratch() noexcept {
+  if (slots) slots->clear();
+}
 }  // namespace detail
 
 }  // namespace deft

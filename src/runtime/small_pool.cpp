@@ -82,12 +82,13 @@ constinit CentralPool central;
 [[maybe_unused]] const int fork_handlers =
     pthread_atfork([] { central.mutex.lock(); }, [] { central.mutex.unlock(); }, [] { central.mutex.unlock(); });
 
-// An unarmed cache looks full and empty at once: both the first allocation and the first free go out of line.
-constexpr SmallCache unarmed_cache() {
+// It looks full and empty at once: both the first allocation and the first free of a thread go out of line.
+constexpr SmallCache make_unarmed_cache() {
   SmallCache c{};
   for (auto& count : c.counts) count = kSmallCacheDepth;
   return c;
 }
+constinit SmallCache unarmed_cache = make_unarmed_cache();
 
 enum class ThreadState : uint8_t { unarmed, armed, gone };
 constinit thread_local ThreadState thread_state = ThreadState::unarmed;
@@ -105,12 +106,17 @@ void spill_list(SmallCache& cache, size_t cls) noexcept {
 // Hands everything back when the thread ends. Frees that come later find an unarmed cache and the state `gone`.
 struct ThreadExit {
   void arm() {
-    for (auto& count : small_cache.counts) count = 0;
+    SmallCache* own = new (std::nothrow) SmallCache{};
+    if (!own) return;  // the next call tries again
+    small_cache = own;
     thread_state = ThreadState::armed;
   }
   ~ThreadExit() {
-    for (size_t cls = 0; cls < kClasses; ++cls) spill_list(small_cache, cls);
-    small_cache = unarmed_cache();
+    if (thread_state == ThreadState::armed) {
+      for (size_t cls = 0; cls < kClasses; ++cls) spill_list(*small_cache, cls);
+      delete small_cache;
+    }
+    small_cache = &unarmed_cache;
     thread_state = ThreadState::gone;
   }
 };
@@ -125,7 +131,7 @@ bool may_cache() noexcept {
 
 }  // namespace
 
-constinit thread_local SmallCache small_cache = unarmed_cache();
+constinit thread_local SmallCache* small_cache = &unarmed_cache;
 
 void* small_refill(size_t cls) {
   bool caching = may_cache();
@@ -144,8 +150,8 @@ void* small_refill(size_t cls) {
   }
   FreeBlock* block = batch.head;
   if (caching) {
-    small_cache.lists[cls] = block->next;
-    small_cache.counts[cls] = static_cast<uint16_t>(batch.count - 1);
+    small_cache->lists[cls] = block->next;
+    small_cache->counts[cls] = static_cast<uint16_t>(batch.count - 1);
   }
   return block;
 }
@@ -153,7 +159,7 @@ void* small_refill(size_t cls) {
 void small_spill(FreeBlock* block, size_t cls) noexcept {
   FreeBlock *first = block, *last = block;
   if (may_cache()) {
-    SmallCache& cache = small_cache;
+    SmallCache& cache = *small_cache;
     block->next = cache.lists[cls];
     cache.lists[cls] = block;
     if (++cache.counts[cls] <= kSmallCacheDepth) return;  // the first free of this thread
@@ -170,8 +176,8 @@ void small_spill(FreeBlock* block, size_t cls) noexcept {
 void flush_small_cache() noexcept {
   if (thread_state != ThreadState::armed) return;
   for (size_t cls = 0; cls < kClasses; ++cls) {
-    spill_list(small_cache, cls);
-    small_cache.counts[cls] = 0;
+    spill_list(*small_cache, cls);
+    small_cache->counts[cls] = 0;
   }
 }
 

@@ -28,7 +28,8 @@ inline constexpr bool kPoolSmallBlocks = true;
 // Blocks kept per thread and size class before half of them go to the shared list.
 inline constexpr uint16_t kSmallCacheDepth = 64;
 
-extern constinit thread_local SmallCache small_cache __attribute__((tls_model("initial-exec")));
+// The thread's own, or one that is shared by all threads without: it looks full and empty at once and is never written.
+extern constinit thread_local SmallCache* small_cache __attribute__((tls_model("initial-exec")));
 void* small_refill(size_t cls);
 void small_spill(FreeBlock* block, size_t cls) noexcept;
 
@@ -36,7 +37,7 @@ void small_spill(FreeBlock* block, size_t cls) noexcept;
 inline void* allocate_small_unchecked(size_t bytes) {
   size_t cls = (bytes - 1) / kSmallBlockStep;
   if (kPoolSmallBlocks && cls < kSmallBlockMax / kSmallBlockStep) [[likely]] {
-    SmallCache& cache = small_cache;
+    SmallCache& cache = *small_cache;
     if (FreeBlock* block = cache.lists[cls]) [[likely]] {
       cache.lists[cls] = block->next;
       --cache.counts[cls];
@@ -58,7 +59,7 @@ inline void* allocate_small(size_t bytes) {
 inline void free_small(void* p, size_t bytes) noexcept {
   size_t cls = (bytes - 1) / kSmallBlockStep;
   if (detail::kPoolSmallBlocks && cls < kSmallBlockMax / kSmallBlockStep) [[likely]] {
-    detail::SmallCache& cache = detail::small_cache;
+    detail::SmallCache& cache = *detail::small_cache;
     auto* block = static_cast<detail::FreeBlock*>(p);
     if (cache.counts[cls] >= detail::kSmallCacheDepth) [[unlikely]]
       return detail::small_spill(block, cls);

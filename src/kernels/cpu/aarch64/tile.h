@@ -8,6 +8,14 @@
 
 .altmacro
 
+// Every function here begins with bti c and never stores the return address: BTI and PAC.
+.pushsection .note.gnu.property, "a"
+.balign 8
+.long 4, 16, 5  // sizes of the name and of what follows it, NT_GNU_PROPERTY_TYPE_0
+.asciz "GNU"
+.long 0xc0000000, 4, 3, 0  // GNU_PROPERTY_AARCH64_FEATURE_1_AND: BTI, PAC
+.popsection
+
 .macro function name
   .text
   .balign 64

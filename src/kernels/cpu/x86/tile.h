@@ -8,6 +8,14 @@
 .intel_syntax noprefix
 .altmacro
 
+// Every function here begins with endbr64 and keeps the return address where it is: IBT and shadow stacks.
+.pushsection .note.gnu.property, "a"
+.balign 8
+.long 4, 16, 5  // sizes of the name and of what follows it, NT_GNU_PROPERTY_TYPE_0
+.asciz "GNU"
+.long 0xc0000002, 4, 3, 0  // GNU_PROPERTY_X86_FEATURE_1_AND: IBT, SHSTK
+.popsection
+
 .macro function name
   .text
   .balign 64
