@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <fstream>
 #include <optional>
 
 #include "bench/machine.h"
 #include "exit_code.h"
 #include "output.h"
 #include "runtime/backend.h"
+#include "runtime/cgroup.h"
 #include "runtime/cpu_info.h"
 #include "runtime/cpu_isa.h"
 #include "runtime/memory.h"
@@ -29,14 +29,10 @@ std::string human_bytes(int64_t bytes) {
   return fmt::format("{:.{}f} {}", value, value == std::floor(value) ? 0 : 1, units[unit]);
 }
 
-// Of this container: the first number found in the usual places of cgroup v2 and v1. Nothing without a limit.
+// Of this container. Nothing without a limit.
 std::optional<int64_t> memory_limit(int64_t physical) {
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream in(path);
-    int64_t bytes = 0;
-    if (in >> bytes && bytes < physical) return bytes;
-  }
-  return {};
+  const int64_t bytes = cgroup_memory_limit();
+  return bytes > 0 && bytes < physical ? std::optional(bytes) : std::nullopt;
 }
 
 Json caches_json(const CpuInfo& cpu) {

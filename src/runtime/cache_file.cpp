@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,7 @@ std::string first_line(std::string_view kind, int format, std::string_view body)
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(n));
   }
@@ -32,7 +34,7 @@ std::string cache_folder() {
     const char* text = std::getenv(name);
     return std::string(text ? text : "");
   };
-  if (std::string own = folder("DEFT_CACHE_DIR"); !own.empty()) return own;
+  if (const char* own = std::getenv("DEFT_CACHE_DIR")) return own;
   if (std::string caches = folder("XDG_CACHE_HOME"); !caches.empty()) return caches + "/deft";
   if (std::string home = folder("HOME"); !home.empty()) return home + "/.cache/deft";
   return "";

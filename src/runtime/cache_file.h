@@ -8,7 +8,8 @@
 
 namespace deft {
 
-// $DEFT_CACHE_DIR, $XDG_CACHE_HOME/deft or ~/.cache/deft; empty where none of them is set.
+// $DEFT_CACHE_DIR, $XDG_CACHE_HOME/deft or ~/.cache/deft; empty where none of them is set, or where the first is set to
+// nothing: then nothing is read or kept.
 std::string cache_folder();
 
 uint64_t checksum(std::string_view bytes);

@@ -11,6 +11,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "runtime/cgroup.h"
+
 namespace deft {
 
 namespace {
@@ -31,90 +33,8 @@ bool parse_number(std::string_view text, T& out) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size();
 }
-bool list_has(std::string_view list, std::string_view item) {
-  while (!list.empty()) {
-    size_t comma = list.find(',');
-    if (list.substr(0, comma) == item) return true;
-    list = comma == list.npos ? std::string_view() : list.substr(comma + 1);
-  }
-  return false;
-}
 std::string cpu_path(int cpu, const std::string& root) {
   return root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
-}
-
-// ---- cgroups
-
-struct CgroupMount {
-  std::string top, point;  // which cgroup is mounted, and where
-  bool v2 = false;
-};
-// Blanks in mount paths are written \040.
-std::string unescape(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    int code = 0;
-    const char *first = text.data() + i + 1, *last = text.data() + std::min(i + 4, text.size());
-    if (text[i] == '\\' && std::from_chars(first, last, code, 8).ec == std::errc()) {
-      out += static_cast<char>(code);
-      i += 3;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-// Lines of mountinfo: id parent dev top point options... - type source super_options
-std::vector<CgroupMount> cpu_cgroup_mounts(const std::string& root) {
-  std::vector<CgroupMount> mounts;
-  std::istringstream in(read_text(root + "/proc/self/mountinfo"));
-  for (std::string line; std::getline(in, line);) {
-    size_t dash = line.find(" - ");
-    if (dash == line.npos) continue;
-    std::string skip, top, point, type, super;
-    std::istringstream(line) >> skip >> skip >> skip >> top >> point;
-    std::istringstream(line.substr(dash + 3)) >> type >> skip >> super;
-    bool v2 = type == "cgroup2";
-    if (v2 || (type == "cgroup" && list_has(super, "cpu"))) mounts.push_back({unescape(top), unescape(point), v2});
-  }
-  return mounts;
-}
-// Lines of /proc/self/cgroup: id:controllers:path, where v2 has no controllers.
-std::string own_cgroup(bool v2, const std::string& root) {
-  std::istringstream in(read_text(root + "/proc/self/cgroup"));
-  for (std::string line; std::getline(in, line);) {
-    size_t a = line.find(':'), b = line.find(':', a + 1);
-    if (a == line.npos || b == line.npos) continue;
-    std::string_view controllers = std::string_view(line).substr(a + 1, b - a - 1);
-    if (v2 ? controllers.empty() : list_has(controllers, "cpu")) return line.substr(b + 1);
-  }
-  return "/";
-}
-double quota_of(const std::string& folder, bool v2) {
-  std::istringstream in(v2 ? read_text(folder + "/cpu.max")
-                           : read_text(folder + "/cpu.cfs_quota_us") + " " + read_text(folder + "/cpu.cfs_period_us"));
-  double quota = 0, period = 0;  // "max" and -1 both mean none
-  return in >> quota >> period && quota > 0 && period > 0 ? quota / period : 0;
-}
-double tighter(double a, double b) { return a == 0 ? b : b == 0 ? a : std::min(a, b); }
-
-double quota_along(const CgroupMount& mount, const std::string& root) {
-  std::string path = own_cgroup(mount.v2, root);
-  // A mount that shows only part of the tree shows the part this process is in.
-  if (mount.top != "/") {
-    bool below = path.starts_with(mount.top) && (path.size() == mount.top.size() || path[mount.top.size()] == '/');
-    path = below ? path.substr(mount.top.size()) : "";
-  }
-  if (path.find("/..") != path.npos) path.clear();  // outside of this cgroup namespace
-  std::string folder = root + mount.point;
-  double quota = quota_of(folder, mount.v2);
-  std::istringstream parts(path);
-  for (std::string part; std::getline(parts, part, '/');) {
-    if (part.empty()) continue;
-    folder += "/" + part;
-    quota = tighter(quota, quota_of(folder, mount.v2));
-  }
-  return quota;
 }
 
 // ---- the machine
@@ -173,12 +93,6 @@ std::vector<CpuCache> read_caches(int cpu, const std::string& root) {
 }
 
 }  // namespace
-
-double cgroup_cpu_quota(const std::string& root) {
-  double quota = 0;
-  for (const CgroupMount& mount : cpu_cgroup_mounts(root)) quota = tighter(quota, quota_along(mount, root));
-  return quota;
-}
 
 std::vector<int> parse_cpu_list(const std::string& text) {
   std::vector<int> cpus;

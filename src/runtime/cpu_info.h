@@ -38,8 +38,6 @@ std::vector<int> allowed_cpus();
 // "0-3,8" -> {0, 1, 2, 3, 8}. Stops at the first thing that is not a list.
 std::vector<int> parse_cpu_list(const std::string& text);
 int count_physical_cores(const std::vector<int>& cpus, const std::string& root = "");
-// The tightest CPU quota of this process's cgroup and all above it, v1 and v2; 0 = none.
-double cgroup_cpu_quota(const std::string& root = "");
 // `env` is the text of DEFT_NUM_THREADS or nullptr; anything but a number from 1 to 1024 is ignored.
 ThreadChoice choose_threads(const std::vector<int>& cpus, const char* env, const std::string& root = "");
 

@@ -1,4 +1,4 @@
-#include "runtime/cpu_info.h"
+#include "runtime/cgroup.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+
+#include "runtime/cgroup.h"
 
 namespace deft {
 namespace {
@@ -73,6 +75,26 @@ TEST_F(FakeRoot, V2TakesTheTightestQuotaAlongThePath) {
   EXPECT_EQ(quota(), 0.5);
   put("/sys/fs/cgroup/a/x/cpu.max", "1000 100000\n");  // not on the path
   EXPECT_EQ(quota(), 0.5);
+}
+
+TEST_F(FakeRoot, MemoryLimitsOfBothVersions) {
+  EXPECT_EQ(cgroup_memory_limit(root_), 0);
+  put("/proc/self/mountinfo", kV2Mount);
+  put("/proc/self/cgroup", "0::/a/b\n");
+  put("/sys/fs/cgroup/a/b/memory.max", "max\n");
+  EXPECT_EQ(cgroup_memory_limit(root_), 0);
+  put("/sys/fs/cgroup/a/memory.max", "1073741824\n");
+  EXPECT_EQ(cgroup_memory_limit(root_), int64_t{1} << 30);
+
+  put("/proc/self/mountinfo", "36 33 0:33 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+  put("/proc/self/cgroup", "5:cpu:/x\n4:memory:/box\n");
+  EXPECT_EQ(cgroup_memory_limit(root_), 0);
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  EXPECT_EQ(cgroup_memory_limit(root_), 0);
+  put("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "536870912\n");
+  EXPECT_EQ(cgroup_memory_limit(root_), int64_t{1} << 29);
+  put("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1024\n");  // the group of another controller
+  EXPECT_EQ(cgroup_memory_limit(root_), int64_t{1} << 29);
 }
 
 TEST_F(FakeRoot, V2InsideANamespace) {
