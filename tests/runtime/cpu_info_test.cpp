@@ -1,4 +1,4 @@
-#include "runtime/cgroup.h"
+#include "runtime/cpu_info.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

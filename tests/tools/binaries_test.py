@@ -1,0 +1,108 @@
+"""What was built is hardened, exports only public names, and knows nothing of the machine it was built on."""
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("DEFT_BUILD", ROOT / "build/release"))
+CACHE = (BUILD / "CMakeCache.txt").read_text() if (BUILD / "CMakeCache.txt").exists() else ""
+RELEASE = "CMAKE_BUILD_TYPE:STRING=Release" in CACHE
+LIBRARY = BUILD / "lib/libdeft.so"
+MOST_THREAD_LOCAL_BYTES = 256  # more does not fit where another library was loaded first: "static TLS block"
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def binaries():
+    found = [p for folder in ("bin", "lib") for p in sorted((BUILD / folder).glob("*")) if p.is_file() and not p.is_symlink()]
+    return [p for p in found if p.read_bytes()[:4] == b"\x7fELF"]
+
+
+def shipped():
+    """Tests name their own sources; what is installed does not."""
+    return [p for p in binaries() if p.name == "deft" or p.name.startswith("libdeft.so")]
+
+
+class Binaries(unittest.TestCase):
+    def test_there_are_some(self):
+        self.assertIn("deft", [p.name for p in shipped()])
+        self.assertTrue(LIBRARY.exists())
+
+    def test_no_search_path_has_an_empty_element(self):
+        for path in binaries():
+            for line in output("readelf", "-dW", path).splitlines():
+                if "RUNPATH" in line or "RPATH" in line:
+                    elements = re.search(r"\[(.*)\]", line).group(1).split(":")
+                    self.assertNotIn("", elements, f"{path}: the current directory would be searched: {line}")
+                    for element in elements:
+                        self.assertRegex(element, r"^(/|\$ORIGIN)", path)
+
+    def test_symbols_are_bound_before_the_program_starts(self):
+        for path in shipped():
+            self.assertRegex(output("readelf", "-dW", path), r"BIND_NOW|FLAGS_1.*NOW", path)
+            self.assertIn("GNU_RELRO", output("readelf", "-lW", path), path)
+
+    def test_the_stack_is_guarded_and_not_executable(self):
+        for path in shipped():
+            self.assertIn("__stack_chk_fail", output("readelf", "--dyn-syms", "-W", path), path)
+            stack = [line for line in output("readelf", "-lW", path).splitlines() if "GNU_STACK" in line]
+            self.assertNotRegex(stack[0], r"\bRWE\b", path)
+
+    @unittest.skipUnless(RELEASE, "only optimized code is fortified")
+    def test_the_c_library_checks_sizes(self):
+        self.assertRegex(output("readelf", "--dyn-syms", "-W", LIBRARY), r"__(memcpy|snprintf|read|fread|memset)_chk")
+
+    def test_branches_are_protected(self):
+        wanted = {"x86_64": "IBT", "aarch64": "BTI"}.get(platform.machine())
+        if not wanted:
+            self.skipTest("no such protection on this architecture")
+        # The C++ runtime's start files decide for programs; every object of the library is ours.
+        self.assertIn(wanted, output("readelf", "-nW", LIBRARY))
+
+    def test_thread_local_room_is_small(self):
+        for line in output("readelf", "-lW", LIBRARY).splitlines():
+            if line.split()[:1] == ["TLS"]:
+                self.assertLessEqual(int(line.split()[5], 16), MOST_THREAD_LOCAL_BYTES)
+
+    def test_only_public_names_are_exported(self):
+        names = [line.split()[-1] for line in output("nm", "-D", "--defined-only", LIBRARY).splitlines()]
+        self.assertGreater(len(names), 500)
+        foreign = [n for n in names if "4deft" not in n and not n.startswith("deft_")]
+        self.assertEqual(foreign, [])
+        kernels = [n for n in names if re.match(r"_Z(N|NK|TI|TS|TV|ZN|GVZN)4deft(3cpu|4cuda)", n)]
+        self.assertEqual(kernels, [])
+
+    def test_the_library_is_named_by_its_minor_version(self):
+        version = re.search(r"CMAKE_PROJECT_VERSION:STATIC=(\d+\.\d+)", CACHE).group(1)
+        self.assertIn(f"[libdeft.so.{version}]", output("readelf", "-dW", LIBRARY))
+
+    @unittest.skipUnless(RELEASE, "debug information names sources")
+    def test_no_path_of_the_build_is_inside(self):
+        for path in shipped():
+            places = [m.start() for m in re.finditer(re.escape(str(ROOT).encode() + b"/"), path.read_bytes())]
+            texts = [path.read_bytes()[at:at + 80].split(b"\0")[0] for at in places[:3]]
+            self.assertEqual(texts, [], path)
+
+
+class OneProcess(unittest.TestCase):
+    """The library and PyTorch in one process, whichever comes first."""
+
+    TORCH = os.environ.get("DEFT_TORCH_PYTHON", "python3")
+    LOAD = "import ctypes; ctypes.CDLL(%r)" % str(LIBRARY)
+    USE = "import torch; assert float(torch.ones(8, 8).matmul(torch.ones(8, 8)).sum()) == 512"
+
+    def test_in_both_orders(self):
+        if subprocess.run([self.TORCH, "-c", "import torch"], capture_output=True).returncode != 0:
+            self.skipTest(f"{self.TORCH} has no torch; DEFT_TORCH_PYTHON names a Python that has")
+        for program in (f"{self.LOAD}; {self.USE}", f"{self.USE}; {self.LOAD}"):
+            run = subprocess.run([self.TORCH, "-c", program], capture_output=True, text=True)
+            self.assertEqual(run.returncode, 0, run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
