@@ -13,6 +13,7 @@
 
 #include "data/exif.h"
 #include "data/image_error.h"
+#include "io/crc32.h"
 #include "kernels/cpu/image_color.h"
 
 namespace deft::data {
@@ -98,7 +99,7 @@ struct PngDecoder::State {
   std::vector<uint8_t> rows, pixels, line;  // as libpng gives them; as wanted; one row of colours
 };
 
-// Every chunk must be in the file, up to the end marker.
+// Every chunk must be in the file as it was written, up to the end marker. libpng checks only what it decodes.
 void PngDecoder::State::walk_chunks(ImageHeader& header) {
   std::span<const uint8_t> bytes = image.bytes;
   for (size_t p = sizeof(kSignature); !options.allow_damaged || p + kChunkHead <= bytes.size();) {
@@ -112,6 +113,11 @@ void PngDecoder::State::walk_chunks(ImageHeader& header) {
     }
     if (options.orient && !std::memcmp(type, "eXIf", 4))
       header.orientation = exif_orientation(bytes.subspan(p + kChunkHead, length));
+    const uint32_t expected = big_endian(type + 4 + length),
+                   found = io::crc32(0, std::as_bytes(bytes.subspan(p + 4, 4 + length)));
+    if (found != expected && !options.allow_damaged)
+      fail(image, "png", "chunks", p, "the CRC of a chunk is {:08x}, expected {:08x}: the file is damaged", found,
+           expected);
     if (!std::memcmp(type, "IEND", 4)) return;
     p += kChunkHead + length + kChunkTail;
   }

@@ -145,16 +145,31 @@ void save_checkpoint(const std::string& path, const State& state, const Checkpoi
   save_safetensors(path, state.tensors, metadata);
 }
 
+namespace {
+
+// By one rule for all versions: a damaged version number is damage, not another version.
+void check_sum(const SafetensorsFile& file, const std::string& path) {
+  const std::string found = checksum(file.metadata, file.tensors, kCheckKey),
+                    expected = entry(file.metadata, kCheckKey, path);
+  if (found != expected)
+    throw LoadError(kFormat, path, "checksum", 8,
+                    fmt::format("is {} where the file says {}: the file was damaged after it was written; take an "
+                                "earlier checkpoint or a copy",
+                                found, expected));
+}
+
+}  // namespace
+
+void check_if_checkpoint(const SafetensorsFile& file, const std::string& path) {
+  // Any of its keys will do: damage may have changed one of them. Plans have a checksum of their own.
+  for (const char* key : {kVersionKey, kStepKey, kConfigKey})
+    if (file.metadata.contains(key)) return check_sum(file, path);
+}
+
 Checkpoint load_checkpoint(const std::string& path, const LoadOptions& options) {
   SafetensorsFile file = load_safetensors(path, options);
   int64_t version = number_entry(file.metadata, kVersionKey, path);
-  // First, and by one rule for all versions: a damaged version number is damage, not another version.
-  std::string found = checksum(file.metadata, file.tensors, kCheckKey),
-              expected = entry(file.metadata, kCheckKey, path);
-  if (found != expected)
-    throw LoadError(
-        kFormat, path, "checksum", 8,
-        fmt::format("is {} where the file says {}: the file was damaged after it was written", found, expected));
+  check_sum(file, path);
   if (version != kVersion)
     throw LoadError(kFormat, path, kVersionField, 8,
                     fmt::format("is {}, this Deft reads version {}; use the Deft that wrote it, or a newer one",
@@ -168,6 +183,53 @@ Checkpoint load_checkpoint(const std::string& path, const LoadOptions& options) 
   }
   out.state.tensors = std::move(file.tensors);
   return out;
+}
+
+namespace {
+
+using Settings = std::vector<std::pair<std::string_view, std::string_view>>;
+
+// "a=1 b=two" as pairs; nothing where a word is no such pair.
+std::optional<Settings> settings_of(std::string_view config) {
+  Settings out;
+  while (!config.empty()) {
+    const std::string_view word = config.substr(0, config.find(' '));
+    config.remove_prefix(std::min(config.size(), word.size() + 1));
+    const size_t is = word.find('=');
+    if (is == 0 || is == word.npos) return {};
+    out.emplace_back(word.substr(0, is), word.substr(is + 1));
+  }
+  return out;
+}
+
+const std::string_view* find_value(const Settings& settings, std::string_view name) {
+  for (const auto& [key, value] : settings)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+std::string shown(const std::string_view* value) { return !value ? "not set" : value->empty() ? "empty" : std::string(*value); }
+
+}  // namespace
+
+std::string config_value(const std::string& config, const std::string& name) {
+  const auto settings = settings_of(config);
+  const std::string_view* value = settings ? find_value(*settings, name) : nullptr;
+  return value ? std::string(*value) : std::string();
+}
+
+std::string config_difference(const std::string& there, const std::string& here) {
+  const auto a = settings_of(there), b = settings_of(here);
+  if (!a || !b) return fmt::format("it has '{}', this run '{}'", there, here);
+  std::vector<std::string> parts;
+  for (const auto& [key, value] : *a) {
+    const std::string_view* other = find_value(*b, key);
+    if (!other || *other != value)
+      parts.push_back(fmt::format("{} is {} there, {} here", key, shown(&value), shown(other)));
+  }
+  for (const auto& [key, value] : *b)
+    if (!find_value(*a, key)) parts.push_back(fmt::format("{} is not set there, {} here", key, shown(&value)));
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 namespace {
@@ -242,6 +304,24 @@ bool CheckpointFolder::saving() const {
 
 std::string CheckpointFolder::wait() { return pending_.valid() ? pending_.get() : std::string(); }
 
+std::vector<std::string> CheckpointFolder::files() const {
+  std::error_code unreadable;
+  std::vector<std::string> out;
+  for (auto& [step, path] : list_checkpoints(folder_, unreadable)) out.push_back(path);
+  if (unreadable)
+    throw LoadError(kFormat, folder_, "folder", 0, fmt::format("cannot be listed ({})", unreadable.message()));
+  return out;
+}
+
+void CheckpointFolder::clear() {
+  wait();
+  for (const std::string& path : files()) {
+    std::error_code error;
+    fs::remove(path, error);
+    DEFT_CHECK(!error, SaveError, "checkpoints: {} cannot be removed: {}", path, error.message());
+  }
+}
+
 std::optional<CheckpointFolder::Found> CheckpointFolder::newest(const std::string& config) const {
   std::error_code unreadable;
   auto files = list_checkpoints(folder_, unreadable);
@@ -253,7 +333,7 @@ std::optional<CheckpointFolder::Found> CheckpointFolder::newest(const std::strin
     try {
       Found found{load_checkpoint(path), path, skipped};
       DEFT_CHECK(config.empty() || found.checkpoint.info.config == config, ValueError,
-                 "{} belongs to another run: it has '{}', this run '{}'", path, found.checkpoint.info.config, config);
+                 "{} belongs to another run: {}", path, config_difference(found.checkpoint.info.config, config));
       return found;
     } catch (const LoadError& error) {
       // Removed by a saver since it was listed: there are newer ones now.

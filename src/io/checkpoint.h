@@ -13,12 +13,15 @@
 
 #include "core/state.h"
 #include "io/load_options.h"
+#include "io/safetensors.h"
 
 namespace deft::io {
 
 struct CheckpointInfo {
   int64_t step = 0;
-  std::string config;  // what must agree for the state to make sense: model, optimizer, ...; compared when loading
+  // What must agree for the state to make sense: model, optimizer, ...; compared when loading. Written as "name=value
+  // name=value", the error names what differs.
+  std::string config;
 };
 struct Checkpoint {
   State state;
@@ -28,6 +31,12 @@ struct Checkpoint {
 void save_checkpoint(const std::string& path, const State& state, const CheckpointInfo& info = {});
 // LoadError if the file is damaged in any way, or made by a later version of the format.
 Checkpoint load_checkpoint(const std::string& path, const LoadOptions& options = {});
+// LoadError if a file that was read as safetensors is a checkpoint, and another one than was written; others pass.
+void check_if_checkpoint(const SafetensorsFile& file, const std::string& path);
+// The value of `name` in such a config, "" if it is not there.
+std::string config_value(const std::string& config, const std::string& name);
+// In which names two of them differ: "lr is 0.5 there, 0.1 here; ...", or both as they are where they name nothing.
+std::string config_difference(const std::string& there, const std::string& here);
 
 class CheckpointFolder {
  public:
@@ -55,6 +64,9 @@ class CheckpointFolder {
   // was made by a later version; ValueError if its config is another than the one given (and one is given).
   std::optional<Found> newest(const std::string& config = "") const;
   const std::string& folder() const { return folder_; }
+  // Its checkpoints, whole or not, the newest first; and without them.
+  std::vector<std::string> files() const;
+  void clear();
 
  private:
   std::string folder_;

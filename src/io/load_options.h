@@ -9,6 +9,7 @@
 namespace deft::io {
 
 inline constexpr uint64_t kDeepest = 1000;  // what the stack of any thread can take
+inline constexpr uint64_t kFreelyUnpacked = uint64_t{256} << 20;
 
 struct LoadLimits {
   // All formats
@@ -25,7 +26,8 @@ struct LoadLimits {
   // zip: npz and PyTorch files
   uint64_t zip_entries = 500'000;
   uint64_t zip_ratio = 1032;  // unpacked to packed bytes of a member: DEFLATE reaches no more
-  uint64_t zip_unpacked_bytes = uint64_t{64} * (1 << 30);  // all deflated members together
+  uint64_t zip_unpacked_bytes = uint64_t{16} << 30;  // all deflated members together
+  uint64_t zip_unpacked_per_byte = 64;  // beyond kFreelyUnpacked bytes: all of them, to the bytes of the archive
   // pickle
   uint64_t pickle_bytes = 1 << 30;
   uint64_t pickle_values = 10'000'000;  // also held to what a tenth of the file and 48 MiB can hold

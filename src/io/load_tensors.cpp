@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "io/checkpoint.h"
 #include "io/file_format.h"
 #include "io/input_file.h"
 #include "io/npy.h"
@@ -55,8 +56,11 @@ NamedTensors load_tensors(const std::string& path, const LoadOptions& options) {
       file.source().fail("file", 0, "this is neither safetensors, npy, npz nor a PyTorch checkpoint");
   }
   switch (format) {
-    case FileFormat::safetensors:
-      return load_safetensors(path, options).tensors;
+    case FileFormat::safetensors: {
+      SafetensorsFile file = load_safetensors(path, options);
+      check_if_checkpoint(file, path);
+      return std::move(file.tensors);
+    }
     case FileFormat::json:
       return load_safetensors_index(path, options).tensors;
     case FileFormat::npy:

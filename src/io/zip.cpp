@@ -259,6 +259,9 @@ void ZipArchive::check_overlap() const {
 
 void ZipArchive::check_sizes() const {
   const LoadLimits& limits = file_.limits();
+  const auto by_file = checked_mul(file_.size(), limits.zip_unpacked_per_byte);
+  const uint64_t by_size = by_file ? std::max(*by_file, kFreelyUnpacked) : limits.zip_unpacked_bytes;
+  const uint64_t allowed = std::min(limits.zip_unpacked_bytes, by_size);
   uint64_t total = 0;
   for (const ZipEntry& e : entries_) {
     if (!e.deflated) continue;
@@ -267,9 +270,11 @@ void ZipArchive::check_sizes() const {
       file_.source().fail({"size", e.name}, e.header, "{} bytes unpacked from {}; the limit is {} times as many",
                           e.size, e.packed, limits.zip_ratio);
     auto sum = checked_add(total, e.size);
-    if (!sum || *sum > limits.zip_unpacked_bytes)
-      file_.source().fail({"size", e.name}, e.header, "the members unpack to more than {} bytes, the limit",
-                          limits.zip_unpacked_bytes);
+    if (!sum || *sum > allowed)
+      file_.source().fail({"size", e.name}, e.header,
+                          "the members unpack to more than {} bytes, the limit for an archive of {}; trust it with "
+                          "LoadLimits::zip_unpacked_bytes and zip_unpacked_per_byte, or save it without compression",
+                          allowed, file_.size());
     total = *sum;
   }
 }
