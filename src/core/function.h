@@ -102,7 +102,8 @@ inline Tensors as_list(Tensors&& list) { return std::move(list); }
 
 template <class F>
 const FunctionType& function_type() {
-  static const std::string name = type_name_in(Site::current().function_name());
+  // Never destroyed: graph nodes may outlive static destruction.
+  static const std::string& name = *new std::string(type_name_in(Site::current().function_name()));
   static const FunctionType type{{name.c_str(), &function_vjp, &destroy_function}, &F::backward, [] {
                                    if constexpr (requires { F::once_differentiable; }) return F::once_differentiable;
                                    return false;

@@ -16,6 +16,10 @@
 
 namespace deft {
 
+void Tensor::throw_undefined() {
+  DEFT_FAIL(ValueError, "tensor: it is undefined and has no sizes, type or data; give it a value first");
+}
+
 int64_t Tensor::size(int64_t dim, Site) const {
   return sizes()[static_cast<int>(normalize_dim(dim, this->dim(), "size"))];
 }
@@ -24,7 +28,7 @@ int64_t Tensor::stride(int64_t dim) const {
 }
 
 int64_t Tensor::storage_offset() const {
-  return (static_cast<char*>(impl_->data) - static_cast<char*>(impl_->storage->data)) /
+  return (static_cast<char*>(held().data) - static_cast<char*>(impl_->storage->data)) /
          static_cast<int64_t>(element_size());
 }
 
@@ -91,8 +95,8 @@ template std::vector<bool> Tensor::to_vector<bool>(Site) const;
 
 // --- Gradients -------------------------------------------------------------------------------------------------
 
-bool Tensor::requires_grad() const { return needs_grad(*impl_); }
-bool Tensor::is_leaf() const { return !needs_grad(*impl_) || !impl_->grad_fn; }
+bool Tensor::requires_grad() const { return needs_grad(held()); }
+bool Tensor::is_leaf() const { return !needs_grad(held()) || !impl_->grad_fn; }
 
 const Tensor& Tensor::requires_grad_(bool on, Site site) const {
   DEFT_CHECK(defined(), ValueError, "requires_grad_: the tensor is undefined");
@@ -124,7 +128,7 @@ Tensor& Tensor::requires_grad_(bool on, Site site) {
 }
 
 Tensor Tensor::grad() const {
-  note_leaf_grad(*impl_);
+  note_leaf_grad(held());
   LeafState* state = impl_->leaf.load(std::memory_order_acquire);
   if (!state) return {};
   std::lock_guard lock(state->mutex);
@@ -139,8 +143,8 @@ void Tensor::set_grad(const Tensor& g, Site site) const {
     DEFT_CHECK(!g.is_inference() || is_inference(), InferenceError,
                "set_grad: a tensor made inside inference_mode cannot be a gradient; clone() it outside");
   }
-  note_leaf_grad(*impl_);
-  LeafState& state = leaf_state(*impl_);
+  note_leaf_grad(held());
+  LeafState& state = leaf_state(held());
   std::lock_guard lock(state.mutex);
   if (g.defined()) {
     g.impl()->retain();
@@ -150,7 +154,7 @@ void Tensor::set_grad(const Tensor& g, Site site) const {
 }
 
 void Tensor::zero_grad(bool set_to_none) const {
-  note_leaf_grad(*impl_);
+  note_leaf_grad(held());
   if (set_to_none) {
     LeafState* state = impl_->leaf.load(std::memory_order_acquire);
     if (!state) return;
@@ -194,7 +198,7 @@ Tensor& Tensor::detach_() {
 }
 
 NodePtr Tensor::grad_fn() const {
-  if (!needs_grad(*impl_)) return {};
+  if (!needs_grad(held())) return {};
   return NodePtr::share(impl_->grad_fn);
 }
 const char* Tensor::grad_fn_name() const {

@@ -75,9 +75,10 @@ struct HookHandle {
   X(exp)                                                                                                            \
   X(exp2)                                                                                                           \
   X(expm1)                                                                                                          \
-  X(log) X(log2) X(log10) X(log1p) X(sqrt) X(rsqrt) X(square) X(reciprocal) X(sin) X(cos) X(tan) X(asin) X(acos)    \
-      X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(sigmoid) X(relu) X(silu) X(floor) \
-          X(ceil) X(trunc) X(round) X(frac) X(sign)
+  X(log)                                                                                                            \
+  X(log2) X(log10) X(log1p) X(sqrt) X(rsqrt) X(square) X(reciprocal) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan)   \
+      X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(sigmoid) X(relu) X(silu) X(floor) X(ceil) \
+          X(trunc) X(round) X(frac) X(sign)
 // Elementwise ops of two tensors, or a tensor and a number. Their functions are in ops/binary.h.
 #define DEFT_BINARY_METHODS(X) \
   X(add) X(sub) X(mul) X(div) X(pow) X(fmod) X(remainder) X(floor_divide) X(maximum) X(minimum) X(atan2)
@@ -90,27 +91,28 @@ class Tensor {
 
   // --- What it is
   bool defined() const { return static_cast<bool>(impl_); }
-  const Meta& meta() const { return impl_->meta; }
-  const Shape& sizes() const { return impl_->meta.sizes; }
-  const Shape& strides() const { return impl_->meta.strides; }  // in elements, as in DLPack
+  // ValueError for an undefined tensor, as for everything below.
+  const Meta& meta() const { return held().meta; }
+  const Shape& sizes() const { return meta().sizes; }
+  const Shape& strides() const { return meta().strides; }  // in elements, as in DLPack
   int64_t size(int64_t dim, Site site = Site::current()) const;
   int64_t stride(int64_t dim) const;
-  int dim() const { return impl_->meta.rank(); }
-  int64_t numel() const { return impl_->meta.numel; }
-  DType dtype() const { return impl_->meta.dtype; }
-  Device device() const { return impl_->meta.device; }
+  int dim() const { return meta().rank(); }
+  int64_t numel() const { return meta().numel; }
+  DType dtype() const { return meta().dtype; }
+  Device device() const { return meta().device; }
   size_t element_size() const { return size_of(dtype()); }
   int64_t storage_offset() const;  // in elements
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
-  bool is_view() const { return impl_->base != nullptr; }
-  bool is_inference() const { return impl_->has(kInferenceTensor); }
+  bool is_view() const { return held().base != nullptr; }
+  bool is_inference() const { return held().has(kInferenceTensor); }
   bool is_same(const Tensor& o) const { return impl_ == o.impl_; }
-  bool shares_storage_with(const Tensor& o) const { return impl_->storage == o.impl_->storage; }
+  bool shares_storage_with(const Tensor& o) const { return held().storage == o.held().storage; }
   uint32_t version() const;  // InferenceError on an inference tensor: it has none
 
   // --- Data. Pinned memory that a copy is still reading or writing is waited for.
   [[gnu::always_inline]] void* data_ptr() const {
-    if (impl_->storage->memory) [[unlikely]]
+    if (held().storage->memory) [[unlikely]]
       wait_for_host_access();
     return impl_->data;
   }
@@ -153,8 +155,8 @@ class Tensor {
   const char* grad_fn_name() const;  // "" for leaves
 
   // --- Memory accounting
-  void set_memory_category(MemoryCategory category) const { impl_->storage->set_category(category); }
-  MemoryCategory memory_category() const { return impl_->storage->category.load(std::memory_order_relaxed); }
+  void set_memory_category(MemoryCategory category) const { held().storage->set_category(category); }
+  MemoryCategory memory_category() const { return held().storage->category.load(std::memory_order_relaxed); }
 
   // --- Elementwise methods
 #define DEFT_DECLARE(name)                        \
@@ -189,7 +191,7 @@ class Tensor {
     return to(Device{DeviceType::cuda, static_cast<int8_t>(index)}, false, site);
   }
   Tensor pin_memory(Site site = Site::current()) const;  // a copy in pinned host memory; itself if it lies there
-  bool is_pinned() const { return impl_->storage->memory && device().is_cpu(); }
+  bool is_pinned() const { return held().storage->memory && device().is_cpu(); }
   Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous, Site site = Site::current()) const;
   Tensor clone(MemoryFormat format = MemoryFormat::preserve, Site site = Site::current()) const;
   Tensor& copy_(const Tensor& source, Site site = Site::current());
@@ -263,6 +265,13 @@ class Tensor {
   const ImplPtr& impl_ptr() const { return impl_; }
 
  private:
+  // One branch that is never taken.
+  TensorImpl& held() const {
+    if (!impl_) [[unlikely]]
+      throw_undefined();
+    return *impl_;
+  }
+  [[noreturn, gnu::cold]] static void throw_undefined();
   void check_dtype(DType wanted) const;
   [[gnu::cold, gnu::noinline]] void wait_for_host_access() const;
   ImplPtr impl_;
