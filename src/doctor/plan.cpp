@@ -213,6 +213,17 @@ std::string Plan::foreign() const {
   return "";
 }
 
+std::string Plan::task() const {
+  const size_t comma = workload.rfind(", ");
+  return comma == workload.npos ? "" : workload.substr(comma + 2);
+}
+
+std::string Plan::other_workload(const std::string& model, const std::string& data) const {
+  const std::string here = fmt::format("{} on {}", model, data);
+  if (workload.empty() || workload == here || workload.starts_with(here + ", ")) return "";
+  return fmt::format("the plan was measured for {}, this is {}; deft doctor measures one for it", workload, here);
+}
+
 data::LoaderOptions Plan::loader_options(data::LoaderOptions options) const {
   options.batch_size = batch;
   options.workers = workers;

@@ -58,6 +58,9 @@ struct Plan {
   static std::string this_machine();
   // A warning where the plan was measured on another machine or with another version, else "".
   std::string foreign() const;
+  // A warning where the plan was measured for another model or data set, else "".
+  std::string other_workload(const std::string& model, const std::string& data) const;
+  std::string task() const;  // it was measured for: "infer"; "" where it does not say
 
   // What it says, for the parts of a program. `options` keep what a plan does not know: order, seed, data.
   data::LoaderOptions loader_options(data::LoaderOptions options = {}) const;

@@ -87,6 +87,7 @@ class Collector final : public ProfileHook, public Observer {
   };
 
   void take() {
+    if (void (*give_way)() = gives_way_.load(); give_way && is_taken()) give_way();
     std::lock_guard lock(mutex_);
     DEFT_CHECK(!taken_, ValueError,
                "ProfileSession: another session runs already; stop() it before the next one begins");
@@ -96,6 +97,11 @@ class Collector final : public ProfileHook, public Observer {
     std::lock_guard lock(mutex_);
     taken_ = false;
   }
+  bool is_taken() {
+    std::lock_guard lock(mutex_);
+    return taken_;
+  }
+  void set_gives_way(void (*give_way)()) { gives_way_ = give_way; }
 
   void start(const ProfileOptions& options, Observer* next, const Allowance& allowance = {}) {
     std::lock_guard lock(mutex_);
@@ -332,6 +338,7 @@ class Collector final : public ProfileHook, public Observer {
   std::atomic<Observer*> next_{nullptr};
   std::mutex mutex_;  // of what is below
   bool taken_ = false;
+  std::atomic<void (*)()> gives_way_{nullptr};
   size_t ring_bytes_ = 0;
   uint64_t sessions_ = 0;
   Result result_;
@@ -458,6 +465,8 @@ Trace trace_of(const Collector::Result& result) {
 }
 
 }  // namespace
+
+void set_session_gives_way(void (*give_way)()) { collector().set_gives_way(give_way); }
 
 ProfileSession::ProfileSession(const ProfileOptions& options)
     : options_(options), was_on_(context().bits & kProfile), cpu_start_(process_cpu_seconds()) {

@@ -70,4 +70,8 @@ class ProfileSession {
   Trace trace_;
 };
 
+// Asked where a session is wanted while another one runs: may stop that one, which was nobody's wish in particular.
+// Null: none does.
+void set_session_gives_way(void (*give_way)());
+
 }  // namespace deft::profile

@@ -37,7 +37,8 @@ struct LatencyOptions {
   double open_loop_seconds = 1;  // of arrivals; serving them stops after twice that
   int64_t most_arrivals = 100000;
   uint64_t seed = 1;
-  LatencyClock* clock = nullptr;  // nullptr: wall_clock()
+  std::function<bool()> stopped = [] { return false; };  // asked between calls; what was measured until then counts
+  LatencyClock* clock = nullptr;                         // nullptr: wall_clock()
 };
 
 // Samples of one kind, in seconds.

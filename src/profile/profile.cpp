@@ -7,7 +7,7 @@ namespace deft::profile {
 
 const char* name_of(Bound bound) {
   constexpr const char* names[] = {"compute-bound", "memory-bound", "overhead-bound", "input-bound",
-                                   "unknown",       "copy-bound",   "sync-bound"};
+                                   "unknown",       "copy-bound",   "sync-bound",     "instruction-bound"};
   return names[static_cast<int>(bound)];
 }
 

@@ -14,7 +14,9 @@ namespace deft::profile {
 inline bool is_kernel(Bucket b) { return b == Bucket::linear_algebra || b == Bucket::kernel; }
 
 // What keeps an op, or a whole workload, from being faster.
-enum class Bound : uint8_t { compute, memory, overhead, input, unknown, copy, sync };
+// `instructions`: neither what it multiplies and adds nor its bytes take the time, but what it does to each element:
+// exponentials, indices.
+enum class Bound : uint8_t { compute, memory, overhead, input, unknown, copy, sync, instructions };
 const char* name_of(Bound bound);  // "compute-bound"
 
 // One kind of op at one line of the program, forward and backward apart.
