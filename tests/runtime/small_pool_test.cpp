@@ -54,14 +54,14 @@ TEST(SmallPool, TheThreadKeepsABoundedNumber) {
   for (void*& p : blocks) p = allocate_small(128);
   for (void* p : blocks) {
     free_small(p, 128);
-    ASSERT_LE(detail::small_cache.counts[1], detail::kSmallCacheDepth);
+    ASSERT_LE(detail::small_cache->counts[1], detail::kSmallCacheDepth);
   }
   int listed = 0;
-  for (auto* b = detail::small_cache.lists[1]; b; b = b->next) ++listed;
-  EXPECT_EQ(listed, detail::small_cache.counts[1]);
+  for (auto* b = detail::small_cache->lists[1]; b; b = b->next) ++listed;
+  EXPECT_EQ(listed, detail::small_cache->counts[1]);
   trim_memory();
-  EXPECT_EQ(detail::small_cache.lists[1], nullptr);
-  EXPECT_EQ(detail::small_cache.counts[1], 0);
+  EXPECT_EQ(detail::small_cache->lists[1], nullptr);
+  EXPECT_EQ(detail::small_cache->counts[1], 0);
 }
 
 TEST(SmallPool, BlocksOfEndedThreadsAreUsedAgain) {
