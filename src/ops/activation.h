@@ -56,7 +56,7 @@ struct Mish {
   DEFT_UNARY_GRADIENT(Mish, gradient(g, x, gate(x), sigmoid(x)))
 };
 DEFT_UNARY_SAME(Softsign, unary_info("softsign", kFloats, input(0), {"Softsign", 1}), domains::kReal,
-                x / (V(1) + abs(x)), g / ((V(1) + abs(x)) * (V(1) + abs(x))))
+                x / (V(1) + abs(x)), (g / (V(1) + abs(x))) / (V(1) + abs(x)))
 struct Tanhshrink {
   static constexpr OpInfo info = unary_info("tanhshrink", kFloats, input(0));
   static constexpr ResultType result = ResultType::same;
@@ -71,7 +71,7 @@ struct Tanhshrink {
 DEFT_UNARY_SAME(Hardsigmoid, unary_info("hardsigmoid", kFloats, input(0), {"HardSigmoid", 6}), domains::kKinkAtThree,
                 min(max(x + V(3), V(0)), V(6)) / V(6), select((x > V(-3)) & (x < V(3)), g / V(6), V(0)))
 DEFT_UNARY_SAME(Hardswish, unary_info("hardswish", kFloats, input(0), {"HardSwish", 14}), domains::kKinkAtThree,
-                x* min(max(x + V(3), V(0)), V(6)) / V(6),
+                x*(min(max(x + V(3), V(0)), V(6)) / V(6)),
                 select(x <= V(-3), V(0), select(x < V(3), g*(x / V(3) + V(0.5)), g)))
 
 // ---- With parameters
@@ -143,32 +143,27 @@ struct Gelu {
   DEFT_ACTIVATION_BODY(Gelu, "gelu", domains::kReal, OnnxName("Gelu", 20)) {
     using namespace math;
     const bool exact = p.approximate == GeluApproximation::none;
+    if (!exact) return x * sigmoid(twice_inner(x));
     if constexpr (kHasOwn<V>) {
-      return exact ? gelu_erf(x) : x * sigmoid(twice_inner(x));
+      return gelu_erf(x);
     } else {
-      if (exact) return x * share_below(x);
-      return V(0.5) * x * (V(1) + tanh(inner(x)));
+      return x * share_below(x);
     }
   }
   DEFT_ACTIVATION_GRAD {
     using namespace math;
     const bool exact = p.approximate == GeluApproximation::none;
+    if (!exact) return g * tanh_slope(x);
     if constexpr (kHasOwn<V>) {
-      if (exact) return g * gelu_erf_slope(x);
-      V e = exp(min(-twice_inner(x), V(88))), share = V(1) / (V(1) + e);
-      return g * share * (V(1) + V(2) * x * inner_slope(x) * e * share);
+      return g * gelu_erf_slope(x);
     } else {
-      if (exact) {
-        V density = V(kInvSqrt2Pi) * exp(V(-0.5) * x * x);
-        return g * (share_below(x) + x * density);
-      }
-      V t = tanh(inner(x));
-      return g * (V(0.5) * (V(1) + t) + V(0.5) * x * (V(1) - t * t) * inner_slope(x));
+      V density = V(kInvSqrt2Pi) * exp(V(-0.5) * x * x);
+      return g * (share_below(x) + x * density);
     }
   }
 
  private:
-  // Vectors of floats have functions of their own (kernels/cpu/simd_math_f32-inl.h); 1 + tanh(z) is 2 sigmoid(2 z).
+  // Vectors of floats have functions of their own (kernels/cpu/simd_math_f32-inl.h).
   template <class V>
   static constexpr bool kHasOwn = requires(V x) {
     gelu_erf(x);
@@ -199,17 +194,19 @@ struct Gelu {
     return t * power;
   }
 #endif
-  template <class V>
-  DEFT_HD static V inner(V x) {
-    return V(kSqrt2OverPi) * (x + V(kCubic) * x * x * x);
-  }
+  // 1 + tanh(z) is 2 sigmoid(2 z): this is 2 z.
   template <class V>
   DEFT_HD static V twice_inner(V x) {
     return x * (V(2 * kSqrt2OverPi) + V(2 * kSqrt2OverPi * kCubic) * (x * x));
   }
+  // The slope is 0 or 1 to within 1e-35 beyond 10, where its terms overflow and what they make does not.
   template <class V>
-  DEFT_HD static V inner_slope(V x) {
-    return V(kSqrt2OverPi) * (V(1) + V(3 * kCubic) * x * x);
+  DEFT_HD static V tanh_slope(V x) {
+    using namespace math;
+    V b = max(min(x, V(10)), V(-10));
+    V e = exp(-twice_inner(b)), share = V(1) / (V(1) + e);
+    V inner_slope = V(2 * kSqrt2OverPi) * (V(1) + V(3 * kCubic) * (b * b));
+    return select(x < V(-10), V(0), share * (V(1) + b * inner_slope * (e * share)));
   }
 };
 

@@ -158,9 +158,14 @@ struct Atan2 {
   static constexpr ResultType result = ResultType::floating;
   static constexpr Domain domain_b{.low = 0.3, .high = 2};
   DEFT_BINARY_FORWARD(atan2(a, b))
-  // 0 at the origin, where there is no derivative: a NaN there would spoil every other gradient.
-  DEFT_BINARY_GRADIENTS(Atan2, g* select((a == Expr(0)) & (b == Expr(0)), Expr(0), b / (a * a + b * b)),
-                        g* select((a == Expr(0)) & (b == Expr(0)), Expr(0), -a / (a * a + b * b)))
+  // b / (a^2 + b^2), scaled by the larger, so that squares neither overflow nor vanish. 0 at the origin, where there is
+  // no derivative: a NaN there would spoil every other gradient; and 0 far out.
+  static TensorExpr slope(const TensorExpr& a, const TensorExpr& b) {
+    const TensorExpr size = max(abs(a), abs(b)), p = a / size, q = b / size, zero(0);
+    const TensorExpr at_limit = (size == zero) | (size == TensorExpr(std::numeric_limits<double>::infinity()));
+    return select(at_limit, zero, q / (p * p + q * q) / size);
+  }
+  DEFT_BINARY_GRADIENTS(Atan2, g* slope(a, b), -g* slope(b, a))
 };
 struct Hypot {
   static constexpr OpInfo info = binary_info("hypot", kFloats, input(0) | output(), input(1) | output());

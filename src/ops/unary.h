@@ -43,7 +43,7 @@ struct Square {
       return x * x;
     }
   }
-  DEFT_UNARY_GRADIENT(Square, g*(x + x))
+  DEFT_UNARY_GRADIENT(Square, g* x* V(2))
 };
 DEFT_UNARY_SAME(Abs, unary_info("abs", kNumbers, input(0), {"Abs", 13}), domains::kAwayFromZero, abs(x),
                 select(x > V(0), g, select(x < V(0), -g, V(0))))
@@ -61,15 +61,15 @@ DEFT_UNARY_SAME(Frac, unary_info("frac", kFloats, 0), domains::kWholeSteps, x - 
 DEFT_UNARY_FLOATING(Exp, unary_info("exp", kAllTypes, output(), {"Exp", 13}, Autocast::fp32), domains::kReal, exp(x),
                     g* y)
 DEFT_UNARY_FLOATING(Exp2, unary_info("exp2", kAllTypes, output(), {}, Autocast::fp32), domains::kReal, exp2(x),
-                    g* y* V(0.69314718055994530942))
+                    g*(y* V(0.69314718055994530942)))
 DEFT_UNARY_FLOATING(Expm1, unary_info("expm1", kAllTypes, output(), {}, Autocast::fp32), domains::kReal, expm1(x),
                     g*(y + V(1)))
 DEFT_UNARY_FLOATING(Log, unary_info("log", kAllTypes, input(0), {"Log", 13}, Autocast::fp32), domains::kPositive,
                     log(x), g / x)
 DEFT_UNARY_FLOATING(Log2, unary_info("log2", kAllTypes, input(0), {}, Autocast::fp32), domains::kPositive, log2(x),
-                    g / (x * V(0.69314718055994530942)))
+                    g / x * V(1.44269504088896340736))
 DEFT_UNARY_FLOATING(Log10, unary_info("log10", kAllTypes, input(0), {}, Autocast::fp32), domains::kPositive, log10(x),
-                    g / (x * V(2.30258509299404568402)))
+                    g / x * V(0.43429448190325182765))
 DEFT_UNARY_FLOATING(Log1p, unary_info("log1p", kAllTypes, input(0), {}, Autocast::fp32), domains::kAboveMinusOne,
                     log1p(x), g / (x + V(1)))
 DEFT_UNARY_FLOATING(Sqrt, unary_info("sqrt", kAllTypes, output(), {"Sqrt", 13}), domains::kPositive, sqrt(x),
@@ -79,17 +79,20 @@ DEFT_UNARY_FLOATING(Rsqrt, unary_info("rsqrt", kAllTypes, output(), {}, Autocast
 DEFT_UNARY_FLOATING(Reciprocal, unary_info("reciprocal", kAllTypes, output(), {"Reciprocal", 13}, Autocast::fp32),
                     domains::kPositive, reciprocal(x), -g* y* y)
 
-// ---- Trigonometry
+// ---- Trigonometry. Gradients keep their digits next to 1 and do not square what is large.
+namespace detail {
+inline constexpr double kSquareFar = 1e10;  // one and the square of this are the square
+}
 DEFT_UNARY_FLOATING(Sin, unary_info("sin", kAllTypes, input(0), {"Sin", 7}), domains::kReal, sin(x), g* cos(x))
 DEFT_UNARY_FLOATING(Cos, unary_info("cos", kAllTypes, input(0), {"Cos", 7}), domains::kReal, cos(x), -g* sin(x))
 DEFT_UNARY_FLOATING(Tan, unary_info("tan", kAllTypes, output(), {"Tan", 7}, Autocast::fp32), domains::kAwayFromPole,
                     tan(x), g*(V(1) + y * y))
 DEFT_UNARY_FLOATING(Asin, unary_info("asin", kAllTypes, input(0), {"Asin", 7}, Autocast::fp32), domains::kUnit, asin(x),
-                    g* rsqrt(V(1) - x * x))
+                    g* rsqrt((V(1) - x) * (V(1) + x)))
 DEFT_UNARY_FLOATING(Acos, unary_info("acos", kAllTypes, input(0), {"Acos", 7}, Autocast::fp32), domains::kUnit, acos(x),
-                    -g* rsqrt(V(1) - x * x))
+                    -g* rsqrt((V(1) - x) * (V(1) + x)))
 DEFT_UNARY_FLOATING(Atan, unary_info("atan", kAllTypes, input(0), {"Atan", 7}), domains::kReal, atan(x),
-                    g / (x * x + V(1)))
+                    select(abs(x) > V(detail::kSquareFar), g / x / x, g / (x * x + V(1))))
 DEFT_UNARY_FLOATING(Sinh, unary_info("sinh", kAllTypes, input(0), {"Sinh", 9}, Autocast::fp32), domains::kReal, sinh(x),
                     g* cosh(x))
 DEFT_UNARY_FLOATING(Cosh, unary_info("cosh", kAllTypes, input(0), {"Cosh", 9}, Autocast::fp32), domains::kReal, cosh(x),
@@ -97,11 +100,11 @@ DEFT_UNARY_FLOATING(Cosh, unary_info("cosh", kAllTypes, input(0), {"Cosh", 9}, A
 DEFT_UNARY_FLOATING(Tanh, unary_info("tanh", kAllTypes, output(), {"Tanh", 13}), domains::kReal, tanh(x),
                     g*(V(1) - y * y))
 DEFT_UNARY_FLOATING(Asinh, unary_info("asinh", kAllTypes, input(0), {"Asinh", 9}), domains::kReal, asinh(x),
-                    g* rsqrt(x* x + V(1)))
+                    g* select(abs(x) > V(detail::kSquareFar), reciprocal(abs(x)), rsqrt(x* x + V(1))))
 DEFT_UNARY_FLOATING(Acosh, unary_info("acosh", kAllTypes, input(0), {"Acosh", 9}), domains::kAboveOne, acosh(x),
-                    g* rsqrt(x* x - V(1)))
+                    g* rsqrt(abs(x) - V(1)) * rsqrt(abs(x) + V(1)))
 DEFT_UNARY_FLOATING(Atanh, unary_info("atanh", kAllTypes, input(0), {"Atanh", 9}), domains::kUnit, atanh(x),
-                    g / (V(1) - x * x))
+                    g / ((V(1) - x) * (V(1) + x)))
 
 // ---- Error function
 DEFT_UNARY_FLOATING(Erf, unary_info("erf", kAllTypes, input(0), {"Erf", 13}), domains::kReal, erf(x),

@@ -41,7 +41,7 @@ HWY_INLINE RowVec<S> rounded(RowVec<S> v) {
   if constexpr (std::is_same_v<S, BFloat16>) {
     if (kConvertsBf16) [[likely]] {
       uint16x4_t half;
-      asm(".arch armv8.2-a+bf16\n\tbfcvtn %0.4h, %1.4s" : "=w"(half) : "w"(v.raw.raw));
+      asm volatile(".arch armv8.2-a+bf16\n\tbfcvtn %0.4h, %1.4s" : "=w"(half) : "w"(v.raw.raw));
       return RowVec<S>(typename RowVec<S>::Raw(vreinterpretq_f32_u32(vshll_n_u16(half, 16))));
     }
   }
@@ -49,7 +49,7 @@ HWY_INLINE RowVec<S> rounded(RowVec<S> v) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (std::is_same_v<S, BFloat16>) {
     const hn::Rebind<uint32_t, typename RowVec<S>::D> du;
-    return RowVec<S>(hn::BitCast(typename RowVec<S>::D(), hn::ShiftLeft<16>(hn::PromoteTo(du, bf16_bits_fast(v)))));
+    return RowVec<S>(hn::BitCast(typename RowVec<S>::D(), hn::ShiftLeft<16>(hn::PromoteTo(du, bf16_bits(v)))));
   }
 #endif
   S lanes[RowVec<S>::kLanes];

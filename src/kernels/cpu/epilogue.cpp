@@ -258,7 +258,8 @@ inline __m512 widen_bf16(const BFloat16* from) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 template <bool kResidual, bool kRelu>
-void lines_of_bf16(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+[[gnu::noinline, gnu::target("avx512bf16")]] void bf16_512_lines(const Product& p, const TileStore& t,
+                                                                 const ColumnTerms& terms) {
   constexpr int kSubnormal = 0x20;
   const auto* sums = static_cast<const float*>(t.sums);
   BFloat16* const c = static_cast<BFloat16*>(p.c) + t.j0;
@@ -283,8 +284,7 @@ void lines_of_bf16(const Product& p, const TileStore& t, const ColumnTerms& term
       store_vec(y, c + at + 16);
       continue;
     }
-    __m512i line;
-    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(line) : "v"(y.raw.raw), "v"(x.raw.raw));
+    const auto line = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y.raw.raw, x.raw.raw));
     if (t.streams && reinterpret_cast<uintptr_t>(c + at) % 64 == 0) {
       _mm512_stream_si512(reinterpret_cast<__m512i*>(c + at), line);
     } else {
@@ -302,7 +302,7 @@ void simple_rows_of(const Product& p, const TileStore& t, const ColumnTerms& ter
   }
 #elif HWY_TARGET == HWY_AVX3
   if constexpr (std::is_same_v<C, BFloat16>) {
-    if (t.columns == 32 && kConvertsBf16) return lines_of_bf16<kResidual, kRelu>(p, t, terms);
+    if (t.columns == 32 && kConvertsBf16) return bf16_512_lines<kResidual, kRelu>(p, t, terms);
   }
 #endif
   simple_rows<C, kResidual, kRelu>(p, t, terms);

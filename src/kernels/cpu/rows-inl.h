@@ -237,8 +237,11 @@ struct ExpBase {
       shift = static_cast<T>(largest);
     }
   }
-  // log(sum of e^(x - largest)) from the sum that exp_row() found.
-  double log_of(double sum) const { return std::log(sum) + rest * 0.693147180559945309417; }
+  // log(sum of e^(x - largest)) from the sum that exp_row() found. One of the terms is 1: never below zero.
+  double log_of(double sum) const {
+    const double log = std::log(sum) + rest * 0.693147180559945309417;
+    return log < 0 ? 0 : log;
+  }
 };
 
 // e^x 2^-whole of k vectors, within 2.6 ulp; 0 from half a step below the normal numbers. The vectors go through it

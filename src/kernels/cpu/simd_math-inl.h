@@ -197,13 +197,17 @@ inline constexpr T kTrigLimit = sizeof(T) == 4 ? T(1000) : T(30000);
 
 template <class T>
 inline Vec<T> sin(Vec<T> x) {
-  if (any_true(abs(x) > Vec<T>(kTrigLimit<T>))) return per_lane(x, [](T v) { return std::sin(v); });
-  return keep_zero_and_nan(x, Vec<T>(hn::Sin(typename Vec<T>::D(), x.raw)));
+  Vec<T> y = clamp(Vec<T>(hn::Sin(typename Vec<T>::D(), x.raw)), T(-1), T(1));
+  Mask<T> far = abs(x) > Vec<T>(kTrigLimit<T>);
+  y = keep_zero_and_nan(x, y);
+  return any_true(far) ? mend_lanes(far, x, y, [](T v) { return std::sin(v); }) : y;
 }
 template <class T>
 inline Vec<T> cos(Vec<T> x) {
-  if (any_true(abs(x) > Vec<T>(kTrigLimit<T>))) return per_lane(x, [](T v) { return std::cos(v); });
-  return select(isnan(x), x, Vec<T>(hn::Cos(typename Vec<T>::D(), x.raw)));
+  Vec<T> y = clamp(Vec<T>(hn::Cos(typename Vec<T>::D(), x.raw)), T(-1), T(1));
+  Mask<T> far = abs(x) > Vec<T>(kTrigLimit<T>);
+  y = select(isnan(x), x, y);
+  return any_true(far) ? mend_lanes(far, x, y, [](T v) { return std::cos(v); }) : y;
 }
 // What pi / 2 is beyond its rounding to T.
 template <class T>

@@ -367,19 +367,22 @@ inline Float sin_reduced(Float r, Float t) {
   Float y = fma(r * r2, p, r);
   return from_bits(hn::Xor(bits_of(y), hn::ShiftLeft<31>(bits_of(t))));
 }
+// Next to an odd multiple of pi / 2 the polynomial may be a step beyond 1.
 inline Float sin(Float x) {
-  if (any_true(abs(x) > Float(kTrigLimitF32))) return per_lane(x, [](float v) { return std::sin(v); });
   Float t = fma(x, Float(kInvPi), kRound);
   Float n = t - kRound.vec();
   Float r = fma(n, Float(-kPi3), fma(n, Float(-kPi2), fma(n, Float(-kPi1), x)));
-  return select(x == Float(0), x, sin_reduced(r, t));
+  Float y = select(x == Float(0), x, clamp(sin_reduced(r, t), -1.0f, 1.0f));
+  Mask<float> far = abs(x) > Float(kTrigLimitF32);
+  return any_true(far) ? mend_lanes(far, x, y, [](float v) { return std::sin(v); }) : y;
 }
 inline Float cos(Float x) {
-  if (any_true(abs(x) > Float(kTrigLimitF32))) return per_lane(x, [](float v) { return std::cos(v); });
   Float t = fma(x, Float(kInvPi), kMinusHalf) + kRound.vec();
   Float n = t - kRound.vec() + Float(0.5f);  // cos(x) = +-sin(n pi - x)
   Float r = fma(n, Float(kPi3), fma(n, Float(kPi2), Float(hn::MulSub(n.raw, Float(kPi1).raw, x.raw))));
-  return sin_reduced(r, t);
+  Float y = clamp(sin_reduced(r, t), -1.0f, 1.0f);
+  Mask<float> far = abs(x) > Float(kTrigLimitF32);
+  return any_true(far) ? mend_lanes(far, x, y, [](float v) { return std::cos(v); }) : y;
 }
 #endif  // HWY_NATIVE_FMA
 

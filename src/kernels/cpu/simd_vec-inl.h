@@ -238,6 +238,19 @@ inline Vec<T> max(Vec<T> a, Vec<T> b) {
 #endif
 }
 
+// y, but f(x) in the lanes that are marked: what the others get does not depend on them.
+template <class T, class F>
+[[gnu::noinline]] inline Vec<T> mend_lanes(Mask<T> marked, Vec<T> x, Vec<T> y, F f) {
+  T from[Vec<T>::kLanes], to[Vec<T>::kLanes];
+  uint8_t mark[Vec<T>::kLanes];
+  x.store(from);
+  y.store(to);
+  marked.store(mark);
+  for (size_t i = 0; i < Vec<T>::kLanes; ++i) {
+    if (mark[i]) to[i] = f(from[i]);
+  }
+  return Vec<T>::load(to);
+}
 // One call of a scalar function per lane.
 template <class T, class F>
 inline Vec<T> per_lane(Vec<T> a, F f) {
@@ -292,29 +305,17 @@ inline auto bf16_bits(Vec<float> v) {
   auto bits = hn::IfThenElse(nan, hn::Or(high, hn::Set(du, 0x40u)), rounded);
   return hn::TruncateTo(dh, bits);
 }
-#if HWY_TARGET == HWY_AVX3
-// The same by the instruction for it, which would make zeros of subnormal numbers.
-inline auto bf16_bits_fast(Vec<float> v) {
-  constexpr int kSubnormal = 0x20;
-  if (!kConvertsBf16 || _mm512_fpclass_ps_mask(v.raw.raw, kSubnormal)) [[unlikely]]
-    return bf16_bits(v);
-  __m256i bits;
-  asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(v.raw.raw));
-  return decltype(bf16_bits(v))(bits);
-}
-#else
-inline auto bf16_bits_fast(Vec<float> v) { return bf16_bits(v); }
-#endif
 inline void store_vec(Vec<float> v, BFloat16* p) {
 #if HWY_TARGET == HWY_NEON
   if (kConvertsBf16) [[likely]] {
     uint16x4_t half;
-    asm(".arch armv8.2-a+bf16\n\tbfcvtn %0.4h, %1.4s" : "=w"(half) : "w"(v.raw.raw));
+    // Volatile, or GCC moves it above the test.
+    asm volatile(".arch armv8.2-a+bf16\n\tbfcvtn %0.4h, %1.4s" : "=w"(half) : "w"(v.raw.raw));
     return vst1_u16(reinterpret_cast<uint16_t*>(p), half);
   }
 #endif
   const hn::Rebind<uint16_t, hn::ScalableTag<float>> dh;
-  hn::StoreU(bf16_bits_fast(v), dh, reinterpret_cast<uint16_t*>(p));
+  hn::StoreU(bf16_bits(v), dh, reinterpret_cast<uint16_t*>(p));
 }
 // Past the caches (kernels/cpu/stream.h), to a place aligned to what is written.
 template <class T>
@@ -326,7 +327,7 @@ inline void stream_vec(Vec<float> v, BFloat16* p) {
   store_vec(v, p);  // eight bytes, of which Highway would write 16
 #else
   const hn::Rebind<uint16_t, hn::ScalableTag<float>> dh;
-  hn::Stream(bf16_bits_fast(v), dh, reinterpret_cast<uint16_t*>(p));
+  hn::Stream(bf16_bits(v), dh, reinterpret_cast<uint16_t*>(p));
 #endif
 }
 inline void stream_vec(Vec<float> v, Half* p);

@@ -17,8 +17,9 @@ extern const bool kTargetsFollowIsa;
 #endif
 #if defined(__x86_64__) || defined(__aarch64__)
 namespace deft::cpu {
-// The CPU has VCVTNEPS2BF16 or BFCVTN: one instruction for what takes ten otherwise. False until static initialisation
-// has come to it.
+// The CPU has VCVTNE2PS2BF16 or BFCVTN: one instruction for what takes ten otherwise. False until static initialisation
+// has come to it. To be tested before a function of its own is called that uses it (on x86-64, where
+// tests/tools/isa_levels_test.py looks for it elsewhere): GCC moves asm above a test.
 extern const bool kConvertsBf16;
 }  // namespace deft::cpu
 #endif
