@@ -25,6 +25,8 @@ class CaptureHook {
                             std::function<void(std::span<const Tensor>)> run, const Site& site) = 0;
   // Values are about to be read by the host: what comes after may depend on them.
   virtual void host_read(const char* what, const Tensor& x, const Site& site) = 0;
+  // Whether its values stay what they are: the host may read them, and a replay is guarded by them.
+  virtual bool is_constant(const Tensor& x) const = 0;
 
   // --- Gradients
   // The .grad of a leaf is about to be read, written, replaced or taken away.
@@ -38,6 +40,8 @@ class CaptureHook {
 
   // A header without history was made on the memory of `x`, by detach(): no op, so nobody else tells of it.
   virtual void detached(const Tensor& x) = 0;
+  // `copy` holds a part of `x` that eager mode shows as a view: a write to either would not reach the other.
+  virtual void copied_view(const Tensor& x, const Tensor& copy) = 0;
 };
 
 // Installs a hook on this thread. Captures do not nest: ValueError.

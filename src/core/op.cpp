@@ -467,6 +467,10 @@ Tensor unpack_saved(Node& node, int at) {
   return Tensor(alias);
 }
 
+void VjpContext::set_zeros(int i) const {
+  if (needs(i)) grad_inputs[i] = zeros(input_sizes(i), {input_dtype(i), input_device(i)}, node.site);
+}
+
 Tensor VjpContext::saved_input(int i) const { return unpack(node, false, i); }
 Tensor VjpContext::saved_output(int i) const { return unpack(node, true, i); }
 

@@ -89,6 +89,8 @@ struct VjpContext {
   // that adds its part there leaves grad_in(i) undefined. Null if there is nothing yet. For views, so that a tensor in
   // many slices is not made zeros for each.
   Tensor* sum_so_far(int i) const;
+  // Zeros for an input that has no influence on the result, where a gradient of it is wanted.
+  void set_zeros(int i) const;
   // Shape and type of an input, whether saved or not.
   const Shape& input_sizes(int i) const { return node.edges()[i].sizes; }
   DType input_dtype(int i) const { return node.edges()[i].dtype; }

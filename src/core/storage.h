@@ -29,7 +29,8 @@ struct Storage {
   std::atomic<MemoryCategory> category{MemoryCategory::other};
   Device device;
   int32_t block_bytes;  // of the pooled block this header lies in; negative: runtime/memory_watch.h is told of this one
-  void* block;          // start of that block
+  std::atomic<uint32_t> exposed{0};  // times that data<T>() gave out a pointer for writing
+  void* block;                       // start of that block
   void* data;
   size_t nbytes;
   // Atomic since threads may write disjoint views of the same bytes.
@@ -48,6 +49,10 @@ struct Storage {
     last_write_site.store(site, std::memory_order_relaxed);
   }
   uint32_t current_version() const noexcept { return version.load(std::memory_order_acquire); }
+  // Another one wherever the bytes may have changed: by ops, and through pointers that data<T>() gave out.
+  uint64_t stamp() const noexcept {
+    return uint64_t{exposed.load(std::memory_order_acquire)} << 32 | current_version();
+  }
   bool watched() const noexcept { return block_bytes < 0; }
   // Tells who made it, where that is no op.
   void name_maker(const char* maker, const Site& site) const noexcept {

@@ -46,12 +46,16 @@ void Tensor::wait_for_host_access() const {
   if (device().is_cpu() && memory.in_flight.load(std::memory_order_acquire)) wait_for_copies(memory);
 }
 
-void Tensor::check_dtype(DType wanted) const {
+void Tensor::note_pointer() const { note_host_read("data_ptr", *this, Site()); }
+
+void Tensor::check_dtype(DType wanted, bool writable) const {
   DEFT_CHECK(defined(), ValueError, "data: the tensor is undefined");
   DEFT_CHECK(dtype() == wanted, DTypeError, "data: the tensor holds {}, not {}; convert it with to()", name_of(dtype()),
              name_of(wanted));
-  note_host_read("data", *this, Site());
   // The pointer may be written through.
+  if (writable) impl_->storage->exposed.fetch_add(1, std::memory_order_release);
+  note_host_read("data", *this, Site());
+  if (!writable) return;
   if (impl_->storage->place.load(std::memory_order_relaxed) == StoragePlace::known_buffer) [[unlikely]]
     forget_derived(*impl_->storage);
 }
@@ -65,7 +69,7 @@ Scalar Tensor::item_scalar(Site site) const {
     return detail::to_host(*this, "item", site).item_scalar(site);
   }
   Scalar found = dispatch_all(dtype(), [&]<class T>() -> Scalar {
-    T v = *static_cast<const T*>(data_ptr());
+    T v = *static_cast<const T*>(host_data());
     if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
       return Scalar(static_cast<float>(v));
     else
@@ -82,7 +86,7 @@ std::vector<T> Tensor::to_vector(Site site) const {
   Tensor c = detach();
   if (!device().is_cpu()) c = detail::to_host(c, "to_vector", site);
   c = c.to(dtype_of<T>).contiguous();
-  const T* p = c.data<T>();
+  const T* p = c.data<const T>();
   return std::vector<T>(p, p + c.numel());
 }
 template std::vector<float> Tensor::to_vector<float>(Site) const;

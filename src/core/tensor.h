@@ -11,6 +11,7 @@
 #include "core/scalar.h"
 #include "core/shape.h"
 #include "core/tensor_impl.h"
+#include "runtime/context.h"
 #include "runtime/memory.h"
 
 namespace deft {
@@ -111,16 +112,18 @@ class Tensor {
   uint32_t version() const;  // InferenceError on an inference tensor: it has none
 
   // --- Data. Pinned memory that a copy is still reading or writing is waited for.
+  // A capture refuses to give a pointer to what a replay will make elsewhere.
   [[gnu::always_inline]] void* data_ptr() const {
-    if (held().storage->memory) [[unlikely]]
-      wait_for_host_access();
-    return impl_->data;
+    if (detail::exec_context.bits & kCapture) [[unlikely]]  // a fresh thread captures nothing
+      note_pointer();
+    return host_data();
   }
-  // Checks the type (DTypeError).
+  // Checks the type (DTypeError). What was made from the bytes - packed weights, constants of a plan - is made again
+  // afterwards, since they may be written; data<const float>() only reads.
   template <class T>
   T* data() const {
-    check_dtype(dtype_of<T>);
-    return static_cast<T*>(data_ptr());
+    check_dtype(dtype_of<std::remove_const_t<T>>, !std::is_const_v<T>);
+    return static_cast<T*>(host_data());
   }
   // The only element of a one-element tensor, converted to T.
   template <class T = double>
@@ -272,7 +275,13 @@ class Tensor {
     return *impl_;
   }
   [[noreturn, gnu::cold]] static void throw_undefined();
-  void check_dtype(DType wanted) const;
+  [[gnu::always_inline]] void* host_data() const {
+    if (held().storage->memory) [[unlikely]]
+      wait_for_host_access();
+    return impl_->data;
+  }
+  void check_dtype(DType wanted, bool writable) const;
+  [[gnu::cold, gnu::noinline]] void note_pointer() const;
   [[gnu::cold, gnu::noinline]] void wait_for_host_access() const;
   ImplPtr impl_;
 };

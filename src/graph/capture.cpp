@@ -62,6 +62,10 @@ class Recorder : public CaptureHook {
   void before_write(const OpDef& def, const Tensor* const* inputs, int, const Site& site) override {
     check_draw(def, site);
     BufferId id = graph_.value(value_of(*inputs[0])).buffer;
+    DEFT_CHECK(!fixed_.contains(id), CaptureError,
+               "capture: {} writes a tensor {} that index() took an element of by a number on the device ({}), which a "
+               "replay reads as a copy; write it before, or give the number as an integer",
+               def.info.name, describe(inputs[0]->meta()), to_string(site));
     keep_start(id);
   }
   void write(const OpDef& def, const Tensor* const* inputs, int count, const void* params, const Site& site) override {
@@ -89,10 +93,8 @@ class Recorder : public CaptureHook {
 
   void host_read(const char* what, const Tensor& x, const Site& site) override {
     if (!x.defined()) return;
-    auto known = buffers_.find(x.impl()->storage);
-    bool constant = known == buffers_.end() || is_constant(known->second);
-    check_read(constant, what, x.meta(), effective_site(site));
-    read_.push_back({x, what, effective_site(site), x.impl()->storage->current_version()});
+    check_read(is_constant(x), what, x.meta(), effective_site(site));
+    read_.push_back({x, what, effective_site(site), x.impl()->storage->stamp()});
   }
 
   void leaf_grad(TensorImpl& leaf) override {
@@ -111,6 +113,14 @@ class Recorder : public CaptureHook {
       graph_.inputs.push_back(add(grad));
     }
     leaves_.push_back({Tensor(ImplPtr::share(&leaf)), std::move(grad)});
+  }
+  bool is_constant(const Tensor& x) const override {
+    auto known = buffers_.find(x.impl()->storage);
+    return known == buffers_.end() || is_constant(known->second);
+  }
+  void copied_view(const Tensor& x, const Tensor& copy) override {
+    fixed_.insert(graph_.value(value_of(x)).buffer);
+    fixed_.insert(graph_.value(value_of(copy)).buffer);
   }
   void backward_ran(const Node& node) override { ran_.insert(&node); }
 
@@ -171,7 +181,7 @@ class Recorder : public CaptureHook {
       auto known = buffers_.find(r.tensor.impl()->storage);
       const Buffer* b = known == buffers_.end() ? nullptr : &graph_.buffers[at(known->second)];
       check_read(!b || !b->written, r.what, r.tensor.meta(), r.site);
-      if (!b || b->kind == BufferKind::constant) all.push_back({r.tensor, r.version});
+      if (!b || b->kind == BufferKind::constant) all.push_back({r.tensor, r.stamp});
     }
     return all;
   }
@@ -482,7 +492,7 @@ class Recorder : public CaptureHook {
     Tensor tensor;
     const char* what;
     Site site;
-    uint32_t version;
+    uint64_t stamp;
   };
   // A replay draws from the generator of its caller.
   void check_draw(const OpDef& def, const Site& site) const {
@@ -504,6 +514,7 @@ class Recorder : public CaptureHook {
   std::unordered_set<const Node*> ran_;
   std::vector<Read> read_;
   std::vector<std::pair<BufferId, Site>> moved_;  // running statistics
+  std::unordered_set<BufferId> fixed_;            // a view of them is a copy here: neither may be written
   Graph graph_;
   std::unordered_map<const Storage*, std::vector<TensorImpl*>> headers_;  // of the tensors in kept_
   std::unordered_map<BufferId, std::vector<ValueId>> of_buffer_;

@@ -129,7 +129,7 @@ Difference difference(const Key& made, const Key& now) {
   return {};
 }
 
-bool is_changed(const Dependency& d) { return d.tensor.impl()->storage->current_version() != d.version; }
+bool is_changed(const Dependency& d) { return d.tensor.impl()->storage->stamp() != d.stamp; }
 std::string changed(const std::vector<Dependency>& dependencies) {
   for (const Dependency& d : dependencies)
     if (is_changed(d))

@@ -26,7 +26,7 @@ Tensor read_constant(const Graph& graph, ValueId id, std::vector<Dependency>& de
   const bool own = t.impl()->unique() && s->refs.load(std::memory_order_acquire) == 1;
   const bool known = std::any_of(dependencies.begin(), dependencies.end(),
                                  [&](const Dependency& d) { return d.tensor.impl()->storage == s; });
-  if (!own && !known) dependencies.push_back({t, s->current_version()});
+  if (!own && !known) dependencies.push_back({t, s->stamp()});
   return on_memory_of(t, graph.value(id));
 }
 

@@ -115,7 +115,7 @@ class Folder {
     Storage* s = t.impl()->storage;
     bool known = false;
     for (const Dependency& d : dependencies_) known |= d.tensor.impl()->storage == s;
-    if (!known) dependencies_.push_back({t, s->current_version()});
+    if (!known) dependencies_.push_back({t, s->stamp()});
     return on_memory_of(t, g_.value(id));
   }
   ValueId add_constant(const Tensor& t) {

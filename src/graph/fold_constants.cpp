@@ -73,7 +73,7 @@ class Folder {
     if (std::find(own_.begin(), own_.end(), s) != own_.end() || b.constant.meta().wrapped_number) return;
     for (const Dependency& d : dependencies_)
       if (d.tensor.impl()->storage == s) return;
-    dependencies_.push_back({b.constant, s->current_version()});
+    dependencies_.push_back({b.constant, s->stamp()});
   }
 
   Graph& g_;

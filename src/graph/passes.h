@@ -16,7 +16,7 @@ struct Notes {
 // A tensor whose values went into the graph: where it changes, the graph is no longer right.
 struct Dependency {
   Tensor tensor;
-  uint32_t version;
+  uint64_t stamp;  // of its storage
 };
 
 struct PassOptions {

@@ -75,12 +75,12 @@ DEFT_UNARY_SAME(Hardswish, unary_info("hardswish", kFloats, input(0), {"HardSwis
                 select(x <= V(-3), V(0), select(x < V(3), g*(x / V(3) + V(0.5)), g)))
 
 // ---- With parameters
-#define DEFT_ACTIVATION_BODY(Type, name, domain_, onnx_)                     \
-  static constexpr OpInfo info = unary_info(name, kFloats, input(0), onnx_); \
-  static constexpr ResultType result = ResultType::same;                     \
-  static constexpr Domain domain = domain_;                                  \
-  static void vjp(VjpContext& c) { detail::unary_vjp<Type>(c); }             \
-  template <class V>                                                         \
+#define DEFT_ACTIVATION_BODY(Type, name, domain_, ...)                             \
+  static constexpr OpInfo info = unary_info(name, kFloats, input(0), __VA_ARGS__); \
+  static constexpr ResultType result = ResultType::same;                           \
+  static constexpr Domain domain = domain_;                                        \
+  static void vjp(VjpContext& c) { detail::unary_vjp<Type>(c); }                   \
+  template <class V>                                                               \
   DEFT_HD static V fwd(V x, const Params& p)
 
 #define DEFT_ACTIVATION_GRAD \
@@ -215,7 +215,7 @@ struct Softplus {
     double beta = 1, threshold = 20;
     bool operator==(const Params&) const = default;
   };
-  DEFT_ACTIVATION_BODY(Softplus, "softplus", domains::kWide, OnnxName("Softplus", 1)) {
+  DEFT_ACTIVATION_BODY(Softplus, "softplus", domains::kWide, OnnxName("Softplus", 1), Autocast::fp32) {
     using namespace math;
     V z = x * V(p.beta);
     return select(z > V(p.threshold), x, (max(z, V(0)) + log1p(exp(-abs(z)))) / V(p.beta));

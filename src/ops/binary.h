@@ -111,7 +111,7 @@ struct Fmod {
 };
 struct Pow {
   static constexpr OpInfo info =
-      binary_info("pow", kNumbers, input(0) | input(1), input(0) | input(1) | output(), {"Pow", 15});
+      binary_info("pow", kNumbers, input(0) | input(1), input(0) | input(1) | output(), {"Pow", 15}, Autocast::fp32);
   static constexpr ResultType result = ResultType::same;
   static constexpr Domain domain_a{.low = 0.6, .high = 3}, domain_b{.low = -2, .high = 2, .away_from = 0};
   DEFT_BINARY_FORWARD(pow(a, b))
@@ -187,7 +187,11 @@ struct Xlogy {
   static constexpr ResultType result = ResultType::floating;
   static constexpr Domain domain_a{.away_from = 0}, domain_b{.low = 0.3, .high = 3};
   DEFT_BINARY_FORWARD(select(isnan(b), b, select(a == V(0), V(0), a* log(b))))
-  DEFT_BINARY_GRADIENTS(Xlogy, g* select((a == Expr(0)) & (b <= Expr(0)), Expr(0), log(b)), g*(a / b))
+  // As in PyTorch: what was masked away (g = 0) stays 0 at b = 0 in the first one, where g log(b) would be NaN.
+  DEFT_BINARY_GRADIENTS(Xlogy,
+                        select((a == Expr(0)) & (b <= Expr(0)), Expr(0),
+                               select((g == Expr(0)) & (b == b), Expr(0), g* log(b))),
+                        g* a / b)
 };
 // log(exp(a) + exp(b)) without overflow.
 struct Logaddexp {

@@ -22,7 +22,8 @@ struct Clone {
   static OpSamples samples();
 };
 
-// Conversion to another element type. Float to integer truncates and saturates; anything to bool is != 0.
+// Conversion to another element type. Float to i32 and i64 truncates and saturates; to i8 and u8 it truncates and keeps
+// the low 8 bits, as a conversion from i64 does (0 for what i64 cannot hold). Anything to bool is != 0.
 struct Cast {
   struct Params {
     DType dtype = DType::f32;
@@ -41,6 +42,7 @@ struct CopyInto {
   static constexpr OpInfo info{.name = "copy_", .inputs = 2, .dtypes = kAllTypes};
   static Meta infer(const Meta& x, const Meta& source, NoParams& p);
   static void vjp(VjpContext& c) {
+    c.set_zeros(0);
     if (c.needs(1)) c.grad_in(1) = c.grad();
   }
   static void cpu(KernelCall& c);
@@ -58,7 +60,7 @@ struct Fill {
   };
   static constexpr OpInfo info{.name = "fill_", .dtypes = kAllTypes};
   static Meta infer(const Meta& x, const Params& p);
-  static void vjp(VjpContext&) {}  // the old value has no influence
+  static void vjp(VjpContext& c) { c.set_zeros(0); }  // the old value has no influence
   static void cpu(KernelCall& c);
   static void cuda(KernelCall& c);
   static OpSamples samples();

@@ -14,7 +14,8 @@ struct CumSum {
     bool reverse = false;
     bool operator==(const Params&) const = default;
   };
-  static constexpr OpInfo info{.name = "cumsum", .dtypes = kAllTypes, .onnx = {"CumSum", 14}};
+  static constexpr OpInfo info{
+      .name = "cumsum", .dtypes = kAllTypes, .autocast = Autocast::fp32, .onnx = {"CumSum", 14}};
   static Meta infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);
@@ -28,7 +29,8 @@ struct CumProd {
     int64_t dim = 0;
     bool operator==(const Params&) const = default;
   };
-  static constexpr OpInfo info{.name = "cumprod", .dtypes = kAllTypes, .uses = {input(0) | output()}};
+  static constexpr OpInfo info{
+      .name = "cumprod", .dtypes = kAllTypes, .autocast = Autocast::fp32, .uses = {input(0) | output()}};
   static Meta infer(const Meta& x, Params& p);
   static void vjp(VjpContext& c);
   static void cpu(KernelCall& c);

@@ -333,6 +333,10 @@ Tensor gradient_as_op(const VjpContext& c, const Tensor* const* inputs, const vo
 
 }  // namespace
 
+void step_vjp(VjpContext& c) {
+  for (int i = 0; i < c.input_count(); ++i) c.set_zeros(i);
+}
+
 void unary_vjp_fused(VjpContext& c, const ElementwiseDef& def, const void* params) {
   const Tensor& g = c.grad();
   uint16_t uses = 0;

@@ -105,6 +105,16 @@ void infer_adapter(const Meta* const* in, int count, void*, Meta* out) {
   out[0] = infer(Op::info.name, Op::result, in, count, has_condition<Op>);
 }
 
+// Comparisons and logic written in place into floats: steps, whose slope is 0.
+void step_vjp(VjpContext& c);
+template <class Op>
+constexpr auto vjp_of() {
+  if constexpr (Op::result == ResultType::boolean)
+    return &step_vjp;
+  else
+    return &detail::vjp_adapter<Op>;
+}
+
 template <class Op>
 constexpr OpDef make_def(const ElementwiseDef* e) {
   using Params = typename detail::ParamsOf<Op>::type;
@@ -113,7 +123,7 @@ constexpr OpDef make_def(const ElementwiseDef* e) {
   constexpr bool has_no_grad = requires { Op::not_differentiable; };
   static_assert(has_vjp != has_no_grad, "an op has exactly one of vjp() and not_differentiable");
   OpDef def{.info = Op::info,
-            .node = {Op::info.name, &detail::vjp_adapter<Op>, nullptr},
+            .node = {Op::info.name, vjp_of<Op>(), nullptr},
             .params_bytes = std::is_empty_v<Params> ? 0 : static_cast<uint32_t>(sizeof(Params)),
             .infer = &infer_adapter<Op>,
             .kernels = {&cpu_kernel},
@@ -138,12 +148,13 @@ constexpr OpInfo unary_info(const char* name, DTypeSet dtypes, uint16_t uses, On
           .uses = {uses},
           .onnx = onnx};
 }
-constexpr OpInfo binary_info(const char* name, DTypeSet dtypes, uint16_t uses_a, uint16_t uses_b, OnnxName onnx = {}) {
+constexpr OpInfo binary_info(const char* name, DTypeSet dtypes, uint16_t uses_a, uint16_t uses_b, OnnxName onnx = {},
+                             Autocast autocast = Autocast::promote) {
   return {.name = name,
           .inputs = 2,
           .dtypes = dtypes,
           .fusion = Fusion::elementwise,
-          .autocast = Autocast::promote,
+          .autocast = autocast,
           .uses = {uses_a, uses_b},
           .onnx = onnx};
 }

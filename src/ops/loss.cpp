@@ -189,9 +189,9 @@ Tensor probability_loss_with_edges(const Tensor& x, const Tensor& target, const 
 // f16 and bf16 as f32: small constants vanish in them.
 Tensor widened(const Tensor& x) { return x.element_size() < 4 ? x.to(DType::f32) : x; }
 
-// Undefined where no element is near 0 or 1. A device is not waited for to find out.
+// Undefined where no element is near 0 or 1. A device is not waited for to find out, and a capture holds any values.
 Tensor probability_edges(const Tensor& x) {
-  if (!x.device().is_cpu()) return call<ProbabilityEdges>(Site::current(), {}, x);
+  if (!x.device().is_cpu() || context().bits & kCapture) return call<ProbabilityEdges>(Site::current(), {}, x);
   Tensor edge = x * (1.0 - x) <= kEdge;
   if (!any(edge).item<bool>()) return {};
   DEFT_CHECK(!any((x < 0.0) | (x > 1.0)).item<bool>(), ValueError, "{}", ProbabilityEdges::kText);
@@ -200,6 +200,19 @@ Tensor probability_edges(const Tensor& x) {
 
 }  // namespace
 
+void ProbabilityEdges::cpu(KernelCall& c) {
+  Tensor x = as_dense(c.in());
+  auto* edge = static_cast<bool*>(c.out().data_ptr());
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using V = std::conditional_t<sizeof(T) == 2, float, T>;
+    const T* from = static_cast<const T*>(x.data_ptr());
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const auto v = static_cast<V>(from[i]);
+      DEFT_CHECK(!(v < 0 || v > 1), ValueError, "{}", kText);
+      edge[i] = v * (1 - v) <= static_cast<V>(kEdge);
+    }
+  });
+}
 Meta ProbabilityEdges::infer(const Meta& x, NoParams&) { return Meta::dense(x.sizes, DType::boolean, x.device); }
 
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& given, const Tensor& weight, Reduction reduction,

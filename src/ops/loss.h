@@ -102,7 +102,7 @@ struct CrossEntropyBackward {
   static void cuda(KernelCall& c);
 };
 // Where probabilities (f32, f64) are so near 0 or 1 that their logarithms are clamped; those outside are errors.
-// Internal: on the CPU binary_cross_entropy asks first whether there are any.
+// Internal: on the CPU binary_cross_entropy asks first whether there are any, unless it is captured.
 struct ProbabilityEdges {
   static constexpr double kEdge = 1e-12;  // where x (1 - x) is no larger, PyTorch divides by this instead
   static constexpr const char* kText =
@@ -110,6 +110,7 @@ struct ProbabilityEdges {
   static constexpr OpInfo info{.name = "binary_cross_entropy"};
   static constexpr const char* not_differentiable = "its result is a mask";
   static Meta infer(const Meta& x, NoParams&);
+  static void cpu(KernelCall& c);
   static void cuda(KernelCall& c);
 };
 

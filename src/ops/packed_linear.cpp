@@ -183,15 +183,15 @@ PackedLinear::PackedLinear(Tensor weight, Tensor bias, DType compute, Site site)
 PackedLinear::~PackedLinear() = default;
 
 std::shared_ptr<const cpu::PackedMatrix> PackedLinear::current(int64_t rows) const {
-  const uint32_t version = weight_.is_inference() ? 0 : weight_.version();
+  const uint64_t stamp = weight_.is_inference() ? 0 : weight_.impl()->storage->stamp();
   const cpu::Panel panel = panel_of(weight_, compute_, rows);
   std::lock_guard lock(mutex_);
   Kept& kept = kept_[panel == cpu::Panel::split];
-  if (kept.packed && version == kept.version) return kept.packed;
+  if (kept.packed && stamp == kept.stamp) return kept.packed;
   const Shape& sizes = weight_.sizes();
   const cpu::GemmTile& tile = cpu::best_tile(panel, 0, sizes[0]);
   const cpu::StridedSource from({weight_.dtype(), weight_.data_ptr(), weight_.strides()[0], weight_.strides()[1]});
-  kept = {std::make_shared<const cpu::PackedMatrix>(tile, cpu::Side::b, from, sizes[0], sizes[1]), version};
+  kept = {std::make_shared<const cpu::PackedMatrix>(tile, cpu::Side::b, from, sizes[0], sizes[1]), stamp};
   return kept.packed;
 }
 

@@ -70,7 +70,7 @@ class PackedLinear {
   mutable std::mutex mutex_;
   struct Kept {
     std::shared_ptr<const cpu::PackedMatrix> packed;
-    uint32_t version = 0;  // of the weight when it was packed
+    uint64_t stamp = 0;  // of the weight's storage when it was packed
   };
   mutable Kept kept_[2];  // for many rows of f32 there may be another form
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 #include "base/check.h"
@@ -144,6 +145,39 @@ void RandintFill::cpu(KernelCall& c) {
   });
 }
 
+Meta RandpermFill::infer(const Meta& x, const Params&) {
+  DEFT_CHECK(x.rank() == 1, ShapeError, "randperm: fills a vector, found {}", describe(x));
+  return x;
+}
+
+namespace {
+
+// Fisher-Yates, with the places of many swaps known before the first of them.
+void permute(PhiloxState draw, int64_t n, int64_t* p) {
+  std::iota(p, p + n, int64_t{0});
+  uint32_t words[kRun];
+  int64_t others[kBlocks];
+  for (int64_t end = n; end > 1;) {
+    const int64_t begin = std::max<int64_t>(1, end - kBlocks);
+    cpu::philox_words(draw, static_cast<uint64_t>(begin), end - begin, words);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t k = i - begin;
+      others[k] = static_cast<int64_t>(below(static_cast<uint64_t>(i + 1), words + 4 * k));
+      __builtin_prefetch(p + others[k], 1);
+    }
+    for (int64_t i = end - 1; i >= begin; --i) std::swap(p[i], p[others[i - begin]]);
+    end = begin;
+  }
+}
+
+}  // namespace
+
+void RandpermFill::cpu(KernelCall& c) {
+  fill_row_major(c.out(), [&](const Tensor& out) {
+    permute(c.params<RandpermFill>().draw, out.numel(), static_cast<int64_t*>(out.data_ptr()));
+  });
+}
+
 Meta Bernoulli::infer(const Meta& p, const Params&) { return Meta::dense(p.sizes, p.dtype, p.device); }
 void Bernoulli::cpu(KernelCall& c) {
   Tensor p = as_dense(c.in());
@@ -247,23 +281,7 @@ Tensor randn_like(const Tensor& x, Site site) {
 
 Tensor randperm(int64_t n, Site site) {
   DEFT_CHECK(n >= 0, ValueError, "randperm: the length must not be negative, found {}", n);
-  Tensor t = arange(0, n, 1, TensorOptions(DType::i64), site);
-  PhiloxState draw = generator().next_draw();
-  int64_t* p = t.data<int64_t>();
-  uint32_t words[kRun];
-  int64_t others[kBlocks];
-  for (int64_t end = n; end > 1;) {  // Fisher-Yates, with the places of many swaps known before the first of them
-    const int64_t begin = std::max<int64_t>(1, end - kBlocks);
-    cpu::philox_words(draw, static_cast<uint64_t>(begin), end - begin, words);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t k = i - begin;
-      others[k] = static_cast<int64_t>(below(static_cast<uint64_t>(i + 1), words + 4 * k));
-      __builtin_prefetch(p + others[k], 1);
-    }
-    for (int64_t i = end - 1; i >= begin; --i) std::swap(p[i], p[others[i - begin]]);
-    end = begin;
-  }
-  return t;
+  return drawn<RandpermFill>(empty({n}, DType::i64, site), {generator().next_draw()}, false, site);
 }
 
 Tensor& uniform_(Tensor& x, double low, double high, Site site) {

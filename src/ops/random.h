@@ -17,7 +17,7 @@ struct UniformFill {
   };
   static constexpr OpInfo info{.name = "uniform_"};
   static Meta infer(const Meta& x, const Params& p);
-  static void vjp(VjpContext&) {}  // the old value has no influence
+  static void vjp(VjpContext& c) { c.set_zeros(0); }  // the old value has no influence
   static void cpu(KernelCall& c);
   static void cuda(KernelCall& c);
   static OpSamples samples();
@@ -30,7 +30,7 @@ struct NormalFill {
   };
   static constexpr OpInfo info{.name = "normal_"};
   static Meta infer(const Meta& x, const Params& p);
-  static void vjp(VjpContext&) {}
+  static void vjp(VjpContext& c) { c.set_zeros(0); }
   static void cpu(KernelCall& c);
   static void cuda(KernelCall& c);
   static OpSamples samples();
@@ -45,10 +45,22 @@ struct RandintFill {
   };
   static constexpr OpInfo info{.name = "randint_", .dtypes = kAllTypes};
   static Meta infer(const Meta& x, const Params& p);
-  static void vjp(VjpContext&) {}
+  static void vjp(VjpContext& c) { c.set_zeros(0); }
   static void cpu(KernelCall& c);
   static void cuda(KernelCall& c);
   static OpSamples samples();
+};
+
+// The numbers 0 to n - 1 in random order, into a vector of n.
+struct RandpermFill {
+  struct Params {
+    PhiloxState draw;
+    bool operator==(const Params&) const = default;
+  };
+  static constexpr OpInfo info{.name = "randperm_", .dtypes = only(DType::i64)};
+  static constexpr const char* not_differentiable = "it fills integers";
+  static Meta infer(const Meta& x, const Params& p);
+  static void cpu(KernelCall& c);
 };
 
 // 1 with probability p (per element), else 0, in the type of p.
@@ -59,7 +71,7 @@ struct Bernoulli {
   };
   static constexpr OpInfo info{.name = "bernoulli"};
   static Meta infer(const Meta& p, const Params&);
-  static void vjp(VjpContext&) {}  // piecewise constant
+  static void vjp(VjpContext& c) { c.set_zeros(0); }  // piecewise constant
   static void cpu(KernelCall& c);
   static void cuda(KernelCall& c);
   static OpSamples samples();

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "core/capture_hook.h"
 #include "core/core_ops.h"
 #include "core/describe.h"
 #include "kernels/cpu/extreme_backward.h"
@@ -498,7 +499,8 @@ bool any_nan(const T* p, int64_t n) {
 
 }  // namespace
 
-bool has_nan(const Tensor& x) {
+bool has_nan(const Tensor& x, Site site) {
+  note_host_read("has_nan", x, site);
   if (!x.defined() || !is_floating(x.dtype()) || x.numel() == 0) return false;
   if (!x.device().is_cpu()) {
     ExecContext quiet = context();
@@ -506,7 +508,7 @@ bool has_nan(const Tensor& x) {
     quiet.bits &= ~static_cast<uint32_t>(kAnomaly | kAutocast);
     ContextGuard guard(quiet);
     Tensor found = x.ne(x).any();
-    return detail::to_host(found, "has_nan", Site()).item<bool>();
+    return detail::to_host(found, "has_nan", site).item<bool>();
   }
   Tensor dense = x;
   if (!x.meta().is_dense()) {

@@ -52,7 +52,7 @@ struct Prod {
   DEFT_REDUCE_BODY
 };
 
-// NaN wins. Equal extremes share the gradient equally.
+// NaN wins. Equal extremes share the gradient equally, and so do NaNs.
 struct Amax {
   using Params = ReduceParams;
   static constexpr OpInfo info = reduce_info("amax", kAllTypes, input(0) | output(), {"ReduceMax", 13});

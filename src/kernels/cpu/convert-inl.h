@@ -34,6 +34,8 @@ inline storage_t<To> convert_value(storage_t<From> v) {
     return v != From(0);
   } else if constexpr (kIsHalf<To>) {
     return To(static_cast<float>(v));
+  } else if constexpr (std::is_floating_point_v<From> && sizeof(To) == 1) {
+    return std::abs(v) < From(0x1p63) ? static_cast<To>(static_cast<int64_t>(v)) : To(0);
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     using L = std::numeric_limits<To>;
     // The largest integer may round up as a float, hence >=. A 32-bit or narrower target is exact.

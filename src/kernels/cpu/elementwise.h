@@ -47,7 +47,8 @@ struct LinearCall {
 };
 void elementwise_linear(const LinearCall& call, int64_t total);
 
-// Contiguous conversion, on the calling thread. float -> integer truncates toward zero and saturates, NaN gives 0;
+// Contiguous conversion, on the calling thread. float -> integer truncates toward zero and saturates, NaN gives 0; i8
+// and u8 keep the low 8 bits of i64 (0 beyond it);
 // integer -> narrower integer wraps; anything -> bool is != 0; bool -> number is 0 or 1.
 void convert(const void* src, DType from, void* dst, DType to, size_t n);
 

@@ -34,7 +34,8 @@ __device__ __forceinline__ T from_float(float v) {
   return r;
 }
 
-// float -> integer truncates and saturates, NaN gives 0; integer -> narrower integer wraps; anything -> bool is != 0.
+// float -> integer truncates and saturates, NaN gives 0; i8 and u8 keep the low 8 bits of i64 (0 beyond it); integer ->
+// narrower integer wraps; anything -> bool is != 0.
 template <class To, class From>
 __device__ __forceinline__ To convert(From v) {
   if constexpr (std::is_same_v<To, From>) {
@@ -45,6 +46,8 @@ __device__ __forceinline__ To convert(From v) {
     return from_float<To>(static_cast<float>(v));
   } else if constexpr (std::is_same_v<To, bool>) {
     return v != From(0);
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && sizeof(To) == 1) {
+    return v < From(0x1p63) && v > From(-0x1p63) ? static_cast<To>(static_cast<int64_t>(v)) : To(0);
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     using Limits = std::numeric_limits<To>;
     if (v != v) return To(0);
