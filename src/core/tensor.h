@@ -1,6 +1,7 @@
 // Tensor: a handle to shared data. Copies share; clone() copies.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <iosfwd>
 #include <optional>
@@ -63,6 +64,8 @@ struct BackwardOptions {
   bool retain_graph = false;
   bool create_graph = false;
 };
+
+enum class ScatterReduce : uint8_t { assign, add, mul, amin, amax, mean };
 
 using TensorHook = std::function<Tensor(const Tensor&)>;
 struct HookHandle {
@@ -181,6 +184,17 @@ class Tensor {
 #undef DEFT_DECLARE
   Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}, Site site = Site::current());
   Tensor clamp(std::optional<Scalar> min, std::optional<Scalar> max = {}, Site site = Site::current()) const;
+  Tensor clamp_min(Scalar min, Site site = Site::current()) const;
+  Tensor clamp_min(const Tensor& min, Site site = Site::current()) const;
+  Tensor clamp_max(Scalar max, Site site = Site::current()) const;
+  Tensor clamp_max(const Tensor& max, Site site = Site::current()) const;
+  Tensor& clamp_min_(Scalar min, Site site = Site::current());
+  Tensor& clamp_max_(Scalar max, Site site = Site::current());
+  // NaN and infinities replaced; a missing replacement of an infinity is the type's largest or lowest number.
+  Tensor nan_to_num(double nan = 0, std::optional<double> posinf = {}, std::optional<double> neginf = {},
+                    Site site = Site::current()) const;
+  Tensor& nan_to_num_(double nan = 0, std::optional<double> posinf = {}, std::optional<double> neginf = {},
+                      Site site = Site::current());
   Tensor& addcmul_(const Tensor& a, const Tensor& b, double value = 1, Site site = Site::current());
   Tensor& lerp_(const Tensor& end, double weight, Site site = Site::current());
 
@@ -196,10 +210,25 @@ class Tensor {
   Tensor pin_memory(Site site = Site::current()) const;  // a copy in pinned host memory; itself if it lies there
   bool is_pinned() const { return held().storage->memory && device().is_cpu(); }
   Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous, Site site = Site::current()) const;
+  Tensor type_as(const Tensor& other, Site site = Site::current()) const;  // other's type and device
   Tensor clone(MemoryFormat format = MemoryFormat::preserve, Site site = Site::current()) const;
   Tensor& copy_(const Tensor& source, Site site = Site::current());
   Tensor& fill_(Scalar value, Site site = Site::current());
   Tensor& zero_(Site site = Site::current());
+
+  // --- New tensors with the type and the device of this one, unless others are given
+  Tensor new_empty(IntList sizes, std::optional<TensorOptions> options = {}, Site site = Site::current()) const;
+  Tensor new_zeros(IntList sizes, std::optional<TensorOptions> options = {}, Site site = Site::current()) const;
+  Tensor new_ones(IntList sizes, std::optional<TensorOptions> options = {}, Site site = Site::current()) const;
+  Tensor new_full(IntList sizes, Scalar value, std::optional<TensorOptions> options = {},
+                  Site site = Site::current()) const;
+
+  // --- Comparing whole tensors. Those that give a bool wait for the device.
+  bool equal(const Tensor& other, Site site = Site::current()) const;
+  bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false,
+                Site site = Site::current()) const;
+  Tensor isclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false,
+                 Site site = Site::current()) const;
 
   // --- Views
   Tensor view(IntList sizes, Site site = Site::current()) const;     // ShapeError if it would need a copy
@@ -217,6 +246,11 @@ class Tensor {
   Tensor narrow(int64_t dim, int64_t start, int64_t length, Site site = Site::current()) const;
   Tensor as_strided(IntList sizes, IntList strides, int64_t offset = 0, Site site = Site::current()) const;
   Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Site site = Site::current()) const;
+  Tensor expand_as(const Tensor& other, Site site = Site::current()) const;
+  Tensor view_as(const Tensor& other, Site site = Site::current()) const;
+  Tensor unflatten(int64_t dim, IntList sizes, Site site = Site::current()) const;
+  // Windows of `size` elements, `step` apart, along one dim; they become the last dim.
+  Tensor unfold(int64_t dim, int64_t size, int64_t step, Site site = Site::current()) const;
   std::vector<Tensor> split(int64_t size, int64_t dim = 0, Site site = Site::current()) const;
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0, Site site = Site::current()) const;
   std::vector<Tensor> unbind(int64_t dim = 0, Site site = Site::current()) const;
@@ -245,6 +279,11 @@ class Tensor {
   Tensor all(IntList dims = {}, bool keepdim = false, Site site = Site::current()) const;
   Tensor cumsum(int64_t dim, Site site = Site::current()) const;
   Tensor cumprod(int64_t dim, Site site = Site::current()) const;
+  // The lower of the two in the middle; along one dim (values, indices). NaN wins.
+  Tensor median(Site site = Site::current()) const;
+  std::array<Tensor, 2> median(int64_t dim, bool keepdim = false, Site site = Site::current()) const;
+  // Interpolated between neighbours in order; without a dim over all elements.
+  Tensor quantile(double q, std::optional<int64_t> dim = {}, bool keepdim = false, Site site = Site::current()) const;
   Tensor softmax(int64_t dim, Site site = Site::current()) const;
   Tensor log_softmax(int64_t dim, Site site = Site::current()) const;
 
@@ -257,6 +296,18 @@ class Tensor {
   Tensor& scatter_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
   Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
   Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
+  Tensor scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, ScatterReduce reduce,
+                        bool include_self = true, Site site = Site::current()) const;
+  Tensor masked_select(const Tensor& mask, Site site = Site::current()) const;
+  Tensor multinomial(int64_t count, bool replacement = false, Site site = Site::current()) const;
+
+  // --- Order and repetition. sort() and topk() give (values, indices); unique() also gives counts.
+  std::array<Tensor, 2> sort(int64_t dim = -1, bool descending = false, Site site = Site::current()) const;
+  Tensor argsort(int64_t dim = -1, bool descending = false, Site site = Site::current()) const;
+  std::array<Tensor, 2> topk(int64_t k, int64_t dim = -1, bool largest = true, Site site = Site::current()) const;
+  std::array<Tensor, 3> unique(Site site = Site::current()) const;
+  Tensor tile(IntList counts, Site site = Site::current()) const;
+  Tensor diag(int64_t diagonal = 0, Site site = Site::current()) const;
   // x[i, j, ...]: a view for numbers, slices, Ellipsis and NewAxis; a copy as soon as an i64 or bool tensor is among
   // them.
   Tensor index(IndexList indices, Site site = Site::current()) const;

@@ -13,6 +13,7 @@
 #include "ops/matmul.h"
 #include "ops/random.h"
 #include "ops/reduce.h"
+#include "ops/resize.h"
 #include "ops/shape_ops.h"
 #include "ops/softmax.h"
 #include "ops/ternary.h"
@@ -52,6 +53,8 @@ MultiheadAttention::MultiheadAttention(int64_t embed_dim, int64_t num_heads, con
       v_proj_weight(parameter("v_proj_weight", empty_if(!is_packed(embed_dim, options),
                                                         {embed_dim, options.vdim ? options.vdim : embed_dim}))),
       in_proj_bias(parameter("in_proj_bias", options.bias ? zeros({3 * embed_dim}) : Tensor())),
+      bias_k(parameter("bias_k", empty_if(options.add_bias_kv, {1, 1, embed_dim}))),
+      bias_v(parameter("bias_v", empty_if(options.add_bias_kv, {1, 1, embed_dim}))),
       out_proj(add<Linear>("out_proj", embed_dim, embed_dim, options.bias)),
       embed_dim_(embed_dim),
       num_heads_(num_heads),
@@ -61,12 +64,25 @@ MultiheadAttention::MultiheadAttention(int64_t embed_dim, int64_t num_heads, con
              embed_dim, num_heads);
   for (Tensor* w : {&in_proj_weight, &q_proj_weight, &k_proj_weight, &v_proj_weight})
     if (w->defined()) init::xavier_uniform_(*w);
+  for (Tensor* b : {&bias_k, &bias_v})
+    if (b->defined()) init::xavier_normal_(*b);
   if (options.bias) init::zeros_(out_proj.bias);
 }
 
 Tensor MultiheadAttention::split_heads(const Tensor& x) const {
   Tensor split = x.view({x.size(0), x.size(1), num_heads_, embed_dim_ / num_heads_});
   return options_.batch_first ? split.permute({0, 2, 1, 3}) : split.permute({1, 2, 0, 3});
+}
+
+// Keys or values with the learned row and the row of zeros, as far as there are any.
+Tensor MultiheadAttention::with_more_rows(const Tensor& heads, const Tensor& bias) const {
+  if (!bias.defined() && !options_.add_zero_attn) return heads;
+  int64_t batch = heads.size(0), features = heads.size(3);
+  std::vector<Tensor> rows{heads};
+  if (bias.defined())
+    rows.push_back(bias.to(heads.dtype()).view({1, num_heads_, 1, features}).expand({batch, num_heads_, 1, features}));
+  if (options_.add_zero_attn) rows.push_back(zeros({batch, num_heads_, 1, features}, {heads.dtype(), heads.device()}));
+  return cat(rows, 2);
 }
 
 Tensor MultiheadAttention::join_heads(const Tensor& x, bool batched) {
@@ -77,6 +93,12 @@ Tensor MultiheadAttention::join_heads(const Tensor& x, bool batched) {
 
 MultiheadAttention::Heads MultiheadAttention::project(const Tensor& query, const Tensor& key,
                                                       const Tensor& value) const {
+  Heads h = project_inputs(query, key, value);
+  return {h.q, with_more_rows(h.k, bias_k), with_more_rows(h.v, bias_v), h.batched};
+}
+
+MultiheadAttention::Heads MultiheadAttention::project_inputs(const Tensor& query, const Tensor& key,
+                                                             const Tensor& value) const {
   DEFT_CHECK(query.defined() && key.defined() && value.defined(), ValueError,
              "{}: query, key or value is an undefined tensor", describe());
   bool batched = query.dim() == 3;
@@ -112,7 +134,8 @@ MultiheadAttention::Heads MultiheadAttention::project(const Tensor& query, const
 
 // Undefined if there is none; a causal one alone is left to the op unless `expand_causal`.
 Tensor MultiheadAttention::combined_mask(const AttentionMasks& masks, const Heads& heads, bool expand_causal) const {
-  int64_t batch = heads.q.size(0), queries = heads.q.size(2), keys = heads.k.size(2);
+  int64_t more = (options_.add_bias_kv ? 1 : 0) + (options_.add_zero_attn ? 1 : 0);
+  int64_t batch = heads.q.size(0), queries = heads.q.size(2), keys = heads.k.size(2) - more;
   DType dtype = heads.q.dtype();
   Tensor mask;
   if (const Tensor& m = masks.attn_mask; m.defined()) {
@@ -127,8 +150,10 @@ Tensor MultiheadAttention::combined_mask(const AttentionMasks& masks, const Head
                deft::to_string(m.sizes()), batch, keys);
     mask = both(mask, as_op_mask(m.reshape({batch, 1, 1, keys}), dtype), dtype);
   }
-  if (masks.causal && (mask.defined() || expand_causal))
+  if (masks.causal && (mask.defined() || expand_causal || more > 0))
     mask = both(mask, tril(ones({queries, keys}, {DType::boolean, heads.q.device()})), dtype);
+  // Rows that were added are seen by all.
+  if (more > 0 && mask.defined()) mask = pad(mask, {0, more}, PadMode::constant, mask.dtype() == DType::boolean);
   return mask;
 }
 

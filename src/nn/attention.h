@@ -19,6 +19,8 @@ struct MultiheadAttentionOptions {
   bool bias = true;
   int64_t kdim = 0, vdim = 0;  // features of keys and values; 0: embed_dim
   bool batch_first = false;
+  bool add_bias_kv = false;    // one learned key and value more, the same in every batch
+  bool add_zero_attn = false;  // a key and a value of zeros more
 };
 
 // Inputs are [length, batch, features], with batch_first [batch, length, features], or [length, features] without a
@@ -46,6 +48,7 @@ class MultiheadAttention : public Layer {
   Tensor& in_proj_weight;                                 // [3 embed, embed]; undefined with kdim or vdim,
   Tensor &q_proj_weight, &k_proj_weight, &v_proj_weight;  // which have these
   Tensor& in_proj_bias;                                   // [3 embed]; undefined without one
+  Tensor &bias_k, &bias_v;                                // [1, 1, embed]; undefined without add_bias_kv
   Linear& out_proj;
 
  private:
@@ -54,6 +57,8 @@ class MultiheadAttention : public Layer {
     bool batched;
   };
   Heads project(const Tensor& query, const Tensor& key, const Tensor& value) const;
+  Heads project_inputs(const Tensor& query, const Tensor& key, const Tensor& value) const;
+  Tensor with_more_rows(const Tensor& heads, const Tensor& bias) const;
   Tensor split_heads(const Tensor& x) const;
   Tensor join_heads(const Tensor& x, bool batched);
   Tensor combined_mask(const AttentionMasks& masks, const Heads& heads, bool expand_causal) const;

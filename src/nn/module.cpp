@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "core/grad_mode.h"
+#include "nn/module_hooks.h"
 #include "nn/watched_call.h"
 
 namespace deft::nn {
@@ -97,6 +98,12 @@ WatchedCall::~WatchedCall() {
 Tensor Module::operator()(const Tensor& x, Site site) {
   DEFT_CHECK(x.defined(), ValueError, "{}: the input is an undefined tensor", describe());
   detail::WatchedCall watched(*this, site);
+  if (hooks_) [[unlikely]]
+    return detail::call_hooked(*this, x, [&](const Tensor& input) { return call_forward(input, site); });
+  return call_forward(x, site);
+}
+
+Tensor Module::call_forward(const Tensor& x, const Site& site) {
   if (is_layer_) {
     SiteScope scope(site);
     return forward(x);
@@ -151,6 +158,7 @@ uint64_t Module::fingerprint() const {
   uint64_t hash = training_ ? 3 : 5;
   // A sum, since x is the hash itself where a child is of the same kind: combined by ^ both would go.
   auto mix = [&](uint64_t x) { hash = hash * kPrime + x, hash ^= hash >> 29; };
+  if (hooks_) mix(hooks_->changes);
   for (const Entry& e : tensors_) mix(reinterpret_cast<uintptr_t>(e.tensor.impl()));
   for (const Child& c : children_) mix(c.module->fingerprint());
   return hash;

@@ -26,7 +26,27 @@ class Module;
 
 namespace detail {
 class WatchedCall;  // nn/watched_call.h
-}
+struct ModuleHooks;
+Tensor call_hooked(Module& module, const Tensor& x, const std::function<Tensor(const Tensor&)>& forward);
+}  // namespace detail
+
+// Functions called with every call of a module (nn/module_hooks.h).
+using ForwardPreHook = std::function<void(Module& module, std::vector<Tensor>& inputs)>;
+using ForwardHook = std::function<void(Module& module, const std::vector<Tensor>& inputs, Tensor& output)>;
+using BackwardHook =
+    std::function<void(Module& module, std::vector<Tensor>& grad_inputs, const std::vector<Tensor>& grad_outputs)>;
+// Takes a hook off again. May outlive the module; forgetting it leaves the hook on.
+class ModuleHookHandle {
+ public:
+  ModuleHookHandle() = default;
+  void remove();
+
+ private:
+  friend class Module;
+  ModuleHookHandle(std::weak_ptr<detail::ModuleHooks> hooks, uint64_t id) : hooks_(std::move(hooks)), id_(id) {}
+  std::weak_ptr<detail::ModuleHooks> hooks_;
+  uint64_t id_ = 0;
+};
 
 // What did not fit when a state was loaded.
 struct LoadReport {
@@ -73,6 +93,15 @@ class Module {
   // rest. Of a tensor with several names one is enough.
   LoadReport load_state_dict(const NamedTensors& state, bool strict = true);
 
+  // --- Hooks, in the order of registration. They run in calls `module(x)` of one tensor, not in forward(x).
+  // Before forward(); may replace its input.
+  ModuleHookHandle register_forward_pre_hook(ForwardPreHook hook);
+  // After forward(); may replace its output.
+  ModuleHookHandle register_forward_hook(ForwardHook hook);
+  // Once the gradient of the input is known, or that of the output where the input needs none (grad_inputs then holds
+  // an undefined tensor); may replace the gradient of the input. Neither input nor output may be written in place.
+  ModuleHookHandle register_full_backward_hook(BackwardHook hook);
+
   // --- Train and eval. A frozen module stays in eval mode whatever train() is called on its parents.
   void train(bool on = true);
   void eval() { train(false); }
@@ -114,6 +143,9 @@ class Module {
  private:
   friend class EvalGuard;
   friend class detail::WatchedCall;
+  friend Tensor detail::call_hooked(Module&, const Tensor&, const std::function<Tensor(const Tensor&)>&);
+  detail::ModuleHooks& hooks();
+  Tensor call_forward(const Tensor& x, const Site& site);
   struct Entry {
     std::string name;
     Tensor tensor;
@@ -137,6 +169,7 @@ class Module {
 
   std::deque<Entry> tensors_;  // a deque: references to its elements stay valid
   std::vector<Child> children_;
+  std::shared_ptr<detail::ModuleHooks> hooks_;  // none until one is registered
   bool training_ = true, wanted_training_ = true, frozen_ = false, is_layer_ = false;
 };
 

@@ -13,6 +13,7 @@
 #include "nn/loss.h"
 #include "nn/masking.h"
 #include "nn/module.h"
+#include "nn/module_hooks.h"
 #include "nn/norm.h"
 #include "nn/packed_sequence.h"
 #include "nn/pool.h"

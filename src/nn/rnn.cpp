@@ -22,6 +22,28 @@ const char* name_of(Cell cell) {
   return kNames[static_cast<int>(cell)];
 }
 
+// The LSTM whose hidden state is projected, step by step in ordinary ops. Rows that a step has not are those at the end
+// of the batch: they keep their states.
+RecurrenceResult run_projected(const Recurrence& kind, const Tensor& gates, const Tensor& h0, const Tensor& c0,
+                               const Tensor& weight, const Tensor& projection) {
+  std::vector<int64_t> begins{0};
+  for (int64_t n : kind.rows) begins.push_back(begins.back() + n);
+  size_t steps = kind.rows.size();
+  std::vector<Tensor> outputs(steps);
+  Tensor h = h0, c = c0;
+  for (size_t i = 0; i < steps; ++i) {
+    size_t at = kind.reverse ? steps - 1 - i : i;
+    int64_t n = kind.rows[at], all = h.size(0);
+    Tensor now = h.narrow(0, 0, n);
+    std::vector<Tensor> g = (gates.narrow(0, begins[at], n) + linear(now, weight)).chunk(4, 1);
+    Tensor cell = g[1].sigmoid() * c.narrow(0, 0, n) + g[0].sigmoid() * g[2].tanh();
+    outputs[at] = linear(g[3].sigmoid() * cell.tanh(), projection);
+    h = n == all ? outputs[at] : cat({outputs[at], h.narrow(0, n, all - n)}, 0);
+    c = n == all ? cell : cat({cell, c.narrow(0, n, all - n)}, 0);
+  }
+  return {cat(outputs, 0), h, c};
+}
+
 }  // namespace
 
 RecurrentLayer::RecurrentLayer(Cell cell, int64_t input_size, int64_t hidden_size, const RNNOptions& options)
@@ -31,6 +53,11 @@ RecurrentLayer::RecurrentLayer(Cell cell, int64_t input_size, int64_t hidden_siz
              hidden_size, options.num_layers);
   DEFT_CHECK(options.dropout >= 0 && options.dropout <= 1, ValueError, "{}: the dropout lies in [0, 1], found {}",
              name_of(cell), options.dropout);
+  DEFT_CHECK(options.proj_size == 0 || cell == Cell::lstm, ValueError,
+             "{}: proj_size is there for LSTM only, found {}; leave it 0", name_of(cell), options.proj_size);
+  DEFT_CHECK(options.proj_size >= 0 && options.proj_size < hidden_size, ValueError,
+             "{}: proj_size must be smaller than the hidden size {} and not negative, found {}", name_of(cell),
+             hidden_size, options.proj_size);
   int64_t rows = gates_of(cell) * hidden_size, directions = options.bidirectional ? 2 : 1;
   double bound = 1 / std::sqrt(static_cast<double>(hidden_size));
   auto add_weight = [&](const std::string& name, IntList sizes, bool there) {
@@ -39,21 +66,22 @@ RecurrentLayer::RecurrentLayer(Cell cell, int64_t input_size, int64_t hidden_siz
     return &w;
   };
   for (int64_t layer = 0; layer < options.num_layers; ++layer) {
-    int64_t features = layer == 0 ? input_size : hidden_size * directions;
+    int64_t features = layer == 0 ? input_size : output_size() * directions;
     for (int64_t direction = 0; direction < directions; ++direction) {
       std::string end = "_l" + std::to_string(layer) + (direction ? "_reverse" : "");
-      weights_.push_back({add_weight("weight_ih" + end, {rows, features}, true),
-                          add_weight("weight_hh" + end, {rows, hidden_size}, true),
-                          add_weight("bias_ih" + end, {rows}, options.bias),
-                          add_weight("bias_hh" + end, {rows}, options.bias)});
+      weights_.push_back(
+          {add_weight("weight_ih" + end, {rows, features}, true),
+           add_weight("weight_hh" + end, {rows, output_size()}, true),
+           add_weight("bias_ih" + end, {rows}, options.bias), add_weight("bias_hh" + end, {rows}, options.bias),
+           options.proj_size > 0 ? add_weight("weight_hr" + end, {options.proj_size, hidden_size}, true) : nullptr});
     }
   }
 }
 
-// [layers * directions, batch, hidden]; zeros like `like` if not given.
-Tensor RecurrentLayer::first_state(const Tensor& given, int64_t batch, const Tensor& like, bool batched,
-                                   const char* what) const {
-  Shape sizes{static_cast<int64_t>(weights_.size()), batch, hidden_size_};
+// [layers * directions, batch, features]; zeros like `like` if not given.
+Tensor RecurrentLayer::first_state(const Tensor& given, int64_t batch, int64_t features, const Tensor& like,
+                                   bool batched, const char* what) const {
+  Shape sizes{static_cast<int64_t>(weights_.size()), batch, features};
   if (!given.defined()) return zeros(sizes, {like.dtype(), like.device()});
   Tensor state = batched ? given : given.unsqueeze(1);
   DEFT_CHECK(state.sizes() == sizes, ShapeError, "{}: the {} state has shape {}, expected {}{}", describe(), what,
@@ -78,9 +106,12 @@ RecurrentLayer::Result RecurrentLayer::run_rows(const Tensor& input, const std::
       Tensor gates = linear(x, *w.input, bias);
       auto as_gates = [&](const Tensor& t) { return t.defined() ? t.to(gates.dtype()) : t; };  // autocast
       auto at = static_cast<int64_t>(i);
-      RecurrenceResult r =
-          run_recurrence({cell_, rows, i != first}, gates, as_gates(h[at]), lstm ? as_gates(c[at]) : Tensor(),
-                         as_gates(*w.hidden), gru ? as_gates(*w.hidden_bias) : Tensor());
+      Recurrence kind{cell_, rows, i != first};
+      RecurrenceResult r = w.projection
+                               ? run_projected(kind, gates, as_gates(h[at]), as_gates(c[at]), as_gates(*w.hidden),
+                                               as_gates(*w.projection))
+                               : run_recurrence(kind, gates, as_gates(h[at]), lstm ? as_gates(c[at]) : Tensor(),
+                                                as_gates(*w.hidden), gru ? as_gates(*w.hidden_bias) : Tensor());
       outputs.push_back(r.output);
       last_h.push_back(r.hidden);
       if (lstm) last_c.push_back(r.cell);
@@ -103,8 +134,8 @@ RecurrentLayer::Result RecurrentLayer::run(const Tensor& input, const Tensor& hi
   int64_t steps = x.size(0), batch = x.size(1);
   DEFT_CHECK(steps > 0, ShapeError, "{}: a sequence needs at least one step, found {}", describe(),
              deft::describe(input.meta()));
-  Tensor h = first_state(hidden, batch, x, batched, "hidden");
-  Tensor c = lstm ? first_state(cell, batch, x, batched, "cell") : Tensor();
+  Tensor h = first_state(hidden, batch, output_size(), x, batched, "hidden");
+  Tensor c = lstm ? first_state(cell, batch, hidden_size_, x, batched, "cell") : Tensor();
   Result r = run_rows(x.reshape({steps * batch, input_size_}), std::vector(static_cast<size_t>(steps), batch), h, c);
   r.output = r.output.view({steps, batch, r.output.size(1)});
   if (!batched) return {r.output.squeeze(1), r.hidden.squeeze(1), lstm ? r.cell.squeeze(1) : Tensor()};
@@ -125,8 +156,8 @@ RecurrentLayer::PackedResult RecurrentLayer::run(const PackedSequence& input, co
     return order.empty() || !state.defined() ? state : index_select(state, 1, tensor(order).to(x.device()));
   };
   bool lstm = cell_ == Cell::lstm;
-  Tensor h = first_state(hidden, input.batch(), x, true, "hidden");
-  Tensor c = lstm ? first_state(cell, input.batch(), x, true, "cell") : Tensor();
+  Tensor h = first_state(hidden, input.batch(), output_size(), x, true, "hidden");
+  Tensor c = lstm ? first_state(cell, input.batch(), hidden_size_, x, true, "cell") : Tensor();
   Result r = run_rows(x, input.batch_sizes, in_order(h, input.sorted_indices), in_order(c, input.sorted_indices));
   PackedSequence output = input;
   output.data = r.output;
@@ -141,6 +172,7 @@ std::string RecurrentLayer::describe() const {
   if (options_.batch_first) text += ", batch_first";
   if (options_.dropout > 0) text += fmt::format(", dropout={}", options_.dropout);
   if (options_.bidirectional) text += ", bidirectional";
+  if (options_.proj_size > 0) text += fmt::format(", proj={}", options_.proj_size);
   return text + ")";
 }
 

@@ -17,6 +17,7 @@ struct RNNOptions {
   bool batch_first = false;
   double dropout = 0;  // between layers
   bool bidirectional = false;
+  int64_t proj_size = 0;  // LSTM only: outputs and hidden states are projected to so many features; 0: they are not
 };
 
 class RecurrentLayer : public Layer {
@@ -38,9 +39,11 @@ class RecurrentLayer : public Layer {
 
  private:
   struct Weights {
-    Tensor *input, *hidden, *input_bias, *hidden_bias;
+    Tensor *input, *hidden, *input_bias, *hidden_bias, *projection;
   };
-  Tensor first_state(const Tensor& given, int64_t batch, const Tensor& like, bool batched, const char* what) const;
+  int64_t output_size() const { return options_.proj_size > 0 ? options_.proj_size : hidden_size_; }
+  Tensor first_state(const Tensor& given, int64_t batch, int64_t features, const Tensor& like, bool batched,
+                     const char* what) const;
   // All layers over the rows of all steps, [all rows, features].
   Result run_rows(const Tensor& x, const std::vector<int64_t>& rows, const Tensor& hidden, const Tensor& cell);
   Cell cell_;

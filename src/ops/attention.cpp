@@ -14,6 +14,7 @@
 #include "ops/norm_common.h"
 #include "ops/random.h"
 #include "ops/reduce_common.h"
+#include "ops/shape_ops.h"
 #include "ops/unary.h"
 #include "runtime/context.h"
 
@@ -190,11 +191,32 @@ void ScaledDotProductAttentionBackward::vjp(VjpContext& c) {
   });
 }
 
+namespace {
+
+int64_t heads_of(const Tensor& t) {
+  DEFT_CHECK(t.dim() >= 3, ShapeError, "{}: enable_gqa needs a dimension of heads before the last two, found shape {}",
+             kName, to_string(t.sizes()));
+  return t.size(-3);
+}
+// Keys or values with each head repeated for the queries it serves.
+Tensor for_each_query(const Tensor& query, const Tensor& t) {
+  int64_t queries = heads_of(query), heads = heads_of(t);
+  DEFT_CHECK(heads > 0 && queries % heads == 0, ShapeError,
+             "{}: with enable_gqa the {} heads of queries must be a multiple of those of keys and values, found {}",
+             kName, queries, heads);
+  return queries == heads ? t : repeat_interleave(t, queries / heads, -3);
+}
+
+}  // namespace
+
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask, double dropout_p, bool is_causal,
-                                    std::optional<double> scale, Site site) {
+                                    std::optional<double> scale, bool enable_gqa, Site site) {
   SiteScope scope(site);
   check_inputs(query, key, value);
+  if (enable_gqa && (heads_of(key) != heads_of(query) || heads_of(value) != heads_of(query)))
+    return scaled_dot_product_attention(query, for_each_query(query, key), for_each_query(query, value), attn_mask,
+                                        dropout_p, is_causal, scale, false, site);
   DEFT_CHECK(dropout_p >= 0 && dropout_p <= 1, ValueError, "{}: dropout_p must lie in [0, 1], found {}", kName,
              dropout_p);
   DEFT_CHECK(!(attn_mask.defined() && is_causal), ValueError, "{}: give attn_mask or is_causal, not both", kName);

@@ -65,9 +65,11 @@ struct ScaledDotProductAttentionBackward {
 // dimensions broadcast. attn_mask [..., l, s] is bool (true: the key takes part) or of the inputs' type (added to the
 // scores); is_causal lets query i see keys 0 to i and takes no attn_mask besides. `scale` is 1 / sqrt(e) if not given.
 // A query that sees no key gets zeros, and so do its gradients. Keys that a bool mask [..., 1, s] hides from all of
-// several queries may hold anything, NaN too.
+// several queries may hold anything, NaN too. With enable_gqa there may be fewer heads (dim -3) of keys and of values:
+// each serves as many neighbouring heads of queries.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask = {}, double dropout_p = 0, bool is_causal = false,
-                                    std::optional<double> scale = {}, Site site = Site::current());
+                                    std::optional<double> scale = {}, bool enable_gqa = false,
+                                    Site site = Site::current());
 
 }  // namespace deft

@@ -1,6 +1,12 @@
 #include "ops/binary.h"
 
+#include "base/check.h"
+#include "core/describe.h"
+#include "kernels/cpu/index.h"
 #include "ops/creation.h"
+#include "ops/reduce.h"
+#include "ops/strided.h"
+#include "ops/unary.h"
 
 namespace deft {
 
@@ -52,29 +58,104 @@ void binary_vjp(VjpContext& c) {
     if (c.needs(1)) c.grad_in(1) = to_tensor(Op::grad_b(g, a, b, y), c.grad());
   }
 }
+
+void check_divisor(const KernelCall& c) {
+  const Tensor& b = c.in(1);
+  if (is_floating(c.out().dtype()) || is_floating(b.dtype()) || c.out().numel() == 0) return;
+  DEFT_CHECK(cpu::count_nonzero(b.dtype(), b.data_ptr(), strided(b)) == b.numel(), ValueError,
+             "{}: an integer is divided by 0; replace the zeros, or convert to floats with to()", c.def.info.name);
+}
+
 #define DEFT_BINARY(Type, function) template void binary_vjp<Type>(VjpContext&);
 #include "ops/binary.def"
 #undef DEFT_BINARY
 
 }  // namespace detail
 
-#define DEFT_BINARY(Type, function)                                            \
-  Tensor function(const Tensor& a, const Tensor& b, Site site) {               \
-    return elementwise::binary(op_def<Type>, a, b, site);                      \
-  }                                                                            \
-  Tensor function(const Tensor& a, Scalar b, Site site) {                      \
-    return elementwise::binary(op_def<Type>, a, wrap_number(b), site);         \
-  }                                                                            \
-  Tensor function(Scalar a, const Tensor& b, Site site) {                      \
-    return elementwise::binary(op_def<Type>, wrap_number(a), b, site);         \
-  }                                                                            \
-  Tensor& function##_(Tensor& a, const Tensor& b, Site site) {                 \
-    return elementwise::binary_inplace(op_def<Type>, a, b, site);              \
-  }                                                                            \
-  Tensor& function##_(Tensor& a, Scalar b, Site site) {                        \
-    return elementwise::binary_inplace(op_def<Type>, a, wrap_number(b), site); \
-  }
+void Sub::check_types(const Meta& a, const Meta& b) {
+  DEFT_CHECK(a.dtype != DType::boolean && b.dtype != DType::boolean, DTypeError,
+             "sub: does not take bool; use logical_xor() or logical_not(), or convert it with to()");
+}
+
+namespace {
+
+template <class Op>
+Tensor with_number(const Tensor& a, Scalar b, const Site& site) {
+  return elementwise::binary(op_def<Op>, a, wrap_number(b), site);
+}
+void check_power(const Tensor& a, Scalar b) {
+  DEFT_CHECK(b.is_floating() || b.to_int64() >= 0 || !a.defined() || is_floating(a.dtype()), ValueError,
+             "pow: integers to the power {} are not whole numbers; convert them to floats with to(), or use {}.0",
+             b.to_int64(), b.to_int64());
+}
+// A bool to the power of a bool stays what it is, or becomes true.
+template <>
+Tensor with_number<Pow>(const Tensor& a, Scalar b, const Site& site) {
+  check_power(a, b);
+  bool of_bools = a.defined() && a.dtype() == DType::boolean && b.kind() == DType::boolean;
+  if (of_bools) return b.to_bool() ? a.clone(MemoryFormat::preserve, site) : ones_like(a, site);
+  return elementwise::binary(op_def<Pow>, a, wrap_number(b), site);
+}
+template <class Op>
+Tensor& with_number_inplace(Tensor& a, Scalar b, const Site& site) {
+  if constexpr (std::is_same_v<Op, Pow>) check_power(a, b);
+  return elementwise::binary_inplace(op_def<Op>, a, wrap_number(b), site);
+}
+
+}  // namespace
+
+#define DEFT_BINARY(Type, function)                                                               \
+  Tensor function(const Tensor& a, const Tensor& b, Site site) {                                  \
+    return elementwise::binary(op_def<Type>, a, b, site);                                         \
+  }                                                                                               \
+  Tensor function(const Tensor& a, Scalar b, Site site) { return with_number<Type>(a, b, site); } \
+  Tensor function(Scalar a, const Tensor& b, Site site) {                                         \
+    return elementwise::binary(op_def<Type>, wrap_number(a), b, site);                            \
+  }                                                                                               \
+  Tensor& function##_(Tensor& a, const Tensor& b, Site site) {                                    \
+    return elementwise::binary_inplace(op_def<Type>, a, b, site);                                 \
+  }                                                                                               \
+  Tensor& function##_(Tensor& a, Scalar b, Site site) { return with_number_inplace<Type>(a, b, site); }
 #include "ops/binary.def"
 #undef DEFT_BINARY
+
+// --- Comparing whole tensors -----------------------------------------------------------------------------------
+
+namespace {
+
+void check_pair(const char* op, const Tensor& a, const Tensor& b) {
+  detail::check_defined(a, op);
+  detail::check_defined(b, op);
+  DEFT_CHECK(a.dtype() == b.dtype(), DTypeError, "{}: found {} and {}; convert one of them with to()", op,
+             describe(a.meta()), describe(b.meta()));
+}
+
+}  // namespace
+
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan, Site site) {
+  SiteScope scope(site);
+  check_pair("isclose", a, b);
+  DEFT_CHECK(rtol >= 0 && atol >= 0, ValueError, "isclose: the tolerances {} and {} must not be negative", rtol, atol);
+  Tensor close = eq(a, b);
+  if (equal_nan && is_floating(a.dtype())) close = logical_or(close, logical_and(isnan(a), isnan(b)));
+  if (rtol == 0 && atol == 0) return close;
+  auto floats = [](const Tensor& t) { return is_floating(t.dtype()) ? t.detach() : t.to(DType::f32); };
+  Tensor x = floats(a), y = floats(b), error = abs(x - y);
+  return logical_or(close, logical_and(isfinite(error), le(error, abs(y * rtol) + atol)));
+}
+bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan, Site site) {
+  return all(isclose(a, b, rtol, atol, equal_nan, site), {}, false, site).item<bool>(site);
+}
+bool equal(const Tensor& a, const Tensor& b, Site site) {
+  check_pair("equal", a, b);
+  return a.sizes() == b.sizes() && all(eq(a, b, site), {}, false, site).item<bool>(site);
+}
+bool Tensor::equal(const Tensor& other, Site site) const { return deft::equal(*this, other, site); }
+bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan, Site site) const {
+  return deft::allclose(*this, other, rtol, atol, equal_nan, site);
+}
+Tensor Tensor::isclose(const Tensor& other, double rtol, double atol, bool equal_nan, Site site) const {
+  return deft::isclose(*this, other, rtol, atol, equal_nan, site);
+}
 
 }  // namespace deft

@@ -12,6 +12,9 @@ namespace deft {
 namespace detail {
 template <class Op>
 void binary_vjp(VjpContext& c);
+// Integers that are divided by 0: ValueError. Only in kernels of the CPU that run this op alone; elsewhere the result
+// is 0.
+void check_divisor(const KernelCall& c);
 }  // namespace detail
 
 // Inside formulas the names of deft::math are in scope; other value types bring theirs.
@@ -55,6 +58,7 @@ struct Sub {
   static constexpr OpInfo info = binary_info("sub", kNumbers, 0, 0, {"Sub", 14});
   static constexpr ResultType result = ResultType::same;
   DEFT_BINARY_FORWARD2(wrapping_sub(a, b), a - b)
+  static void check_types(const Meta& a, const Meta& b);  // no bool among them
   DEFT_BINARY_GRADIENTS(Sub, g, -g)
 };
 struct Mul {
@@ -71,12 +75,13 @@ struct Div {
   DEFT_BINARY_FORWARD(a / b)
   DEFT_BINARY_GRADIENTS(Div, g / b, -g*((a / b) / b))
 };
-// floor(a / b). An integer divided by 0 gives 0: finding zeros would cost a pass over b.
+// floor(a / b). An integer divided by 0: detail::check_divisor().
 struct FloorDivide {
   static constexpr OpInfo info = binary_info("floor_divide", kNumbers, 0, 0);
   static constexpr ResultType result = ResultType::same;
   static constexpr Domain domain_a{.low = -7, .high = 7}, domain_b{.low = 1.1, .high = 3};
   static constexpr const char* not_differentiable = "it is a step function; use div() and floor() to get zeros";
+  static void check_values(const KernelCall& c) { detail::check_divisor(c); }
   // Through the exact remainder, so that the quotient is not rounded up to the next whole number.
   template <class V>
   DEFT_HD static V fwd(V a, V b) {
@@ -93,22 +98,25 @@ struct FloorDivide {
     }
   }
 };
-// The rest of floor division: has the sign of b. An integer and 0 give 0.
+// The rest of floor division: has the sign of b.
 struct Remainder {
   static constexpr OpInfo info = binary_info("remainder", kNumbers, 0, input(0) | input(1));
   static constexpr ResultType result = ResultType::same;
   static constexpr Domain domain_a{.low = -7, .high = 7}, domain_b{.low = 1.1, .high = 3};
+  static void check_values(const KernelCall& c) { detail::check_divisor(c); }
   DEFT_BINARY_FORWARD(remainder(a, b))
   DEFT_BINARY_GRADIENTS(Remainder, g, -g* floor(a / b))
 };
-// The rest of division rounded to zero: has the sign of a. An integer and 0 give 0.
+// The rest of division rounded to zero: has the sign of a.
 struct Fmod {
   static constexpr OpInfo info = binary_info("fmod", kNumbers, 0, input(0) | input(1), {"Mod", 13});
   static constexpr ResultType result = ResultType::same;
   static constexpr Domain domain_a{.low = -7, .high = 7}, domain_b{.low = 1.1, .high = 3};
+  static void check_values(const KernelCall& c) { detail::check_divisor(c); }
   DEFT_BINARY_FORWARD(fmod(a, b))
   DEFT_BINARY_GRADIENTS(Fmod, g, -g* trunc(a / b))
 };
+// Integers to a negative power are an error where the power is a number; 1 / x rounded to zero where it is a tensor.
 struct Pow {
   static constexpr OpInfo info =
       binary_info("pow", kNumbers, input(0) | input(1), input(0) | input(1) | output(), {"Pow", 15}, Autocast::fp32);
@@ -268,6 +276,14 @@ enum class BinaryRow : uint16_t {
   inline constexpr OpDef op_def<Type> = elementwise::make_def<Type>(&elementwise_##function);
 #include "ops/binary.def"
 #undef DEFT_BINARY
+
+// |a - b| <= atol + rtol |b|; infinities are close to themselves, and NaN to NaN only with equal_nan.
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false,
+               Site site = Site::current());
+// These wait for the device. equal: same shape and values.
+bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false,
+              Site site = Site::current());
+bool equal(const Tensor& a, const Tensor& b, Site site = Site::current());
 
 // The functions: Tensor add(a, b), with a number on either side, and Tensor& add_(a, b).
 #define DEFT_BINARY(Type, function)                                               \

@@ -1,5 +1,8 @@
 #include "ops/copy.h"
 
+#include <cmath>
+#include <limits>
+
 #include "base/check.h"
 #include "core/describe.h"
 #include "kernels/cpu/copy.h"
@@ -38,8 +41,31 @@ void Fill::cpu(KernelCall& c) {
   fill_values(c.out(), p.is_integer ? Scalar(p.integer) : Scalar(p.number));
 }
 
+// As in PyTorch: floats are cut to whole numbers, -1 is the largest u8, and infinities are values of every float.
+void check_fits(Scalar value, DType dtype, const char* op) {
+  if (dtype == DType::boolean) return;
+  bool fits = true;
+  double number = value.to_double();
+  dispatch_all(dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>) {
+      fits = !std::isfinite(number) || std::abs(number) <= (std::is_same_v<T, Half> ? 65504.0 : 0x1.FEp127);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      fits = !std::isfinite(number) || std::abs(number) <= std::numeric_limits<T>::max();
+    } else if (value.is_floating()) {
+      double beyond = std::ldexp(1.0, std::numeric_limits<T>::digits);
+      fits = number < beyond && number >= static_cast<double>(std::numeric_limits<T>::lowest());
+    } else {
+      constexpr auto kLow = std::is_same_v<T, uint8_t> ? -255 : static_cast<int64_t>(std::numeric_limits<T>::lowest());
+      fits = value.to_int64() >= kLow && value.to_int64() <= static_cast<int64_t>(std::numeric_limits<T>::max());
+    }
+  });
+  DEFT_CHECK(fits, ValueError, "{}: {} does not fit into {}; use a value within its range or a wider type", op, number,
+             name_of(dtype));
+}
+
 void fill_values(const Tensor& out, Scalar value) {
   const Meta& m = out.meta();
+  check_fits(value, m.dtype, "fill");
   dispatch_all(m.dtype, [&]<class T>() {
     T v;
     if constexpr (std::is_same_v<T, bool>)
@@ -92,6 +118,11 @@ Tensor& Tensor::copy_(const Tensor& source, Site site) {
 
 Tensor& Tensor::fill_(Scalar value, Site site) {
   return call_inplace<Fill>(site, {value.to_double(), value.to_int64(), !value.is_floating()}, *this);
+}
+Tensor Tensor::type_as(const Tensor& other, Site site) const {
+  detail::check_defined(*this, "type_as");
+  detail::check_defined(other, "type_as");
+  return to(other.device(), site).to(other.dtype(), site);
 }
 Tensor& Tensor::zero_(Site site) { return fill_(0, site); }
 

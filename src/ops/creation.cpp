@@ -156,6 +156,25 @@ Tensor zeros_like(const Tensor& x, Site site) {
 }
 Tensor ones_like(const Tensor& x, Site site) { return full_like(x, 1, site); }
 
+namespace {
+TensorOptions like(const Tensor& t, const std::optional<TensorOptions>& options, const char* op) {
+  detail::check_defined(t, op);
+  return options.value_or(TensorOptions(t.dtype(), t.device()));
+}
+}  // namespace
+Tensor Tensor::new_empty(IntList sizes, std::optional<TensorOptions> options, Site site) const {
+  return deft::empty(sizes, like(*this, options, "new_empty"), site);
+}
+Tensor Tensor::new_zeros(IntList sizes, std::optional<TensorOptions> options, Site site) const {
+  return deft::zeros(sizes, like(*this, options, "new_zeros"), site);
+}
+Tensor Tensor::new_ones(IntList sizes, std::optional<TensorOptions> options, Site site) const {
+  return deft::ones(sizes, like(*this, options, "new_ones"), site);
+}
+Tensor Tensor::new_full(IntList sizes, Scalar value, std::optional<TensorOptions> options, Site site) const {
+  return deft::full(sizes, value, like(*this, options, "new_full"), site);
+}
+
 template <class T>
 Tensor tensor(const std::vector<T>& values, TensorOptions options, Site site) {
   if (!options.device.is_cpu()) require_backend(options.device, "tensor");

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "core/describe.h"
 #include "kernels/cpu/elementwise.h"
 #include "ops/elementwise_gradient.h"
 #include "ops/op_table.h"
@@ -69,6 +70,15 @@ void keep_layout(Meta& out, const Meta* const* inputs, int count) {
 }
 
 }  // namespace
+
+void check_types(const OpInfo& info, ResultType result, const Meta* const* inputs, int count, bool condition) {
+  // The type of the inputs, not that of a result which is always floating.
+  bool any = result == ResultType::floating && info.dtypes.contains(DType::i64);
+  DType t = condition || any ? inputs[0]->dtype : common_type(inputs, count, ResultType::same);
+  DEFT_CHECK(any || info.dtypes.contains(t), DTypeError,
+             "{}: does not take {}; found an input {}, convert it with to()", info.name, name_of(t),
+             describe(*inputs[0]));
+}
 
 Meta infer(const char* name, ResultType result, const Meta* const* inputs, int count, bool condition) {
   for (int i = 1; i < count; ++i)
@@ -160,6 +170,7 @@ constexpr int64_t kSmall = kGrain;
     return nullptr;
   }
   if (e.result == ResultType::boolean) return nullptr;
+  if (!is_floating(t) && def.kernels[0] != &cpu_kernel) return nullptr;  // values are checked first
   return e.table()[e.row * kDTypeCount + static_cast<int>(t)];
 }
 
@@ -180,7 +191,7 @@ constexpr uint32_t kNotFast = kSlowPath | kAnomaly;
 [[gnu::always_inline]] inline bool fast_with_value(const Meta& x, const Meta& s) {
   if (!x.contiguous || x.numel > kSmall || !x.device.is_cpu() || !s.device.is_cpu() || x.wrapped_number) return false;
   if (s.dtype != x.dtype && !(s.wrapped_number && (x.dtype == DType::f32 || x.dtype == DType::f64))) return false;
-  return s.rank() == 0 || s.sizes == x.sizes;
+  return s.dtype != DType::boolean && (s.rank() == 0 || s.sizes == x.sizes);
 }
 
 template <class T>

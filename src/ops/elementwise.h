@@ -70,6 +70,8 @@ namespace elementwise {
 DType common_type(const Meta* const* inputs, int count, ResultType result);
 inline DType compute_type(DType t) { return t == DType::bf16 || t == DType::f16 ? DType::f32 : t; }
 
+// What inputs are converted to must be a type of the op's; a condition must be bool.
+void check_types(const OpInfo& info, ResultType result, const Meta* const* inputs, int count, bool condition);
 Meta infer(const char* name, ResultType result, const Meta* const* inputs, int count, bool condition = false);
 void cpu_kernel(KernelCall& c);
 // Runs `fn` over broadcast inputs into `out`.
@@ -102,6 +104,8 @@ inline constexpr bool has_condition = requires {
 
 template <class Op>
 void infer_adapter(const Meta* const* in, int count, void*, Meta* out) {
+  if constexpr (Op::info.inputs > 1) check_types(Op::info, Op::result, in, count, has_condition<Op>);
+  if constexpr (requires { Op::check_types(*in[0], *in[1]); }) Op::check_types(*in[0], *in[1]);
   out[0] = infer(Op::info.name, Op::result, in, count, has_condition<Op>);
 }
 
@@ -113,6 +117,13 @@ constexpr auto vjp_of() {
     return &step_vjp;
   else
     return &detail::vjp_adapter<Op>;
+}
+
+// Ops that some values of integers are errors for check them first.
+template <class Op>
+void checked_cpu_kernel(KernelCall& c) {
+  Op::check_values(c);
+  cpu_kernel(c);
 }
 
 template <class Op>
@@ -128,6 +139,7 @@ constexpr OpDef make_def(const ElementwiseDef* e) {
             .infer = &infer_adapter<Op>,
             .kernels = {&cpu_kernel},
             .elementwise = e};
+  if constexpr (requires(KernelCall & c) { Op::check_values(c); }) def.kernels[0] = &checked_cpu_kernel<Op>;
   if constexpr (kHasCuda) def.kernels[1] = &cuda_kernel;
   return def;
 }

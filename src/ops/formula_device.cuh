@@ -15,6 +15,8 @@ struct Site {
   static constexpr Site current() { return {}; }
 };
 struct VjpContext {};
+struct KernelCall;
+struct Meta;
 struct OpSamples;
 struct Domain {
   double low = -2, high = 2, away_from = 0, period = 0;

@@ -332,8 +332,50 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, Scalar value, 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Site site) {
   return call<ScatterAdd>(site, {dim, ScatterReduce::add}, x, index, source);
 }
+namespace {
+
+// x with what any value that is written may replace.
+Tensor without_targets(const Tensor& x, int64_t dim, const Tensor& index, ScatterReduce reduce, const Site& site) {
+  bool largest = reduce == ScatterReduce::amax, smallest = reduce == ScatterReduce::amin;
+  Scalar start = reduce == ScatterReduce::mul;
+  if (is_floating(x.dtype()) && (largest || smallest)) {
+    start = largest ? -INFINITY : INFINITY;
+  } else if (largest || smallest) {
+    dispatch_all(x.dtype(), [&]<class T>() {
+      using Limits = std::numeric_limits<T>;
+      start = static_cast<int64_t>(largest ? Limits::lowest() : Limits::max());
+    });
+  }
+  return scatter(x, dim, index, start, site);
+}
+
+Tensor scatter_mean(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, bool include_self,
+                    const Site& site) {
+  Tensor sums = scatter_add(x, dim, index, source, site);
+  TensorOptions counted(DType::i64, x.device());
+  Tensor counts = ones(x.sizes(), counted);
+  if (!include_self) counts = scatter(counts, dim, index, 0);
+  counts = scatter_add(counts, dim, index, ones(index.sizes(), counted)).clamp(1);
+  counts = counts.to(x.dtype());
+  return is_floating(x.dtype()) ? div(sums, counts) : floor_divide(sums, counts);
+}
+
+}  // namespace
+
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, ScatterReduce reduce,
-                      Site site) {
+                      bool include_self, Site site) {
+  detail::check_defined(x, "scatter_reduce");
+  detail::check_defined(index, "scatter_reduce");
+  if (!include_self && reduce != ScatterReduce::assign) {
+    SiteScope scope(site);
+    Tensor start = without_targets(x, dim, index, reduce, site);
+    if (reduce == ScatterReduce::mean) return scatter_mean(start, dim, index, source, false, site);
+    return scatter_reduce(start, dim, index, source, reduce, true, site);
+  }
+  if (reduce == ScatterReduce::mean) {
+    SiteScope scope(site);
+    return scatter_mean(x, dim, index, source, true, site);
+  }
   if (reduce == ScatterReduce::assign || reduce == ScatterReduce::add)
     return call<ScatterAdd>(site, {dim, reduce}, x, index, source);
   // Only the part of a larger source that takes part: the gradient reads index and source together.
@@ -384,6 +426,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value, Site site)
   SiteScope scope(site);
   detail::check_defined(x, "masked_fill");
   check_mask("masked_fill", mask);
+  check_fits(value, x.dtype(), "masked_fill");
   // A number of the kind of x, which then decides the type.
   Scalar number = is_floating(x.dtype()) ? value : is_integral(x.dtype()) ? Scalar(value.to_int64()) : value.to_bool();
   return where(mask, number, x);
@@ -416,6 +459,11 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value, Site site) {
              deft::to_string(mask.sizes()), deft::to_string(sizes()));
   return copy_(filled, site);
 }
+Tensor Tensor::scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, ScatterReduce reduce,
+                              bool include_self, Site site) const {
+  return deft::scatter_reduce(*this, dim, index, source, reduce, include_self, site);
+}
+Tensor Tensor::masked_select(const Tensor& mask, Site site) const { return deft::masked_select(*this, mask, site); }
 Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Tensor& source, Site site) {
   return call_inplace<ScatterAdd>(site, {dim, ScatterReduce::assign}, *this, index, source);
 }

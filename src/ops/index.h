@@ -12,8 +12,6 @@ namespace deft {
 
 struct OpSamples;
 
-enum class ScatterReduce : uint8_t { assign, add, mul, amin, amax };
-
 // out[.., i, ..] = x[.., index[.., i, ..], ..]
 struct Gather {
   struct Params {
@@ -161,8 +159,9 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& 
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, Scalar value, Site site = Site::current());
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
                    Site site = Site::current());
+// Without include_self the elements of x that are written to take no part. Means of integers are rounded down.
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, ScatterReduce reduce,
-                      Site site = Site::current());
+                      bool include_self = true, Site site = Site::current());
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Site site = Site::current());
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Site site = Site::current());
 // Elements of x seen as one dimension; the result has the shape of index. Negative indices count from the end.

@@ -56,6 +56,12 @@ std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim, Site site) const 
 }
 std::vector<Tensor> Tensor::unbind(int64_t dim, Site site) const { return deft::unbind(*this, dim, site); }
 
+Tensor Tensor::expand_as(const Tensor& other, Site site) const { return deft::expand_as(*this, other, site); }
+Tensor Tensor::view_as(const Tensor& other, Site site) const { return deft::view_as(*this, other, site); }
+Tensor Tensor::unflatten(int64_t dim, IntList sizes, Site site) const {
+  return deft::unflatten(*this, dim, sizes, site);
+}
+
 // --- Operators
 #define DEFT_DEFINE(op, function)                                                              \
   Tensor operator op(SitedTensor a, const Tensor& b) { return function(a.tensor, b, a.site); } \

@@ -103,6 +103,8 @@ Tensor randn_like(const Tensor& x, Site site = Site::current());
 Tensor& uniform_(Tensor& x, double low = 0, double high = 1, Site site = Site::current());
 Tensor& normal_(Tensor& x, double mean = 0, double std = 1, Site site = Site::current());
 Tensor bernoulli(const Tensor& p, Site site = Site::current());
+// Indices drawn by weight from the rows of a matrix, or from one row; weights need not sum to 1.
+Tensor multinomial(const Tensor& weights, int64_t count, bool replacement = false, Site site = Site::current());
 // With training = false the result is x itself.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true, Site site = Site::current());
 // Drops whole channels of an N, C, spatial... tensor.

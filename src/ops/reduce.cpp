@@ -15,6 +15,7 @@
 #include "ops/operand.h"
 #include "ops/reduce_call.h"
 #include "ops/reduce_common.h"
+#include "ops/unary.h"
 #include "runtime/context.h"
 #include "runtime/parallel.h"
 
@@ -446,11 +447,25 @@ DEFT_DEFINE(ArgMin, argmin)
 
 Tensor max(const Tensor& x, Site site) { return amax(x, {}, false, site); }
 Tensor min(const Tensor& x, Site site) { return amin(x, {}, false, site); }
+namespace {
+// Of bools the kernels have no row; as numbers they keep their order.
+template <class Op>
+std::array<Tensor, 2> extreme_along(const Tensor& x, int64_t dim, bool keepdim, const Site& site) {
+  if (!x.defined() || x.dtype() != DType::boolean) return call<Op>(site, {dim, keepdim}, x);
+  std::array<Tensor, 2> found = call<Op>(site, {dim, keepdim}, x.to(DType::u8, site));
+  return {found[0].to(DType::boolean, site), found[1]};
+}
+}  // namespace
 std::array<Tensor, 2> max(const Tensor& x, int64_t dim, bool keepdim, Site site) {
-  return call<MaxDim>(site, {dim, keepdim}, x);
+  return extreme_along<MaxDim>(x, dim, keepdim, site);
 }
 std::array<Tensor, 2> min(const Tensor& x, int64_t dim, bool keepdim, Site site) {
-  return call<MinDim>(site, {dim, keepdim}, x);
+  return extreme_along<MinDim>(x, dim, keepdim, site);
+}
+Tensor normalize(const Tensor& x, double p, int64_t dim, double eps, Site site) {
+  SiteScope scope(site);
+  detail::check_defined(x, "normalize");
+  return x / clamp_min(norm(x, p, {dim}, true), eps);
 }
 std::array<Tensor, 2> aminmax(const Tensor& x, IntList dims, bool keepdim, Site site) {
   return {amin(x, dims, keepdim, site), amax(x, dims, keepdim, site)};

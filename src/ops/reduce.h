@@ -228,6 +228,8 @@ Tensor std(const Tensor& x, IntList dims = {}, double correction = 1, bool keepd
 std::array<Tensor, 2> var_mean(const Tensor& x, IntList dims = {}, double correction = 1, bool keepdim = false,
                                Site site = Site::current());
 Tensor norm(const Tensor& x, double p = 2, IntList dims = {}, bool keepdim = false, Site site = Site::current());
+// x / max(norm, eps), row by row along dim.
+Tensor normalize(const Tensor& x, double p = 2, int64_t dim = 1, double eps = 1e-12, Site site = Site::current());
 Tensor logsumexp(const Tensor& x, IntList dims, bool keepdim = false, Site site = Site::current());
 // Sum of what is not NaN.
 Tensor nansum(const Tensor& x, IntList dims = {}, bool keepdim = false, Site site = Site::current());

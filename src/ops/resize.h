@@ -100,7 +100,8 @@ Tensor interpolate(const Tensor& x, IntList size, InterpolateMode mode = Interpo
 Tensor interpolate_scale(const Tensor& x, const std::vector<double>& scale,
                          InterpolateMode mode = InterpolateMode::nearest, bool align_corners = false,
                          Site site = Site::current());
-// Amounts in PyTorch's order: last dimension first, {left, right, top, bottom, ...}.
+// Amounts in PyTorch's order: last dimension first, {left, right, top, bottom, ...}. Negative ones crop, after the
+// other end has been padded.
 Tensor pad(const Tensor& x, IntList amounts, PadMode mode = PadMode::constant, double value = 0,
            Site site = Site::current());
 Tensor unfold(const Tensor& x, IntList kernel, IntList dilation = {1}, IntList padding = {0}, IntList stride = {1},

@@ -92,6 +92,21 @@ Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim = 0, Site site = S
 Tensor stack(std::span<const Tensor> tensors, int64_t dim = 0, Site site = Site::current());
 Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim = 0, Site site = Site::current());
 Tensor repeat(const Tensor& x, IntList counts, Site site = Site::current());
+// As repeat(), but with fewer counts than dimensions the last ones are meant.
+Tensor tile(const Tensor& x, IntList counts, Site site = Site::current());
+// Side by side (along the second dim, of 1-d tensors the first), and on top of each other.
+Tensor hstack(std::span<const Tensor> tensors, Site site = Site::current());
+Tensor hstack(std::initializer_list<Tensor> tensors, Site site = Site::current());
+Tensor vstack(std::span<const Tensor> tensors, Site site = Site::current());
+Tensor vstack(std::initializer_list<Tensor> tensors, Site site = Site::current());
+// A grid of coordinates from 1-d tensors. MeshIndexing::xy swaps the first two dims.
+enum class MeshIndexing : uint8_t { ij, xy };
+std::vector<Tensor> meshgrid(std::span<const Tensor> tensors, MeshIndexing indexing = MeshIndexing::ij,
+                             Site site = Site::current());
+std::vector<Tensor> meshgrid(std::initializer_list<Tensor> tensors, MeshIndexing indexing = MeshIndexing::ij,
+                             Site site = Site::current());
+// A square matrix with x on one diagonal, or one diagonal of a matrix as a copy.
+Tensor diag(const Tensor& x, int64_t diagonal = 0, Site site = Site::current());
 Tensor repeat_interleave(const Tensor& x, int64_t count, int64_t dim, Site site = Site::current());
 Tensor flip(const Tensor& x, IntList dims, Site site = Site::current());
 Tensor roll(const Tensor& x, int64_t shift, int64_t dim, Site site = Site::current());

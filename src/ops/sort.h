@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "core/op.h"
 
@@ -53,6 +54,16 @@ std::array<Tensor, 2> sort(const Tensor& x, int64_t dim = -1, bool descending = 
 Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, Site site = Site::current());
 std::array<Tensor, 2> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true,
                            Site site = Site::current());
+// Of n elements in order, the one at (n - 1) / 2, rounded down; NaN wins. Along one dim: (values, indices).
+Tensor median(const Tensor& x, Site site = Site::current());
+std::array<Tensor, 2> median(const Tensor& x, int64_t dim, bool keepdim = false, Site site = Site::current());
+// The element at q (n - 1) of n in order, of floats; between two neighbours as `interpolation` says. Without a dim over
+// all elements. A 1-d `q` becomes the first dim of the result. NaN wins.
+enum class Interpolation : uint8_t { linear, lower, higher, midpoint, nearest };
+Tensor quantile(const Tensor& x, double q, std::optional<int64_t> dim = {}, bool keepdim = false,
+                Interpolation interpolation = Interpolation::linear, Site site = Site::current());
+Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim = {}, bool keepdim = false,
+                Interpolation interpolation = Interpolation::linear, Site site = Site::current());
 std::array<Tensor, 3> unique(const Tensor& x, Site site = Site::current());
 
 }  // namespace deft

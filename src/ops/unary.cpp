@@ -1,7 +1,11 @@
 #include "ops/unary.h"
 
 #include "base/check.h"
+#include "ops/binary.h"
 #include "ops/creation.h"
+#include "ops/index.h"
+#include "ops/operand.h"
+#include "ops/ternary.h"
 
 namespace deft {
 
@@ -71,8 +75,19 @@ Tensor gelu(const Tensor& x, GeluApproximation a, Site site) { return with<Gelu>
 Tensor& gelu_(Tensor& x, GeluApproximation a, Site site) { return with_inplace<Gelu>(x, {a}, site); }
 Tensor hardshrink(const Tensor& x, double lambda, Site site) { return with<Hardshrink>(x, {lambda}, site); }
 Tensor& hardshrink_(Tensor& x, double lambda, Site site) { return with_inplace<Hardshrink>(x, {lambda}, site); }
-Tensor threshold(const Tensor& x, double t, double value, Site site) { return with<Threshold>(x, {t, value}, site); }
+namespace {
+Tensor whole_threshold(const Tensor& x, double t, double value, const Site& site) {
+  check_fits(t, x.dtype(), "threshold");
+  check_fits(value, x.dtype(), "threshold");
+  return where(gt(x, Scalar(t).to_int64(), site), x, Scalar(value).to_int64(), site);
+}
+}  // namespace
+Tensor threshold(const Tensor& x, double t, double value, Site site) {
+  if (x.defined() && is_integral(x.dtype())) return whole_threshold(x, t, value, site);
+  return with<Threshold>(x, {t, value}, site);
+}
 Tensor& threshold_(Tensor& x, double t, double value, Site site) {
+  if (x.defined() && is_integral(x.dtype())) return x.copy_(whole_threshold(x, t, value, site), site);
   return with_inplace<Threshold>(x, {t, value}, site);
 }
 Tensor huber(const Tensor& x, double delta, double scale, Site site) { return with<Huber>(x, {delta, scale}, site); }
@@ -104,10 +119,19 @@ Tensor softplus(const Tensor& x, double beta, double threshold, Site site) {
 Tensor& softplus_(Tensor& x, double beta, double threshold, Site site) {
   return with_inplace<Softplus>(x, softplus_params(beta, threshold), site);
 }
+// Integers stay integers, as do the bounds: fractions are cut off.
 Tensor hardtanh(const Tensor& x, double low, double high, Site site) {
+  if (x.defined() && is_integral(x.dtype())) {
+    Hardtanh::Params p = hardtanh_params(low, high);
+    return clamp(x, Scalar(p.low).to_int64(), Scalar(p.high).to_int64(), site);
+  }
   return with<Hardtanh>(x, hardtanh_params(low, high), site);
 }
 Tensor& hardtanh_(Tensor& x, double low, double high, Site site) {
+  if (x.defined() && is_integral(x.dtype())) {
+    Hardtanh::Params p = hardtanh_params(low, high);
+    return clamp_(x, Scalar(p.low).to_int64(), Scalar(p.high).to_int64(), site);
+  }
   return with_inplace<Hardtanh>(x, hardtanh_params(low, high), site);
 }
 Tensor softshrink(const Tensor& x, double lambda, Site site) {
@@ -129,14 +153,20 @@ Clamp::Params clamp_params(const std::optional<Scalar>& min, const std::optional
 }
 bool makes_float(const Tensor& x, const std::optional<Scalar>& min, const std::optional<Scalar>& max) {
   detail::check_defined(x, "clamp");
-  return is_integral(x.dtype()) && ((min && min->is_floating()) || (max && max->is_floating()));
+  return !is_floating(x.dtype()) && ((min && min->is_floating()) || (max && max->is_floating()));
+}
+// Bools are clamped by numbers only, as numbers.
+bool makes_integer(const Tensor& x, const std::optional<Scalar>& min, const std::optional<Scalar>& max) {
+  auto is_integer = [](const std::optional<Scalar>& s) { return s && s->kind() == DType::i64; };
+  return x.dtype() == DType::boolean && (is_integer(min) || is_integer(max));
 }
 
 }  // namespace
 
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max, Site site) {
   Clamp::Params p = clamp_params(min, max);
-  return with<Clamp>(makes_float(x, min, max) ? x.to(f32, site) : x, p, site);
+  if (makes_float(x, min, max)) return with<Clamp>(x.to(f32, site), p, site);
+  return with<Clamp>(makes_integer(x, min, max) ? x.to(DType::i64, site) : x, p, site);
 }
 Tensor& clamp_(Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max, Site site) {
   Clamp::Params p = clamp_params(min, max);
@@ -144,6 +174,52 @@ Tensor& clamp_(Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max, 
              "clamp: bounds that are floats give f32, which cannot be written in place into {}; use whole numbers",
              name_of(x.dtype()));
   return with_inplace<Clamp>(x, p, site);
+}
+Tensor clamp_min(const Tensor& x, Scalar min, Site site) { return clamp(x, min, {}, site); }
+Tensor clamp_min(const Tensor& x, const Tensor& min, Site site) { return clamp(x, min, Tensor(), site); }
+Tensor clamp_max(const Tensor& x, Scalar max, Site site) { return clamp(x, {}, max, site); }
+Tensor clamp_max(const Tensor& x, const Tensor& max, Site site) { return clamp(x, Tensor(), max, site); }
+Tensor& clamp_min_(Tensor& x, Scalar min, Site site) { return clamp_(x, min, {}, site); }
+Tensor& clamp_max_(Tensor& x, Scalar max, Site site) { return clamp_(x, {}, max, site); }
+
+namespace {
+double largest_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return std::numeric_limits<double>::max();
+    case DType::f32:
+      return std::numeric_limits<float>::max();
+    case DType::f16:
+      return 65504;
+    default:
+      return 0x1.FEp127;  // bf16
+  }
+}
+}  // namespace
+Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf, Site site) {
+  detail::check_defined(x, "nan_to_num");
+  if (!is_floating(x.dtype())) return x.clone(MemoryFormat::preserve, site);
+  double largest = largest_of(x.dtype());
+  Tensor y = masked_fill(x, isnan(x, site), nan, site);
+  y = masked_fill(y, eq(x, INFINITY, site), posinf.value_or(largest), site);
+  return masked_fill(y, eq(x, -INFINITY, site), neginf.value_or(-largest), site);
+}
+Tensor& nan_to_num_(Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf, Site site) {
+  detail::check_defined(x, "nan_to_num_");
+  return is_floating(x.dtype()) ? x.copy_(nan_to_num(x, nan, posinf, neginf, site), site) : x;
+}
+
+Tensor Tensor::clamp_min(Scalar min, Site site) const { return deft::clamp_min(*this, min, site); }
+Tensor Tensor::clamp_min(const Tensor& min, Site site) const { return deft::clamp_min(*this, min, site); }
+Tensor Tensor::clamp_max(Scalar max, Site site) const { return deft::clamp_max(*this, max, site); }
+Tensor Tensor::clamp_max(const Tensor& max, Site site) const { return deft::clamp_max(*this, max, site); }
+Tensor& Tensor::clamp_min_(Scalar min, Site site) { return deft::clamp_min_(*this, min, site); }
+Tensor& Tensor::clamp_max_(Scalar max, Site site) { return deft::clamp_max_(*this, max, site); }
+Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf, std::optional<double> neginf, Site site) const {
+  return deft::nan_to_num(*this, nan, posinf, neginf, site);
+}
+Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf, std::optional<double> neginf, Site site) {
+  return deft::nan_to_num_(*this, nan, posinf, neginf, site);
 }
 Tensor Tensor::clamp(std::optional<Scalar> min, std::optional<Scalar> max, Site site) const {
   return deft::clamp(*this, min, max, site);

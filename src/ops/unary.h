@@ -48,8 +48,21 @@ struct Square {
 DEFT_UNARY_SAME(Abs, unary_info("abs", kNumbers, input(0), {"Abs", 13}), domains::kAwayFromZero, abs(x),
                 select(x > V(0), g, select(x < V(0), -g, V(0))))
 // NaN gives 0, as in PyTorch.
-DEFT_UNARY_SAME(Sign, unary_info("sign", kNumbers, 0, {"Sign", 13}), domains::kAwayFromZero,
-                select(x > V(0), V(1), select(x < V(0), V(-1), V(0))), V(0))
+struct Sign {
+  static constexpr OpInfo info = unary_info("sign", kAllTypes, 0, {"Sign", 13});
+  static constexpr ResultType result = ResultType::same;
+  static constexpr Domain domain = domains::kAwayFromZero;
+  template <class V>
+  DEFT_HD static V fwd(V x) {
+    using namespace math;
+    if constexpr (std::is_same_v<V, bool>) {
+      return x;
+    } else {
+      return select(x > V(0), V(1), select(x < V(0), V(-1), V(0)));
+    }
+  }
+  DEFT_UNARY_GRADIENT(Sign, V(0))
+};
 DEFT_UNARY_SAME(Floor, unary_info("floor", kNumbers, 0, {"Floor", 13}), domains::kWholeSteps, floor(x), V(0))
 DEFT_UNARY_SAME(Ceil, unary_info("ceil", kNumbers, 0, {"Ceil", 13}), domains::kWholeSteps, ceil(x), V(0))
 DEFT_UNARY_SAME(Trunc, unary_info("trunc", kNumbers, 0), domains::kWholeSteps, trunc(x), V(0))
@@ -232,5 +245,16 @@ enum class ActivationRow : uint16_t {
 // A missing bound does not bound. Bounds that are floats make a float of an integer tensor.
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max = {}, Site site = Site::current());
 Tensor& clamp_(Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max = {}, Site site = Site::current());
+Tensor clamp_min(const Tensor& x, Scalar min, Site site = Site::current());
+Tensor clamp_min(const Tensor& x, const Tensor& min, Site site = Site::current());
+Tensor clamp_max(const Tensor& x, Scalar max, Site site = Site::current());
+Tensor clamp_max(const Tensor& x, const Tensor& max, Site site = Site::current());
+Tensor& clamp_min_(Tensor& x, Scalar min, Site site = Site::current());
+Tensor& clamp_max_(Tensor& x, Scalar max, Site site = Site::current());
+// NaN and infinities replaced; a missing replacement of an infinity is the type's largest or lowest number.
+Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {}, std::optional<double> neginf = {},
+                  Site site = Site::current());
+Tensor& nan_to_num_(Tensor& x, double nan = 0, std::optional<double> posinf = {}, std::optional<double> neginf = {},
+                    Site site = Site::current());
 
 }  // namespace deft

@@ -434,6 +434,31 @@ Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2, Sit
   return call_view<Diagonal>(site, {offset, dim1, dim2}, x);
 }
 
+Tensor expand_as(const Tensor& x, const Tensor& other, Site site) {
+  detail::check_defined(other, "expand_as");
+  return expand(x, other.sizes(), site);
+}
+Tensor view_as(const Tensor& x, const Tensor& other, Site site) {
+  detail::check_defined(other, "view_as");
+  return view(x, other.sizes(), site);
+}
+Tensor unflatten(const Tensor& x, int64_t dim, IntList sizes, Site site) {
+  detail::check_defined(x, "unflatten");
+  DEFT_CHECK(x.dim() > 0 && !sizes.empty(), ShapeError,
+             "unflatten: needs a dimension to split and sizes for it, found shape {} and {} sizes",
+             to_string(x.sizes()), sizes.size());
+  int at = static_cast<int>(normalize_dim(dim, x.dim(), "unflatten"));
+  // The sizes alone, -1 among them: by the rules of view() on a stand-in of that one dim.
+  Meta one = Meta::dense(Shape{x.sizes()[at]}, x.dtype(), x.device());
+  View::Params p{Shape(sizes)};
+  View::view(one, p);
+  Shape whole;
+  for (int i = 0; i < at; ++i) whole.push_back(x.sizes()[i]);
+  for (int64_t n : p.sizes) whole.push_back(n);
+  for (int i = at + 1; i < x.dim(); ++i) whole.push_back(x.sizes()[i]);
+  return view(x, whole, site);
+}
+
 std::vector<Tensor> split(const Tensor& x, IntList sizes, int64_t dim, Site site) {
   detail::check_defined(x, "split");
   DEFT_CHECK(x.dim() > 0, ShapeError, "split: a 0-d tensor cannot be split");

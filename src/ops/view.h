@@ -168,6 +168,10 @@ Tensor as_strided(const Tensor& x, IntList sizes, IntList strides, int64_t offse
 Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList sizes, IntList strides, int64_t offset = 0,
                           Site site = Site::current());
 Tensor diagonal(const Tensor& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Site site = Site::current());
+Tensor expand_as(const Tensor& x, const Tensor& other, Site site = Site::current());
+Tensor view_as(const Tensor& x, const Tensor& other, Site site = Site::current());
+// One dim as several; one of the sizes may be -1.
+Tensor unflatten(const Tensor& x, int64_t dim, IntList sizes, Site site = Site::current());
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim = 0, Site site = Site::current());
 std::vector<Tensor> split(const Tensor& x, IntList sizes, int64_t dim = 0, Site site = Site::current());
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim = 0, Site site = Site::current());
