@@ -64,9 +64,13 @@ if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
   list(APPEND cuda_targets --compress-mode=size)  # a quarter of the size; such drivers know how to unpack it
 endif()
 
+foreach(flag IN LISTS prefix_maps branch_protection)
+  string(APPEND cuda_host_flags ",${flag}")
+endforeach()
+
 target_include_directories(deft_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_options(deft_cuda INTERFACE
-  "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-Xcompiler=-fno-plt,-ffunction-sections;${cuda_targets}>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-Xcompiler=-fno-plt,-ffunction-sections,-fstack-protector-strong${cuda_host_flags};${cuda_targets}>")
 target_link_libraries(deft_cuda INTERFACE CUDA::cudart CUDA::cublasLt)
 
 find_path(DEFT_CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})

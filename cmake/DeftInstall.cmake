@@ -2,14 +2,15 @@
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/deft")
 
-# As long as the one of the build tree: CMake fills a shorter one up with colons, and each of them means the current directory.
-set_target_properties(deft PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+# The same search path in the build tree and installed: where they differ, CMake makes room for the longer one with colons, and an
+# empty element means the current directory.
+set_target_properties(deft PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS deft EXPORT deftTargets)
 if(DEFT_BUILD_STATIC_LIB)
   install(TARGETS deft_static EXPORT deftTargets)
 endif()
 if(TARGET deft_cli)
-  set_target_properties(deft_cli PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  set_target_properties(deft_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS deft_cli)
 endif()
 

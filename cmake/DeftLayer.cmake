@@ -38,6 +38,14 @@ function(deft_layer name)
   set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
   # Vectors of integers wrap around, also in GCC's intrinsics and Highway (log of NaN); UBSan takes that for overflow.
   set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Asan>:-fno-sanitize=signed-integer-overflow>)
+  # std::future and std::call_once read thread-local variables of the C++ library, which has no static room where a program
+  # loaded it late itself.
+  foreach(file checkpoint.cpp elementwise_chain.cuda.cpp)
+    set(path "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/${file}")
+    if("${path}" IN_LIST sources AND arg_FOLDER MATCHES "^(io|ops)$")
+      set_property(SOURCE "${path}" APPEND PROPERTY COMPILE_OPTIONS -ftls-model=global-dynamic)
+    endif()
+  endforeach()
   set_property(GLOBAL APPEND PROPERTY DEFT_LAYERS deft_${name})
 endfunction()
 
@@ -67,5 +75,5 @@ endfunction()
 # Inlining across files at link time, where it is on.
 function(deft_link_lto target)
   target_link_options(${target} PRIVATE
-                      $<$<AND:$<CONFIG:Release>,$<BOOL:${DEFT_LTO}>>:-flto=auto;-O2;-fno-plt;-ftls-model=initial-exec>)
+                      $<$<AND:$<CONFIG:Release>,$<BOOL:${DEFT_LTO}>>:-flto=auto;-O2;-fno-plt>)
 endfunction()
