@@ -80,18 +80,21 @@ int fail(int code, const std::string& kind, std::string what) {
 int fail_for_memory(const char* what) {
   std::fputs("deft: out of memory: ", stderr);
   std::fputs(what, stderr);
-  std::fputs("; take smaller batches or fewer workers, or close other programs\n", stderr);
+  std::fputs("\n", stderr);
   return kOutOfMemory;
 }
+int fail_for_memory() {
+  return fail_for_memory("the system gave no more; take smaller batches or fewer workers, or close other programs");
+}
 
-// A sample that cannot be read. Of what its reader threw only running out of memory is no matter of the sample.
+// A sample that cannot be read; running out of memory is no matter of the sample.
 int fail_for_sample(const data::DataError& error) {
   try {
     if (error.cause) std::rethrow_exception(error.cause);
-  } catch (const OutOfMemoryError&) {
-    return fail_for_memory("a sample could not be read");
+  } catch (const OutOfMemoryError& of_memory) {
+    return fail_for_memory(of_memory.what());
   } catch (const std::bad_alloc&) {
-    return fail_for_memory("a sample could not be read");
+    return fail_for_memory();
   } catch (...) {
   }
   return fail(kUnsupported, "deft",
@@ -124,7 +127,7 @@ int guarded_main(int argc, char** argv) {
   } catch (const OutOfMemoryError& error) {
     return fail_for_memory(error.what());
   } catch (const std::bad_alloc&) {
-    return fail_for_memory("the system gave no more");
+    return fail_for_memory();
   } catch (const ValueError& error) {
     return fail(kUsage, "deft", error.what());
   } catch (const ShapeError& error) {  // of a given file, or of a length the model has no room for
