@@ -20,7 +20,9 @@ def deft(*arguments, **more):
 class FullDisk(unittest.TestCase):
     def test_whatever_cannot_be_printed_is_no_success(self):
         with tempfile.TemporaryDirectory() as folder:
-            run = deft("train", "-m", "gpt2", "-d", "text", "--path", __file__, "--length", "16", "-b", "4", "-e", "1", "--train-size",
+            text = pathlib.Path(folder) / "text"
+            text.write_text("the cat sat on the mat. " * 600)
+            run = deft("train", "-m", "gpt2", "-d", "text", "--path", text, "--length", "16", "-b", "4", "-e", "1", "--train-size",
                        "8", "--test-size", "4", "--out", folder)
             self.assertEqual(run.returncode, 0, run.stderr)
             weights = max(pathlib.Path(folder).glob("*.safetensors"))

@@ -103,7 +103,7 @@ class Train(InFolder):
     def test_numbers_that_go_bad_end_the_run_and_lose_nothing(self):
         # Whatever shows first: a loss, a gradient, a weight or the score of the test set.
         for lr in ("1e6", "1e19", "1e25", "1e38"):
-            for more in (["--optimizer", "sgd"], ["--optimizer", "adamw"], ["--optimizer", "sgd", "-e", "1", "--train-size", "32"]):
+            for more in (["--optimizer", "sgd", "-e", "2"], ["--optimizer", "adamw", "-e", "2"], ["--optimizer", "sgd", "-e", "1", "--accumulate", "16"]):
                 out = self.path(f"run{lr}{len(os.listdir(self.folder))}")
                 run = deft("train", *QUICK, "--schedule", "constant", "--lr", lr, "--out", out, *more, "-o", "json")
                 if run.returncode == 0:  # then all of it is finite
