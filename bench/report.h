@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/json_object.h"
 #include "bench/machine.h"
 
 namespace deft::bench {

@@ -1,4 +1,4 @@
-// deft compile: a model and its weights become a plan in a file, which deft infer --plan-file runs without the model.
+// deft compile: a model and its weights become a plan in a file, which deft infer --plan runs without the model.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,12 +40,14 @@ Compiled compile_for(Task& task, const Flags& f) {
   return fast;
 }
 
-int run(Flags& f) {
+int run(Flags& f, Command command) {
+  const Weights weights = read_weights(f.weights);
+  take_settings(command, f.task, weights);
   if (f.threads > 0) set_num_threads(f.threads);
   f.task.device = chosen_device(f.device);
   DType amp = amp_dtype(f.amp, f.quiet, f.task.device);
   std::unique_ptr<Task> task = make_task(f.task);
-  load_weights(task->model(), f.task.model, f.weights);
+  load_weights(task->model(), f.task.model, weights);
   if (f.half) task->model().to(DType::bf16);
   nn::EvalGuard eval(task->model());
   InferenceModeGuard inference;
@@ -58,17 +60,14 @@ int run(Flags& f) {
   for (const graph::Graph* g : fast.graphs()) {
     int64_t kernels = std::count_if(g->instructions.begin(), g->instructions.end(),
                                     [](const graph::Instruction& x) { return x.action != graph::Action::view; });
-    report.results.push_back({{"case", f.task.model},
-                              {"batch", g->value(g->inputs[0]).meta.sizes[0]},
-                              {"kernels", kernels},
-                              {"arena_mb", static_cast<double>(graph::plan_memory(*g).bytes) / 1e6},
-                              {"compile_ms", took.count()},
-                              {"file", f.out}});
+    report.results.push_back(bench::object(
+        "case", f.task.model, "batch", g->value(g->inputs[0]).meta.sizes[0], "kernels", kernels, "arena_mb",
+        static_cast<double>(graph::plan_memory(*g).bytes) / 1e6, "compile_ms", took.count(), "file", f.out));
   }
   Presentation p;
   p.title = fmt::format("{} in {}", f.task.model, f.out);
   p.columns = {{"batch", "batch"}, {"kernels", "kernels"}, {"arena_mb", "results in between, MB", 2}};
-  p.notes = {fmt::format("Compiled in {:.0f} ms. Run it with: deft infer --plan-file {}", took.count(), f.out)};
+  p.notes = {fmt::format("Compiled in {:.0f} ms. Run it with: deft infer --plan {}", took.count(), f.out)};
   return print_report(report, f, p);
 }
 
@@ -86,7 +85,7 @@ std::function<int()> add_compile(Command command) {
       .type_name("FILE");
   command.add_option("--out", flags->out, "The plan: everything it needs is in this file").required().type_name("FILE");
   command.add_flag("--half", flags->half, "Weights and activations in bf16");
-  return [flags] { return run(*flags); };
+  return [flags, command] { return run(*flags, command); };
 }
 
 }  // namespace deft::cli

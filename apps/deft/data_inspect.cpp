@@ -19,6 +19,8 @@ namespace deft::cli {
 
 namespace {
 
+constexpr int64_t kInspectedSide = 64;
+
 struct Flags : CommonFlags {
   std::string path;
   int64_t most = 0;
@@ -89,7 +91,10 @@ bench::Json row_of(const DataSource& source, const Findings& found) {
 
 int run(const Flags& f) {
   bench::watch_for_interrupt();
-  data::ImageOptions images = data::evaluation_images();
+  // Every pixel is decoded, whatever part of a picture training would use.
+  data::ImageOptions images = data::evaluation_images(kInspectedSide);
+  images.cut = data::Cut::none;
+  images.reduce = false;
   images.dtype = DType::u8;
   DataSource source = open_source(f.path, images);
   Findings found;

@@ -8,6 +8,7 @@ enum ExitCode : int {
   kUsage = 2,
   kUnsupported = 3,
   kFindings = 4,
+  kOutOfMemory = 5,
   kInternal = 70,
   kInterrupted = 130,  // as a shell reports Ctrl-C
 };

@@ -5,8 +5,8 @@
 
 #include "amp/autocast.h"
 #include "base/check.h"
+#include "data/text.h"
 #include "exit_code.h"
-#include "io/load_tensors.h"
 #include "models/gpt2.h"
 #include "ops/all_ops.h"
 #include "output.h"
@@ -22,30 +22,56 @@ namespace {
 
 struct Flags : CommonFlags {
   std::string weights, prompt = "In the beginning", amp = "off";
+  std::vector<std::string> tokens;
   models::GenerateOptions generate{.tokens = 200, .temperature = 0.8};
 };
 
-int run(const Flags& f) {
+std::vector<int64_t> prompt_tokens(const Flags& f, int64_t vocabulary) {
+  const bool bytes = vocabulary == data::kByteTokens;
+  DEFT_CHECK(bytes || !f.tokens.empty(), ValueError,
+             "the model of {} knows {} tokens, which are no bytes: give the prompt as numbers, --prompt-tokens "
+             "15496,11,995",
+             f.weights, vocabulary);
+  std::vector<int64_t> tokens;
+  for (const std::string& word : f.tokens) tokens.push_back(std::stoll(word));
+  if (f.tokens.empty())
+    for (char c : f.prompt) tokens.push_back(static_cast<uint8_t>(c));
+  DEFT_CHECK(!tokens.empty(), ValueError, "--prompt must have at least one character");
+  for (int64_t token : tokens)
+    DEFT_CHECK(token < vocabulary, ValueError, "--prompt-tokens: found {}, the model knows tokens below {}", token,
+               vocabulary);
+  return tokens;
+}
+
+int run(Flags& f, Command command) {
   if (f.threads > 0) set_num_threads(f.threads);
-  DEFT_CHECK(!f.prompt.empty(), ValueError, "--prompt must have at least one character");
   DType amp = amp_dtype(f.amp, f.quiet);
-  models::Gpt2 model(byte_gpt2_options());
-  load_weights(model, "gpt2", f.weights);
-  std::vector<int64_t> bytes;
-  for (char c : f.prompt) bytes.push_back(static_cast<uint8_t>(c));
-  DEFT_CHECK(static_cast<int64_t>(bytes.size()) + f.generate.tokens <= kTextPositions, ValueError,
-             "the prompt of {} bytes and {} tokens more do not fit the model's {} positions", bytes.size(),
-             f.generate.tokens, kTextPositions);
+  const Weights weights = read_weights(f.weights);
+  TaskOptions task;
+  task.model = "gpt2";
+  take_settings(command, task, weights);
+  models::Gpt2 model(task.sizes->gpt2);
+  load_weights(model, "gpt2", weights);
+  const models::Gpt2Options& o = model.options();
+  const std::vector<int64_t> prompt = prompt_tokens(f, o.vocabulary);
+  DEFT_CHECK(static_cast<int64_t>(prompt.size()) + f.generate.tokens <= o.positions, ValueError,
+             "the prompt of {} tokens and {} more do not fit the model's {} positions", prompt.size(),
+             f.generate.tokens, o.positions);
   AutocastGuard autocast(amp);
-  Tensor out = model.generate(tensor(bytes).unsqueeze(0), f.generate);
+  Tensor out = model.generate(tensor(prompt).unsqueeze(0), f.generate);
+  const std::vector<int64_t> tokens = out[0].to_vector<int64_t>();
+  const bool as_text = o.vocabulary == data::kByteTokens;
   std::string text;
-  for (int64_t token : out[0].to_vector<int64_t>()) text += static_cast<char>(token);
+  if (as_text)
+    for (int64_t token : tokens) text += static_cast<char>(token);
+  else
+    text = fmt::format("{}", fmt::join(tokens, ","));
   if (f.format == "json") {
+    bench::Json json = as_text ? bench::object("text", text) : bench::object("tokens", tokens);
     // What is not UTF-8 is replaced: JSON can hold nothing else.
-    fmt::print("{}\n", bench::Json{{"text", text}}.dump(-1, ' ', false, bench::Json::error_handler_t::replace));
-  } else {
-    fmt::print("{}\n", text);
+    text = json.dump(-1, ' ', false, bench::Json::error_handler_t::replace);
   }
+  write_out(text + "\n");
   return kOk;
 }
 
@@ -56,10 +82,16 @@ std::function<int()> add_generate(Command command) {
   add_common_flags(command, *flags);
   add_threads_flag(command, *flags);
   add_amp_flag(command, flags->amp);
-  command.add_option("-w,--weights", flags->weights, "Checkpoint of deft train -m gpt2 -d text")
+  command
+      .add_option("-w,--weights", flags->weights,
+                  "Checkpoint of deft train -m gpt2 -d text, or weights of a GPT-2 of any size")
       .required()
       .type_name("FILE");
   command.add_option("-p,--prompt", flags->prompt, "What the text begins with").type_name("TEXT");
+  command.add_option("--prompt-tokens", flags->tokens, "The same as numbers, for models of other tokens than bytes")
+      .delimiter(',')
+      .check(whole_number(0, std::numeric_limits<int32_t>::max()))
+      .type_name("N,...");
   command.add_option("-n,--tokens", flags->generate.tokens, "Bytes to add; default 200")
       .check(whole_number(1, 100'000))
       .type_name("N");
@@ -67,12 +99,12 @@ std::function<int()> add_generate(Command command) {
       .check(number_from(0, true))
       .type_name("X");
   command.add_option("--top-k", flags->generate.top_k, "Choose among this many; default: all")
-      .check(whole_number(1, 256))
+      .check(whole_number(1, 1'000'000))
       .type_name("N");
   command.add_option("--seed", flags->generate.seed, "Of the choices; default 0")
       .check(whole_number(0, std::numeric_limits<int64_t>::max()))
       .type_name("N");
-  return [flags] { return run(*flags); };
+  return [flags, command] { return run(*flags, command); };
 }
 
 }  // namespace deft::cli

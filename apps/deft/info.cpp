@@ -184,11 +184,11 @@ std::function<int()> add_info(Command command) {
     Json info = info_json();
     std::vector<Json> rows = info_rows(info);
     if (flags->format == "json") {
-      fmt::print("{}\n", info.dump(2));
+      write_out(info.dump(2) + "\n");
     } else if (flags->format == "csv") {
-      fmt::print("{}", bench::to_csv(rows));
+      write_out(bench::to_csv(rows));
     } else {
-      fmt::print("{}", bench::to_markdown(rows, {{"what", "what"}, {"here", "here"}}));
+      write_out(bench::to_markdown(rows, {{"what", "what"}, {"here", "here"}}));
     }
     return kOk;
   };

@@ -2,12 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
+#include <iostream>
+#include <new>
 #include <utility>
 
 #include "base/error.h"
 #include "bench/machine.h"
+#include "data/data_error.h"
 #include "exit_code.h"
+#include "output.h"
 #include "trainer.h"
 #include "verbs.h"
 
@@ -22,7 +27,7 @@ void print_help() {
     paths.push_back(verb.group == group ? verb.name : verb.path());
     group = verb.group;
   }
-  fmt::print(
+  write_out(fmt::format(
       "deft {}: a compact, very fast deep-learning framework. Start with one of these:\n"
       "\n"
       "  deft doctor                    why a workload lags, what helps, and a plan that proves it\n"
@@ -31,9 +36,9 @@ void print_help() {
       "\n"
       "Verbs: {}. Flags, defaults and units: deft VERB --help\n"
       "Common flags: -o md|json|csv, -t threads, -r repeats, -q quiet, --version\n"
-      "Exit codes: 0 ok, 1 regression or failed run, 2 usage, 3 unsupported or bad file, 4 findings, 70 internal "
-      "error\n",
-      bench::build_info().version, fmt::join(paths, ", "));
+      "Exit codes: 0 ok, 1 regression or failed run, 2 usage, 3 unsupported or bad file, 4 findings, 5 out of memory, "
+      "70 internal error\n",
+      bench::build_info().version, fmt::join(paths, ", ")));
 }
 
 // A group named without one of its verbs means the first of them: `deft bench` is `deft bench modes`.
@@ -71,9 +76,42 @@ int fail(int code, const std::string& kind, std::string what) {
   return code;
 }
 
+// Nothing here may need memory of its own.
+int fail_for_memory(const char* what) {
+  std::fputs("deft: out of memory: ", stderr);
+  std::fputs(what, stderr);
+  std::fputs("\n", stderr);
+  return kOutOfMemory;
+}
+int fail_for_memory() {
+  return fail_for_memory("the system gave no more; take smaller batches or fewer workers, or close other programs");
+}
+
+// A sample that cannot be read; running out of memory is no matter of the sample.
+int fail_for_sample(const data::DataError& error) {
+  try {
+    if (error.cause) std::rethrow_exception(error.cause);
+  } catch (const OutOfMemoryError& of_memory) {
+    return fail_for_memory(of_memory.what());
+  } catch (const std::bad_alloc&) {
+    return fail_for_memory();
+  } catch (...) {
+  }
+  return fail(kUnsupported, "deft",
+              fmt::format("{}; deft train and eval leave it out with --on-error skip", error.what()));
+}
+
+int run_and_flush(int argc, char** argv) {
+  const int code = run(with_default_verb({argv + 1, argv + argc}));
+  std::cout.flush();
+  write_out("");  // whoever wrote: what could not be written is an error
+  if (!std::cout) throw SaveError("could not write the result to standard output");
+  return code;
+}
+
 int guarded_main(int argc, char** argv) {
   try {
-    return run(with_default_verb({argv + 1, argv + argc}));
+    return run_and_flush(argc, argv);
   } catch (const UsageError& error) {
     return fail(kUsage, error.verb, fmt::format("{} (see {} --help)", error.what(), error.verb));
   } catch (const UnsupportedError& error) {
@@ -82,8 +120,14 @@ int guarded_main(int argc, char** argv) {
     return fail(kUnsupported, "deft", error.what());
   } catch (const SaveError& error) {
     return fail(kUnsupported, "deft", error.what());
+  } catch (const data::DataError& error) {
+    return fail_for_sample(error);
   } catch (const TrainingError& error) {
     return fail(kRegression, "deft", error.what());
+  } catch (const OutOfMemoryError& error) {
+    return fail_for_memory(error.what());
+  } catch (const std::bad_alloc&) {
+    return fail_for_memory();
   } catch (const ValueError& error) {
     return fail(kUsage, "deft", error.what());
   } catch (const ShapeError& error) {  // of a given file, or of a length the model has no room for

@@ -33,15 +33,6 @@ std::string found_in(io::FileFormat format, const std::string& path) {
   return "none of the formats that Deft reads";
 }
 
-// What a checkpoint of `deft train` says of itself: "model=cnn data=glyphs ...".
-std::string said_of(const std::string& config, const std::string& key) {
-  const std::string all = " " + config + " ";
-  const size_t at = all.find(" " + key + "=");
-  if (at == all.npos) return "";
-  const size_t begin = at + key.size() + 2;
-  return all.substr(begin, all.find(' ', begin) - begin);
-}
-
 }  // namespace
 
 bool is_model_file(const std::string& model) { return std::filesystem::is_regular_file(model); }
@@ -75,12 +66,12 @@ ModelFile model_file_kind(const std::string& path) {
 void take_checkpoint(TaskOptions& o, std::string& weights) {
   const std::string file = o.model, config = io::load_checkpoint(file).info.config;
   const std::vector<std::string> names = model_names();
-  o.model = said_of(config, "model");
+  o.model = io::config_value(config, "model");
   if (std::ranges::count(names, o.model) != 1)
     refuse(file, "a checkpoint that does not say which model it is of, as those of deft train do");
   if (weights.empty()) weights = file;
-  if (o.data.empty()) o.data = said_of(config, "data");
-  if (const std::string length = said_of(config, "length"); !length.empty()) o.length = std::stoll(length);
+  if (o.data.empty()) o.data = io::config_value(config, "data");
+  if (const std::string length = io::config_value(config, "length"); !length.empty()) o.length = std::stoll(length);
 }
 
 }  // namespace deft::cli

@@ -44,7 +44,8 @@ std::string markdown_of(const bench::Report& report, const Presentation& present
 }  // namespace
 
 void write_out(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written || std::ferror(stdout)) {  // now, or when something was printed before
     throw SaveError(fmt::format("could not write the result to standard output ({})", std::strerror(errno)));
   }
 }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
+#include "io/file_format.h"
+#include "io/input_file.h"
 #include "nn/compile_module.h"
 
 namespace deft::cli {
@@ -59,16 +62,29 @@ void warn(const Plan& plan, const std::string& file, const TaskOptions& task) {
 
 }  // namespace
 
-void add_plan_flag(Command command, std::string& file) {
+void add_plan_flag(Command command, std::string& file, bool compiled) {
+  const std::string of_doctor =
+      "Plan of deft doctor: batch, workers, threads, precision, layout and compile; flags win";
   command
-      .add_option("--plan", file,
-                  "Plan of deft doctor: batch, workers, threads, precision, layout and compile; flags given here win")
+      .add_option(compiled ? "--plan,--plan-file" : "--plan", file,
+                  compiled ? of_doctor + ". Or of deft compile: the model and its weights" : of_doctor)
       .type_name("FILE");
+}
+
+bool is_compiled_plan(const std::string& path) {
+  if (path.empty()) return false;
+  io::InputFile file(path, "plan");
+  return io::detect_format(file) == io::FileFormat::safetensors;
 }
 
 std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse use, CommonFlags& flags,
                              TaskOptions& task, std::string& amp) {
   if (file.empty()) return std::nullopt;
+  DEFT_CHECK(
+      !is_compiled_plan(file), ValueError,
+      "{} is a plan of deft compile, which holds a model: run it with deft infer --plan {}, look at it with deft "
+      "profile -m {}",
+      file, file, file);
   Plan plan = Plan::load(file);
   PlanMerge merge(command);
   if (plan.threads > 0) merge.merge("--threads", flags.threads, plan.threads);

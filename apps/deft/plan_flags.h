@@ -1,4 +1,5 @@
-// --plan: the verbs that run a model by a plan of deft doctor.
+// --plan: the verbs that run a model by a plan of deft doctor, or run a plan of deft compile. What a file is, its
+// content says.
 #pragma once
 
 #include <optional>
@@ -12,10 +13,14 @@ namespace deft::cli {
 
 enum class PlanUse : uint8_t { train, eval, infer };
 
-void add_plan_flag(Command command, std::string& file);
+// `compiled`: plans of deft compile are taken too; --plan-file is an older name.
+void add_plan_flag(Command command, std::string& file, bool compiled = false);
+// Whether it is of deft compile; LoadError if it cannot be read.
+bool is_compiled_plan(const std::string& file);
 
 // What the verb takes of the plan in `file`, none for "": sets the flags that the plan speaks of (--threads, --batch,
 // --workers, --amp). Flags given explicitly win; stderr says so, and warns of a plan for another machine or model.
+// ValueError for a plan of deft compile.
 std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse use, CommonFlags& flags,
                              TaskOptions& task, std::string& amp);
 

@@ -264,7 +264,10 @@ int run(Flags& f, Command command) {
   bench::watch_for_interrupt();
   check_writable(f.trace);
   check_writable(f.html);
-  if (is_model_file(f.task.model)) take_model_file(f, command);
+  if (is_model_file(f.task.model))
+    take_model_file(f, command);
+  else if (!f.weights.empty())
+    take_settings(command, f.task, read_weights(f.weights));
   if (!command.given("--data") && is_text_model(f.task.model)) f.task.data = "text";
   PlanUse use = f.what == "train" ? PlanUse::train : f.what == "eval" ? PlanUse::eval : PlanUse::infer;
   std::optional<Plan> plan = plan_for(command, f.plan_file, use, f, f.task, f.amp);

@@ -1,4 +1,5 @@
-// SIGTERM and SIGINT as a wish: work ends after the step it is in. A second signal ends the program at once.
+// SIGTERM, SIGINT, SIGHUP and SIGXFSZ (a file grew beyond its limit) as a wish: work ends after the step it is in. A
+// second one of the first three ends the program at once.
 #pragma once
 
 namespace deft::cli {

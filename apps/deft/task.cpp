@@ -5,106 +5,45 @@
 
 #include "base/check.h"
 #include "core/grad_mode.h"
-#include "data/glyphs.h"
-#include "data/image_folder.h"
-#include "data/image_set.h"
 #include "data/loader.h"
 #include "data/normalize_images.h"
 #include "data/tensor_dataset.h"
 #include "data/text.h"
+#include "image_data.h"
+#include "io/crc32.h"
+#include "model_sizes.h"
 #include "models/bert.h"
-#include "models/cnn.h"
 #include "models/gpt2.h"
-#include "models/mlp.h"
-#include "models/resnet.h"
 #include "models/transformer_xl.h"
 
 namespace deft::cli {
 
 namespace {
 
-// Pictures as bytes, with what a model needs to know of them.
-struct ImageData {
-  std::shared_ptr<const data::Dataset> train, test;
-  int64_t channels = 3, height = 0, width = 0, classes = 0;
-  bool channels_last = false;  // a picture is [height, width, channels]
-  bool in_memory = true;
-  std::vector<double> mean, std;
-};
-
-constexpr int64_t kGlyphTrain = 40'000, kGlyphTest = 8'000;
-
-data::ImageSet first(data::ImageSet set, int64_t most) {
-  if (most <= 0 || most >= set.size()) return set;
-  return {set.images.narrow(0, 0, most), set.labels.narrow(0, 0, most), set.classes};
-}
-
-ImageData in_memory(const data::ImageSet& train, const data::ImageSet& test, double mean, double std) {
-  DEFT_CHECK(train.size() >= 1 && test.size() >= 1, ValueError, "the data set is empty");
-  ImageData d;
-  d.channels = train.images.size(1), d.height = train.images.size(2), d.width = train.images.size(3);
-  d.classes = train.classes;
-  d.mean.assign(static_cast<size_t>(d.channels), mean);
-  d.std.assign(static_cast<size_t>(d.channels), std);
-  d.train = std::make_shared<data::TensorDataset>(data::image_dataset(train));
-  d.test = std::make_shared<data::TensorDataset>(data::image_dataset(test));
-  return d;
-}
-
-// root/train/class/... and root/val/class/..., as ImageNet is usually unpacked.
-ImageData image_folders(const TaskOptions& o) {
-  data::ImageOptions train = data::training_images(o.image_size);
-  data::ImageOptions test = data::evaluation_images(o.image_size, o.image_size * 256 / 224);
-  train.dtype = test.dtype = DType::u8;  // normalised on the device
-  auto seen = std::make_shared<data::ImageFolder>(o.path + "/train", train);
-  auto unseen = std::make_shared<data::ImageFolder>(o.path + "/val", test);
-  DEFT_CHECK(seen->classes() == unseen->classes(), ValueError,
-             "{}: train has {} classes and val {}, expected the same folders in both", o.path, seen->classes().size(),
-             unseen->classes().size());
-  ImageData d;
-  d.height = d.width = o.image_size;
-  d.classes = static_cast<int64_t>(seen->classes().size());
-  d.channels_last = true;
-  d.in_memory = false;
-  d.mean.assign(train.mean.begin(), train.mean.end());
-  d.std.assign(train.std.begin(), train.std.end());
-  d.train = std::move(seen);
-  d.test = std::move(unseen);
-  return d;
-}
-
-ImageData read_images(const TaskOptions& o) {
-  if (o.data == "glyphs") {
-    // Training and test pictures come from different streams.
-    return in_memory(data::make_glyphs(2 * o.seed, o.train_size ? o.train_size : kGlyphTrain),
-                     data::make_glyphs(2 * o.seed + 1, o.test_size ? o.test_size : kGlyphTest), 0.5, 0.25);
-  }
-  DEFT_CHECK(o.data == "fashion" || !o.path.empty(), ValueError, "data set {} needs --path, the folder of its files",
-             o.data);
-  if (o.data == "images") return image_folders(o);
-  bool cifar = o.data == "cifar";
-  std::string folder = o.path.empty() ? data::fashion_folder() : o.path;
-  auto train = first(cifar ? data::read_cifar(folder, true) : data::read_mnist(folder, true), o.train_size);
-  auto test = first(cifar ? data::read_cifar(folder, false) : data::read_mnist(folder, false), o.test_size);
-  return cifar ? in_memory(train, test, 0.473, 0.251) : in_memory(train, test, 0.286, 0.353);
-}
-
-std::unique_ptr<nn::Module> make_image_model(const std::string& name, const ImageData& d) {
-  if (name == "mlp")
-    return std::make_unique<models::Mlp>(std::vector<int64_t>{d.channels * d.height * d.width, 256, 256, d.classes});
-  if (name == "cnn")
-    return std::make_unique<models::Cnn>(models::CnnOptions{.channels = d.channels, .classes = d.classes});
-  models::ResNetOptions o = name == "resnet18" ? models::resnet18_options() : models::resnet50_options();
-  o.channels = d.channels;
-  o.classes = d.classes;
-  o.small_input = d.height <= 64;
-  return std::make_unique<models::ResNet>(o);
+// Models take pictures of the data and answer its classes, unless their weights say otherwise.
+ModelSizes sizes_for(const TaskOptions& o, const ImageData& d) {
+  ModelSizes sizes;
+  sizes.channels = d.channels;
+  sizes.classes = d.classes;
+  sizes.small_input = d.height <= 64;
+  sizes.layers = {d.channels * d.height * d.width, 256, 256, d.classes};
+  if (!o.sizes) return sizes;
+  ModelSizes said = *o.sizes;
+  if (said.channels == 0) said.channels = sizes.channels;
+  if (said.classes == 0) said.classes = sizes.classes;
+  if (said.layers.empty()) said.layers = sizes.layers;
+  const bool mlp = o.model == "mlp";
+  const int64_t wants = mlp ? said.layers.front() : said.channels, is = mlp ? sizes.layers[0] : sizes.channels;
+  DEFT_CHECK(wants == is, ValueError, "the weights take pictures of {} {}, those of data set {} have {}", wants,
+             mlp ? "values" : "channels", o.data, is);
+  return said;
 }
 
 // Batches of a loader by number: in order without delay, others by going there.
 class BatchesByNumber {
  public:
   explicit BatchesByNumber(data::DataLoader loader) : loader_(std::move(loader)) {}
+  data::LoaderStats stats() const { return loader_.stats(); }
   const data::Batch& at(int64_t epoch, int64_t index) {
     bool next = epoch == epoch_ && index == index_ + 1;
     bool next_epoch = epoch == epoch_ + 1 && index == 0 && index_ + 1 == loader_.batches();
@@ -135,9 +74,9 @@ int64_t count_right(const Tensor& logits, const Tensor& targets) {
 
 class ImageTask : public Task {
  public:
-  explicit ImageTask(const TaskOptions& o) : options_(o), data_(read_images(o)), train_(train_loader()) {
-    model_ = make_image_model(o.model, data_);
-    model_->to(o.device);
+  explicit ImageTask(const TaskOptions& o)
+      : options_(o), data_(read_images(o)), sizes_(sizes_for(o, data_)), train_(train_loader()) {
+    model_ = new_model();
   }
   nn::Module& model() override { return *model_; }
   // The last batch of an epoch is left out where it is short: batch norm needs its usual number of pictures.
@@ -155,9 +94,14 @@ class ImageTask : public Task {
   Tensor outputs(const Tensor& inputs) override { return (*model_)(inputs); }
 
   Score evaluate(const std::function<void(double)>& progress) override {
+    DEFT_CHECK(sizes_.classes == data_.classes, ValueError,
+               "the weights answer {} classes, data set {} has {}: these are not the classes that they learned",
+               sizes_.classes, options_.data, data_.classes);
     nn::EvalGuard eval(*model_);
     NoGradGuard no_grad;
-    data::DataLoader loader(data_.test, loader_options(options_.batch));
+    data::LoaderOptions o = loader_options(options_.batch);
+    o.on_error = options_.on_error;
+    data::DataLoader loader(data_.test, o);
     Score score;
     int64_t right = 0;
     for (const data::Batch& batch : loader) {
@@ -168,6 +112,10 @@ class ImageTask : public Task {
       score.samples += batch.rows();
       progress(static_cast<double>(score.samples) / static_cast<double>(data_.test->size()));
     }
+    add(left_out_, loader.stats());
+    if (score.samples == 0)
+      throw LoadError("data set", options_.path, "test set", 0,
+                      fmt::format("none of its samples can be read; {}", fmt::join(left_out_.errors, "; ")));
     score.loss /= static_cast<double>(score.samples);
     score.accuracy = static_cast<double>(right) / static_cast<double>(score.samples);
     return score;
@@ -182,10 +130,20 @@ class ImageTask : public Task {
     return images_of(batch);
   }
   Tensor normalize(const Tensor& bytes) const override {
-    return data::normalize_images(bytes.to(options_.device), data_.mean, data_.std);
+    return data::normalize_images(bytes.to(options_.device), data_.scale.mean, data_.scale.std);
+  }
+  std::string identity() const override {
+    return fmt::format("picture={}x{}x{} classes={} content={:08x}", data_.channels, data_.height, data_.width,
+                       data_.classes, data_.content());
+  }
+  std::vector<std::string> class_names() const override { return data_.names; }
+  LeftOut left_out() const override {
+    LeftOut all = left_out_;
+    add(all, train_.stats());
+    return all;
   }
   std::unique_ptr<nn::Module> new_model() const override {
-    auto model = make_image_model(options_.model, data_);
+    auto model = make_model(options_.model, sizes_);
     model->to(options_.device);
     return model;
   }
@@ -207,16 +165,24 @@ class ImageTask : public Task {
     data::LoaderOptions o = loader_options(std::min(options_.batch, data_.train->size()));
     o.shuffle = true;
     o.drop_last = true;
+    // Another sample for one that cannot be read: batches keep their size, and the run its number of steps.
+    if (options_.on_error == data::OnError::skip) o.on_error = data::OnError::replace;
     return data::DataLoader(data_.train, o);
   }
   Tensor images_of(const data::Batch& batch, DType dtype = DType::f32,
                    MemoryFormat format = MemoryFormat::channels_last) const {
     Tensor bytes = batch["image"];
     if (data_.channels_last) bytes = bytes.permute({0, 3, 1, 2});
-    return data::normalize_images(bytes, data_.mean, data_.std, dtype, format);
+    return data::normalize_images(bytes, data_.scale.mean, data_.scale.std, dtype, format);
+  }
+  static void add(LeftOut& to, const data::LoaderStats& stats) {
+    to.count += stats.skipped + stats.replaced;
+    to.errors.insert(to.errors.end(), stats.errors.begin(), stats.errors.end());
   }
   TaskOptions options_;
   ImageData data_;
+  ModelSizes sizes_;
+  LeftOut left_out_;  // of the test set
   std::unique_ptr<nn::Module> model_;
   BatchesByNumber train_;
 };
@@ -224,11 +190,25 @@ class ImageTask : public Task {
 // Language models of a size that learns on a CPU in minutes. Tokens are bytes; BERT has one more, for what is hidden.
 constexpr int64_t kMaskToken = data::kByteTokens;
 
+ModelSizes byte_sizes(const TaskOptions& o) {
+  if (!o.sizes) return byte_model_sizes(o.length);
+  const int64_t tokens = o.model == "bert" ? o.sizes->bert.vocabulary - 1 : o.sizes->gpt2.vocabulary;
+  DEFT_CHECK(o.model == "transformer-xl" || tokens == data::kByteTokens, ValueError,
+             "the weights know {} tokens, data set text is made of bytes; give tokens: deft infer -m {} -w FILE -i "
+             "tokens.npy",
+             tokens, o.model);
+  return *o.sizes;
+}
+
 class TextTask : public Task {
  public:
   explicit TextTask(const TaskOptions& o)
-      : options_(o), text_(data::read_text(o.path.empty() ? data::bible_file() : o.path)) {
-    test_rows_ = std::min<int64_t>(o.batch, 16);
+      : options_(o), sizes_(byte_sizes(o)), text_(data::read_text(o.path.empty() ? data::bible_file() : o.path)) {
+    const int64_t rows = text_.train.numel() / o.length;
+    if (o.train_size > 0 && o.train_size < rows) text_.train = text_.train.narrow(0, 0, o.train_size * o.length + 1);
+    // Of the text and its limit alone: the score does not depend on the batch.
+    const int64_t most = o.test_size > 0 ? std::min(o.test_size, kTestRows) : kTestRows;
+    test_rows_ = std::clamp<int64_t>(text_.test.numel() / (o.length + 1), 1, most);
   }
   int64_t batches_per_epoch() const override {
     return std::max<int64_t>(1, text_.train.numel() / (options_.batch * options_.length));
@@ -256,6 +236,12 @@ class TextTask : public Task {
     return sum;
   }
 
+  std::string identity() const override {
+    uint32_t crc = 0;
+    for (const Tensor& part : {text_.train, text_.test})
+      crc = io::crc32(crc, {static_cast<const std::byte*>(part.data_ptr()), static_cast<size_t>(part.numel())});
+    return fmt::format("content={:08x}", crc);
+  }
   // Rows of the text one after the other, each with the tokens that follow.
   std::shared_ptr<const data::Dataset> samples(bool train) const override {
     const Tensor& text = train ? text_.train : text_.test;
@@ -274,6 +260,7 @@ class TextTask : public Task {
 
  protected:
   static constexpr int64_t kTextRows = 4096;  // samples() makes no more
+  static constexpr int64_t kTestRows = 16;    // read side by side by evaluate()
   virtual void start_evaluation() {}
   virtual Score score(const data::TextBatch& batch, int64_t index) = 0;
   template <class M, class Options>
@@ -295,15 +282,16 @@ class TextTask : public Task {
             static_cast<double>(count_right(flat, wanted)) / static_cast<double>(wanted.numel()), 0};
   }
   TaskOptions options_;
+  ModelSizes sizes_;
   data::TextSet text_;
   int64_t test_rows_;
 };
 
 class Gpt2Task : public TextTask {
  public:
-  explicit Gpt2Task(const TaskOptions& o) : TextTask(o), model_(byte_gpt2_options()) { model_.to(o.device); }
+  explicit Gpt2Task(const TaskOptions& o) : TextTask(o), model_(sizes_.gpt2) { model_.to(o.device); }
   nn::Module& model() override { return model_; }
-  std::unique_ptr<nn::Module> new_model() const override { return fresh<models::Gpt2>(byte_gpt2_options()); }
+  std::unique_ptr<nn::Module> new_model() const override { return fresh<models::Gpt2>(sizes_.gpt2); }
   using Task::loss;
   TaskBatch batch(int64_t epoch, int64_t index) override {
     data::TextBatch b = random_batch(epoch, index);
@@ -321,11 +309,9 @@ class Gpt2Task : public TextTask {
 
 class BertTask : public TextTask {
  public:
-  explicit BertTask(const TaskOptions& o) : TextTask(o), model_(model_options(o)) { model_.to(o.device); }
+  explicit BertTask(const TaskOptions& o) : TextTask(o), model_(sizes_.bert) { model_.to(o.device); }
   nn::Module& model() override { return model_; }
-  std::unique_ptr<nn::Module> new_model() const override {
-    return fresh<models::BertForMaskedLM>(model_options(options_));
-  }
+  std::unique_ptr<nn::Module> new_model() const override { return fresh<models::BertForMaskedLM>(sizes_.bert); }
   // One token in seven is hidden, always the same one of each row, so that samples do not depend on their batch.
   TaskBatch taken(const data::Batch& batch, DType, MemoryFormat) const override {
     const Tensor& tokens = batch["tokens"];
@@ -340,16 +326,6 @@ class BertTask : public TextTask {
   Tensor outputs(const Tensor& inputs) override { return model_.logits(inputs); }
 
  private:
-  static models::BertOptions model_options(const TaskOptions& o) {
-    return {.vocabulary = data::kByteTokens + 1,
-            .hidden = 192,
-            .layers = 4,
-            .heads = 6,
-            .intermediate = 768,
-            .positions = std::max<int64_t>(o.length, 256),
-            .dropout = 0,
-            .attention_dropout = 0};
-  }
   Score score(const data::TextBatch& b, int64_t index) override {
     TaskBatch m = hide_tokens(b.inputs, ~static_cast<uint64_t>(index));
     Tensor logits = flat(answers(m.inputs)).to(DType::f32);
@@ -368,11 +344,9 @@ class BertTask : public TextTask {
 
 class TransformerXLTask : public TextTask {
  public:
-  explicit TransformerXLTask(const TaskOptions& o) : TextTask(o), model_(model_options(o)) { model_.to(o.device); }
+  explicit TransformerXLTask(const TaskOptions& o) : TextTask(o), model_(sizes_.transformer_xl) { model_.to(o.device); }
   nn::Module& model() override { return model_; }
-  std::unique_ptr<nn::Module> new_model() const override {
-    return fresh<models::TransformerXL>(model_options(options_));
-  }
+  std::unique_ptr<nn::Module> new_model() const override { return fresh<models::TransformerXL>(sizes_.transformer_xl); }
   TaskBatch taken(const data::Batch& batch, DType, MemoryFormat) const override { return {batch["tokens"], {}}; }
   int64_t batches_per_epoch() const override {
     return data::stream_batches(text_.train, options_.batch, options_.length);
@@ -395,17 +369,6 @@ class TransformerXLTask : public TextTask {
   }
 
  private:
-  static models::TransformerXLOptions model_options(const TaskOptions& o) {
-    return {.vocabulary = data::kByteTokens,
-            .cutoffs = {128},
-            .hidden = 192,
-            .layers = 4,
-            .heads = 6,
-            .head_size = 32,
-            .intermediate = 768,
-            .memory = o.length,
-            .dropout = 0};
-  }
   void start_evaluation() override { test_memory_.clear(); }
   Score score(const data::TextBatch& b, int64_t) override {
     Tensor hidden = model_.encode(b.inputs, test_memory_).reshape({-1, model_.options().hidden});
@@ -417,22 +380,15 @@ class TransformerXLTask : public TextTask {
 
 }  // namespace
 
-models::Gpt2Options byte_gpt2_options() {
-  return {.vocabulary = data::kByteTokens,
-          .positions = kTextPositions,
-          .hidden = 192,
-          .layers = 4,
-          .heads = 6,
-          .dropout = 0};
-}
-
 TaskBatch Task::batch(int64_t, int64_t) {
   DEFT_FAIL(UnsupportedError, "the loss of this model needs more than a batch");
 }
 Tensor Task::loss(const TaskBatch&) { DEFT_FAIL(UnsupportedError, "the loss of this model needs more than a batch"); }
 Tensor Task::outputs(const Tensor&) { DEFT_FAIL(UnsupportedError, "the answers of this model need its memory"); }
-Tensor Task::test_inputs(int64_t) const { DEFT_FAIL(UnsupportedError, "infer takes models of pictures"); }
-Tensor Task::normalize(const Tensor&) const { DEFT_FAIL(UnsupportedError, "infer takes models of pictures"); }
+Tensor Task::test_inputs(int64_t) const {
+  DEFT_FAIL(UnsupportedError, "this model takes tokens: deft infer -i FILE.npy, whole numbers [n, length]");
+}
+Tensor Task::normalize(const Tensor&) const { DEFT_FAIL(UnsupportedError, "this model takes no pictures"); }
 
 bool is_text_model(const std::string& model) { return model == "gpt2" || model == "bert" || model == "transformer-xl"; }
 

@@ -9,10 +9,11 @@
 #include "core/state.h"
 #include "data/dataset.h"
 #include "data/loader_options.h"
-#include "models/gpt2.h"
 #include "nn/module.h"
 
 namespace deft::cli {
+
+struct ModelSizes;  // model_sizes.h
 
 struct TaskOptions {
   std::string model = "cnn";
@@ -26,6 +27,15 @@ struct TaskOptions {
   int workers = data::kAuto;   // threads that load data
   int prefetch = data::kAuto;  // batches they make ahead
   Device device = kCPU;        // of the model; batches are put together on the CPU
+  // Samples that cannot be read: raise ends the run; skip leaves them out, in training for another one.
+  data::OnError on_error = data::OnError::raise;
+  std::shared_ptr<const ModelSizes> sizes;  // of the weights that the model gets; null: as the data wants it
+};
+
+// Samples that were left out: how often, and which came first.
+struct LeftOut {
+  int64_t count = 0;
+  std::vector<std::string> errors;
 };
 
 struct Score {
@@ -61,6 +71,11 @@ class Task {
   // Pictures of the test set, and pictures given as bytes, as the model takes them; UnsupportedError for text.
   virtual Tensor test_inputs(int64_t count) const;
   virtual Tensor normalize(const Tensor& bytes) const;
+  // What decides the numbers besides the options, as "name=value": the form of the samples and a sum over their
+  // content.
+  virtual std::string identity() const { return ""; }
+  virtual std::vector<std::string> class_names() const { return {}; }
+  virtual LeftOut left_out() const { return {}; }
   // For runs of their own making: a model like this one with first weights, the samples of the test or training set,
   // and what a batch of them is to the model. Undefined targets: there are none to compare the model's outputs with.
   virtual std::unique_ptr<nn::Module> new_model() const = 0;
@@ -70,10 +85,6 @@ class Task {
  protected:
   Tensor answers(const Tensor& inputs) { return forward ? forward(inputs) : outputs(inputs); }
 };
-
-// The GPT-2 of `deft train -d text`: bytes as tokens, small enough to learn on a CPU.
-inline constexpr int64_t kTextPositions = 512;
-models::Gpt2Options byte_gpt2_options();
 
 std::vector<std::string> model_names();
 bool is_text_model(const std::string& model);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "amp/autocast.h"
@@ -48,6 +49,25 @@ void add_task_flags(Command command, TaskOptions& o, bool files) {
   command.add_option("--seed", o.seed, "Of weights, order and dropout; default 1")
       .check(whole_number(0, std::numeric_limits<int64_t>::max()))
       .type_name("N");
+}
+
+void add_on_error_flag(Command command, TaskOptions& o) {
+  command
+      .add_option(
+          "--on-error",
+          [&o](const std::string& word) { o.on_error = word == "skip" ? data::OnError::skip : data::OnError::raise; },
+          "Samples that cannot be read: stop (default), exit code 3, or skip them, counted and named")
+      .check(one_of("way", {"skip", "stop"}))
+      .type_name("skip|stop");
+}
+
+void tell_left_out(const std::string& verb, const LeftOut& left_out) {
+  if (left_out.count == 0) return;
+  std::vector<std::string> different;  // an epoch repeats those of the one before
+  for (const std::string& error : left_out.errors)
+    if (std::ranges::find(different, error) == different.end()) different.push_back(error);
+  fmt::print(stderr, "{}: {} times a sample could not be read and was left out: {}\n", verb, left_out.count,
+             fmt::join(different, "; "));
 }
 
 void add_amp_flag(Command command, std::string& amp) {

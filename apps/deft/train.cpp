@@ -1,6 +1,8 @@
 // deft train
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include "base/error.h"
@@ -61,45 +63,59 @@ void add_flags(Command command, Flags& f) {
       .check(whole_number(1, 1'000'000'000))
       .type_name("N");
   command.add_flag("--resume", f.train.resume, "Go on from the newest whole checkpoint in --out");
+  command.add_flag("--overwrite", f.train.overwrite, "Delete the checkpoints of an earlier run in --out")
+      .excludes(command.flag("--resume"));
+  add_on_error_flag(command, f.train.task);
   command.add_option("--log", f.log, "File for one line of JSON per event").type_name("FILE");
 }
 
 bench::Json to_json(const TrainOptions& o, const TrainResult& r, int64_t parameters) {
-  return {{"case", o.task.model},
-          {"data", o.task.data},
-          {"parameters", parameters},
-          {"amp", std::string(name_of(o.amp))},
-          {"epochs", r.epochs},
-          {"steps", r.steps},
-          {"skipped_steps", r.skipped},
-          {"test_loss", r.score.loss},
-          {"accuracy_percent", 100 * r.score.accuracy},
-          {"seconds", r.seconds},
-          {"samples_per_second", r.samples_per_second},
-          {"checkpoint", r.checkpoint.empty() ? bench::Json(nullptr) : bench::Json(r.checkpoint)},
-          {"ended", r.stopped   ? "stopped"
-                    : r.reached ? "target reached"
-                                : "all epochs done"}};
+  return bench::object("case", o.task.model, "data", o.task.data, "parameters", parameters, "amp",
+                       std::string(name_of(o.amp)), "epochs", r.epochs, "steps", r.steps, "skipped_steps", r.skipped,
+                       "left_out_samples", r.left_out.count, "test_loss", r.score.loss, "accuracy_percent",
+                       100 * r.score.accuracy, "seconds", r.seconds, "samples_per_second", r.samples_per_second,
+                       "checkpoint", r.checkpoint.empty() ? bench::Json() : bench::Json(r.checkpoint), "ended",
+                       r.stopped   ? "stopped"
+                       : r.reached ? "target reached"
+                                   : "all epochs done");
 }
+
+// A log that cannot be written is told at once, and by the exit code; the run goes on.
+class Log {
+ public:
+  explicit Log(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    file_.open(path, std::ios::app);
+    if (!file_) throw SaveError(fmt::format("the log {} cannot be opened for writing", path));
+  }
+  void operator()(const std::string& line) {
+    if (path_.empty() || failed_ || file_ << line << std::endl) return;
+    failed_ = true;
+    fmt::print(stderr, "deft: the log {} cannot be written ({}); nothing more goes into it\n", path_,
+               std::strerror(errno));
+  }
+  bool failed() const { return failed_; }
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+  bool failed_ = false;
+};
 
 int run(Flags& f, Command command) {
   watch_for_stop();
+  check_folder(f.train);
   f.train.plan = plan_for(command, f.plan_file, PlanUse::train, f, f.train.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
   f.train.task.device = chosen_device(f.device);
   f.train.amp = amp_dtype(f.amp, f.quiet, f.train.task.device);
-  std::ofstream log;
-  if (!f.log.empty()) {
-    log.open(f.log, std::ios::app);
-    if (!log) throw SaveError(fmt::format("the log {} cannot be opened for writing", f.log));
-  }
+  Log log(f.log);
   bench::Report report;
   TrainResult result;
   {
     Progress progress("train", f.quiet);
     Trainer trainer(
-        f.train, [&](const std::string& line) { log << line << std::endl; },
-        [&](const std::string& what) { progress.show(what); });
+        f.train, [&](const std::string& line) { log(line); }, [&](const std::string& what) { progress.show(what); });
     result = trainer.run();
     report.results.push_back(to_json(f.train, result, trainer.model().parameter_count()));
   }
@@ -116,8 +132,10 @@ int run(Flags& f, Command command) {
                {"samples_per_second", "samples/s", 0},
                {"checkpoint", "checkpoint"},
                {"ended", "ended"}};
+  tell_left_out("train", result.left_out);
   int code = print_report(report, f, p);
   if (result.stopped) return stop_exit_code();
+  if (log.failed() && code == kOk) return kUnsupported;
   return code == kOk && f.train.target > 0 && !result.reached ? kRegression : code;
 }
 

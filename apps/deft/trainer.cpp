@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <filesystem>
 #include <utility>
 
 #include "amp/autocast.h"
 #include "base/check.h"
+#include "bench/report.h"
 #include "core/grad_mode.h"
+#include "data/data_error.h"
 #include "ops/all_ops.h"
 #include "optim/adam.h"
 #include "optim/clip_grad.h"
@@ -20,8 +22,6 @@
 namespace deft::cli {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -52,10 +52,27 @@ Trainer::Trainer(const TrainOptions& options, LogFn log, ProgressFn progress)
   if (options.plan && options.plan->compile && task_->has_batches() && !scaler_.is_enabled()) compile_step();
   make_optimizer();
   make_schedule();
-  if (!options.folder.empty()) folder_ = std::make_unique<io::CheckpointFolder>(options.folder);
-  if (options.resume) go_on();
+  if (!options.folder.empty()) open_folder();
 }
 Trainer::~Trainer() = default;
+
+void check_folder(const TrainOptions& o) {
+  const char* needs = o.resume ? "--resume" : o.overwrite ? "--overwrite" : nullptr;
+  DEFT_CHECK(!needs || !o.folder.empty(), ValueError, "{} needs --out, the folder of the checkpoints", needs);
+  if (needs || !std::filesystem::is_directory(o.folder)) return;
+  const std::vector<std::string> files = io::CheckpointFolder(o.folder).files();
+  DEFT_CHECK(files.empty(), ValueError,
+             "--out {} holds checkpoints of an earlier run, the newest is {}; go on with that run by --resume, replace "
+             "it by --overwrite, or choose another folder",
+             o.folder, files.front());
+}
+
+void Trainer::open_folder() {
+  folder_ = std::make_unique<io::CheckpointFolder>(options_.folder);
+  identity_ = task_->identity();
+  if (options_.resume) go_on();
+  if (options_.overwrite) folder_->clear();
+}
 
 void Trainer::freeze_modules() {
   if (options_.freeze.empty()) return;
@@ -109,10 +126,11 @@ std::string Trainer::config() const {
   if (o.plan && o.plan->layout == MemoryFormat::channels_last) plan += " layout=channels_last";
   if (fast_) plan += fmt::format(" compile={}", fmt::join(o.plan->off_passes, ","));
   return fmt::format(
-      "model={} data={} batch={} length={} train={} seed={} epochs={} optimizer={} lr={} decay={} "
-      "schedule={} amp={} accumulate={} clip={} freeze={}{}",
-      o.task.model, o.task.data, o.task.batch, o.task.length, o.task.train_size, o.task.seed, o.epochs, o.optimizer,
-      o.lr, o.weight_decay, o.schedule, name_of(o.amp), o.accumulate, o.clip, o.freeze, plan);
+      "model={} data={} batch={} length={} train={} test={} seed={} epochs={} optimizer={} lr={} decay={} "
+      "schedule={} amp={} accumulate={} clip={} freeze={}{}{}{}",
+      o.task.model, o.task.data, o.task.batch, o.task.length, o.task.train_size, o.task.test_size, o.task.seed,
+      o.epochs, o.optimizer, o.lr, o.weight_decay, o.schedule, name_of(o.amp), o.accumulate, o.clip, o.freeze, plan,
+      identity_.empty() ? "" : " ", identity_);
 }
 
 State Trainer::state() const {
@@ -128,15 +146,15 @@ State Trainer::state() const {
   run.values["step"] = step_;
   run.values["rng_seed"] = static_cast<int64_t>(generator_.state().seed);
   run.values["rng_offset"] = static_cast<int64_t>(generator_.state().offset);
+  if (std::vector<std::string> names = task_->class_names(); !names.empty()) run.values["classes"] = std::move(names);
   all.add("run", run);
   return all;
 }
 
 void Trainer::go_on() {
-  DEFT_CHECK(folder_, ValueError, "--resume needs --out, the folder of the checkpoints");
   auto found = folder_->newest(config());
   if (!found) return;
-  for (const std::string& why : found->skipped) log_(Json{{"event", "skipped_checkpoint"}, {"why", why}}.dump());
+  for (const std::string& why : found->skipped) log_(bench::object("event", "skipped_checkpoint", "why", why).dump());
   const State& all = found->checkpoint.state;
   task_->model().load_state_dict(all.part("model").tensors);
   optimizer_->load_state(all.part("optimizer"));
@@ -149,11 +167,34 @@ void Trainer::go_on() {
   step_ = run.get<int64_t>("step");
   generator_.set_state(
       {static_cast<uint64_t>(run.get<int64_t>("rng_seed")), static_cast<uint64_t>(run.get<int64_t>("rng_offset"))});
-  log_(Json{{"event", "resumed"}, {"from", found->path}, {"epoch", epoch_}, {"batch", batch_}, {"step", step_}}.dump());
+  log_(bench::object("event", "resumed", "from", found->path, "epoch", epoch_, "batch", batch_, "step", step_).dump());
 }
 
 TrainResult Trainer::run() {
   start_ = now();
+  try {
+    run_epochs();
+  } catch (const TrainingError& error) {
+    save_last_good();
+    if (!folder_) throw;
+    const std::vector<std::string> files = folder_->files();
+    throw TrainingError(fmt::format("{}; {}", error.what(),
+                                    files.empty() ? std::string("there was no good state to save")
+                                                  : fmt::format("the last good state is in {}", files.front())));
+  } catch (const data::DataError&) {
+    save_last_good();
+    throw;
+  }
+  finish_save();
+  result_.steps = step_;
+  result_.epochs = epoch_;
+  result_.seconds = now() - start_;
+  result_.samples_per_second = static_cast<double>(samples_) / std::max(1e-9, result_.seconds);
+  result_.left_out = task_->left_out();
+  return result_;
+}
+
+void Trainer::run_epochs() {
   while (epoch_ < options_.epochs && !result_.stopped && !result_.reached) {
     train_epoch();
     if (result_.stopped) break;
@@ -163,19 +204,13 @@ TrainResult Trainer::run() {
     result_.reached = options_.target > 0 && result_.score.accuracy >= options_.target;
     save();
   }
-  finish_save();
-  result_.steps = step_;
-  result_.epochs = epoch_;
-  result_.seconds = now() - start_;
-  result_.samples_per_second = static_cast<double>(samples_) / std::max(1e-9, result_.seconds);
-  return result_;
 }
 
 void Trainer::train_epoch() {
   task_->model().train();
   int64_t steps = task_->batches_per_epoch() / options_.accumulate;
   while (batch_ < steps * options_.accumulate) {
-    step();
+    step_or_restore();
     ++step_;
     if (folder_ && !folder_->saving()) finish_save();  // a full disk is noticed now, not at the next save
     result_.stopped = stop_signal() != 0;
@@ -222,6 +257,25 @@ double Trainer::forward_and_backward(int64_t index) {
   return value;
 }
 
+// A step that fails leaves nothing behind: neither random numbers taken, nor statistics of a batch that is no good.
+void Trainer::step_or_restore() {
+  if (!folder_) return step();
+  const auto random = generator_.state();
+  const State memory = task_->state();
+  NamedTensors buffers = task_->model().named_buffers();
+  std::vector<Tensor> values;
+  for (const NamedTensor& b : buffers) values.push_back(b.tensor.clone());
+  try {
+    step();
+  } catch (...) {
+    NoGradGuard no_grad;
+    generator_.set_state(random);
+    task_->load_state(memory);
+    for (size_t i = 0; i < buffers.size(); ++i) buffers[i].tensor.copy_(values[i]);
+    throw;
+  }
+}
+
 void Trainer::step() {
   ExecContext with_generator = context();
   with_generator.rng = &generator_;
@@ -240,7 +294,7 @@ void Trainer::step() {
     scaler_.update();
     if (!done.stepped) {
       ++result_.skipped;
-      log_(Json{{"event", "skipped"}, {"step", step_}, {"why", done.to_string()}}.dump());
+      log_(bench::object("event", "skipped", "step", step_, "why", done.to_string()).dump());
     }
   } else {
     double norm = optim::grad_norm(task_->model().parameters());
@@ -256,12 +310,8 @@ void Trainer::step() {
 // The step is computed again with checks after every op, so that the first bad one is named.
 void Trainer::check_loss(double loss, int64_t index) {
   if (std::isfinite(loss)) return;
-  std::string why = "no single op made it: the inputs or the weights are not finite";
-  for (const NamedTensor& p : task_->model().named_parameters())
-    if (!std::isfinite(p.tensor.detach().abs().amax().item())) {
-      why = fmt::format("parameter {} is not finite", p.name);
-      break;
-    }
+  std::string why = not_finite();
+  why = why.empty() ? "no single op made it: the inputs are not finite" : fmt::format("{} is not finite", why);
   try {
     AnomalyGuard anomaly;
     NoGradGuard no_grad;
@@ -279,7 +329,7 @@ void Trainer::check_gradients() {
     Tensor g = p.tensor.grad();
     if (g.defined() && !std::isfinite(g.abs().amax().item()))
       DEFT_FAIL(
-          ValueError,
+          cli::TrainingError,
           "the gradient of {} is not finite in step {}; nothing was changed by this step; lower --lr, or clip with "
           "--clip 1",
           p.name, step_);
@@ -290,23 +340,43 @@ void Trainer::evaluate() {
   AutocastGuard autocast(options_.amp);
   result_.score = task_->evaluate([&](double part) { progress_(fmt::format("evaluating, {:.0f} %", 100 * part)); });
   const Score& s = result_.score;
-  log_(Json{{"event", "epoch"},
-            {"epoch", epoch_ + 1},
-            {"step", step_},
-            {"train_loss", loss_},
-            {"test_loss", s.loss},
-            {"accuracy", s.accuracy},
-            {"lr", optimizer_->lr()},
-            {"seconds", now() - start_},
-            {"samples_per_second", static_cast<double>(samples_) / (now() - start_)}}
+  log_(bench::object("event", "epoch", "epoch", epoch_ + 1, "step", step_, "train_loss", loss_, "test_loss", s.loss,
+                     "accuracy", s.accuracy, "lr", optimizer_->lr(), "left_out", task_->left_out().count, "seconds",
+                     now() - start_, "samples_per_second", static_cast<double>(samples_) / (now() - start_))
            .dump());
+  if (std::isfinite(s.loss)) return;
+  const std::string bad = not_finite();
+  DEFT_FAIL(cli::TrainingError, "the test loss of epoch {} is {}: {}; lower --lr, or clip with --clip 1", epoch_ + 1,
+            s.loss, bad.empty() ? std::string("the answers are not finite") : fmt::format("{} is not finite", bad));
 }
 
+// The first parameter or buffer that is not, "" if all are.
+std::string Trainer::not_finite() const {
+  NoGradGuard no_grad;
+  for (const NamedTensor& t : task_->model().state_dict())
+    if (is_floating(t.tensor.dtype()) && t.tensor.numel() > 0 && !std::isfinite(t.tensor.abs().amax().item()))
+      return t.name;
+  return "";
+}
+
+// Never a state that is past saving: it would take the place of a good one.
 void Trainer::save() {
   if (!folder_) return;
+  const std::string bad = not_finite();
+  DEFT_CHECK(bad.empty(), cli::TrainingError, "{} is not finite after step {}; lower --lr, or clip with --clip 1", bad,
+             step_);
   finish_save();
   folder_->save_async(state(), {step_, config()});
   saving_ = step_;
+}
+
+// When a step failed: what the ones before it did is not lost.
+void Trainer::save_last_good() {
+  if (!folder_) return;
+  finish_save();
+  if (!not_finite().empty()) return;
+  save();
+  finish_save();
 }
 
 // Waits for the checkpoint that is being written; logged as saved only when it is.
@@ -314,7 +384,7 @@ void Trainer::finish_save() {
   if (saving_ < 0) return;
   int64_t step = std::exchange(saving_, -1);
   result_.checkpoint = folder_->wait();
-  log_(Json{{"event", "saved"}, {"step", step}, {"path", result_.checkpoint}}.dump());
+  log_(bench::object("event", "saved", "step", step, "path", result_.checkpoint).dump());
 }
 
 void Trainer::show_step() {
@@ -327,7 +397,7 @@ void Trainer::show_step() {
   progress_(fmt::format("epoch {}/{}, batch {}/{}, loss {:.4f}, {:.1f} % last test, {:.0f} samples/s, {} left",
                         epoch_ + 1, options_.epochs, batch_, batches, loss_, 100 * result_.score.accuracy, rate,
                         duration(left)));
-  log_(Json{{"event", "step"}, {"step", step_}, {"epoch", epoch_ + 1}, {"loss", loss_}, {"samples_per_second", rate}}
+  log_(bench::object("event", "step", "step", step_, "epoch", epoch_ + 1, "loss", loss_, "samples_per_second", rate)
            .dump());
 }
 

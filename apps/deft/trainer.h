@@ -37,9 +37,12 @@ struct TrainOptions {
   double target = 0;                   // ends when the test accuracy reaches it
   std::string folder;                  // of checkpoints; "": none are written
   int64_t save_every = 0;              // steps; 0: at the end of epochs
-  bool resume = false;
+  bool resume = false, overwrite = false;
   std::optional<Plan> plan;  // layout and compile of the steps
 };
+
+// ValueError where --out names a folder that is used already, and neither resume nor overwrite says what to do.
+void check_folder(const TrainOptions& options);
 
 // What happened, as a line of the log: {"event": "step" | "epoch" | "skipped" | ..., ...}.
 using LogFn = std::function<void(const std::string& json)>;
@@ -51,14 +54,16 @@ struct TrainResult {
   double seconds = 0, samples_per_second = 0;
   bool reached = false, stopped = false;
   std::string checkpoint;  // the last one written
+  LeftOut left_out;
 };
 
 class Trainer {
  public:
   Trainer(const TrainOptions& options, LogFn log, ProgressFn progress);
   ~Trainer();
-  // Until the epochs are over, the target is reached or a signal asks to stop. TrainingError, with everything as it was
-  // before the step, if a loss or a gradient is not finite (f16 skips the step instead, as its scaler must).
+  // Until the epochs are over, the target is reached or a signal asks to stop. TrainingError if a loss, a gradient or a
+  // weight is not finite (f16 skips the step instead, as its scaler must). The state before such a step, or before one
+  // whose data cannot be read, is saved.
   TrainResult run();
   nn::Module& model() { return task_->model(); }
 
@@ -66,15 +71,20 @@ class Trainer {
   void freeze_modules();
   void make_optimizer();
   void make_schedule();
+  void open_folder();
   void go_on();
+  void run_epochs();
   void train_epoch();
   void step();
+  void step_or_restore();
   void compile_step();
   double forward_and_backward(int64_t index);
   void check_loss(double loss, int64_t index);
   void check_gradients();
   void evaluate();
+  std::string not_finite() const;
   void save();
+  void save_last_good();
   void finish_save();
   State state() const;
   std::string config() const;
@@ -89,8 +99,9 @@ class Trainer {
   std::unique_ptr<optim::LRScheduler> schedule_;
   optim::GradScaler scaler_;
   std::unique_ptr<io::CheckpointFolder> folder_;
-  Generator generator_;  // dropout
-  int64_t saving_ = -1;  // the step that is being written, if any
+  Generator generator_;   // dropout
+  std::string identity_;  // of the task, where checkpoints are written
+  int64_t saving_ = -1;   // the step that is being written, if any
 
   int64_t epoch_ = 0, batch_ = 0;  // the next batch
   int64_t step_ = 0;

@@ -208,7 +208,9 @@ const std::string_view* find_value(const Settings& settings, std::string_view na
   return nullptr;
 }
 
-std::string shown(const std::string_view* value) { return !value ? "not set" : value->empty() ? "empty" : std::string(*value); }
+std::string shown(const std::string_view* value) {
+  return !value ? "not set" : value->empty() ? "empty" : std::string(*value);
+}
 
 }  // namespace
 
@@ -332,8 +334,8 @@ std::optional<CheckpointFolder::Found> CheckpointFolder::newest(const std::strin
   for (auto& [step, path] : files) {
     try {
       Found found{load_checkpoint(path), path, skipped};
-      DEFT_CHECK(config.empty() || found.checkpoint.info.config == config, ValueError,
-                 "{} belongs to another run: {}", path, config_difference(found.checkpoint.info.config, config));
+      DEFT_CHECK(config.empty() || found.checkpoint.info.config == config, ValueError, "{} belongs to another run: {}",
+                 path, config_difference(found.checkpoint.info.config, config));
       return found;
     } catch (const LoadError& error) {
       // Removed by a saver since it was listed: there are newer ones now.

@@ -25,7 +25,7 @@ struct LoadLimits {
   uint64_t npy_header_bytes = 10'000;
   // zip: npz and PyTorch files
   uint64_t zip_entries = 500'000;
-  uint64_t zip_ratio = 1032;  // unpacked to packed bytes of a member: DEFLATE reaches no more
+  uint64_t zip_ratio = 1032;                         // unpacked to packed bytes of a member: DEFLATE reaches no more
   uint64_t zip_unpacked_bytes = uint64_t{16} << 30;  // all deflated members together
   uint64_t zip_unpacked_per_byte = 64;  // beyond kFreelyUnpacked bytes: all of them, to the bytes of the archive
   // pickle

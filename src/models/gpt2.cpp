@@ -60,6 +60,9 @@ class Gpt2Block : public nn::Module {
     int64_t before = 0;
     if (cache) {
       before = cache->length_;
+      // The type of the first keys is that of all: what autocast makes of them, not that of the weights.
+      for (Tensor* all : {&cache->keys_[index_], &cache->values_[index_]})
+        if (before == 0 && all->dtype() != k.dtype()) *all = zeros(all->sizes(), {k.dtype(), k.device()});
       k = append(cache->keys_[index_], k, before);
       v = append(cache->values_[index_], v, before);
     }

@@ -417,8 +417,10 @@ Allowance allowance_of(const ProfileOptions& options, const Cost& cost) {
   static const double of_machine = [] {  // about
     const SteadyClock::time_point began = SteadyClock::now();
     const uint64_t first = ticks();
-    while (SteadyClock::now() - began < std::chrono::microseconds(200)) continue;
-    return std::chrono::duration<double>(SteadyClock::now() - began).count() / static_cast<double>(ticks() - first);
+    constexpr int kMostLooks = 100'000;  // some sandboxes have a clock that stands still
+    for (int i = 0; i < kMostLooks && SteadyClock::now() - began < std::chrono::microseconds(200); ++i) continue;
+    const double passed = std::chrono::duration<double>(SteadyClock::now() - began).count();
+    return passed > 0 ? passed / static_cast<double>(std::max<uint64_t>(ticks() - first, 1)) : 1e-9;
   }();
   const double tick = options.clock ? options.clock->seconds_per_tick : of_machine;
   return {cost.zone / tick, cost.short_cut / tick, static_cast<uint64_t>(kSliceSeconds / tick),

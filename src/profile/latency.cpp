@@ -40,7 +40,8 @@ double timed(const std::function<void()>& call, LatencyClock& clock) {
 }
 
 std::vector<double> warm_samples(const std::function<void()>& call, const LatencyOptions& o, LatencyClock& clock) {
-  for (const double end = clock.now() + o.warm_up_seconds; clock.now() < end;) call();
+  const double warm = clock.now() + o.warm_up_seconds;
+  for (int64_t i = 0; i < o.most_samples && clock.now() < warm; ++i) call();
   std::vector<double> samples;
   const double end = clock.now() + o.warm_seconds;
   const auto taken = [&] { return static_cast<int64_t>(samples.size()); };

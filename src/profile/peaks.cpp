@@ -236,7 +236,7 @@ Batch run_batch(RangeFn work, int64_t items, int64_t repeats) {
   parallel_for(0, items, 1, [&](int64_t begin, int64_t end) {
     const double start = thread_cpu_ns();
     for (int64_t i = 0; i < repeats; ++i) work(begin, end);
-    const double ns = thread_cpu_ns() - start;
+    const double ns = std::max(1.0, thread_cpu_ns() - start);
     std::lock_guard lock(mutex);
     batch.rate += static_cast<double>((end - begin) * repeats) / ns;
     batch.ns = std::max(batch.ns, ns);
@@ -252,11 +252,14 @@ Batch run_batch_of(RangeFn work, int64_t items, double rate, double ns) {
 // Items per nanosecond of the fastest of batches of half a millisecond and more, after warming up.
 double best_rate(RangeFn work, int64_t items, double warm_up_ns, int batches) {
   constexpr double kBatchNs = 5e5;
+  constexpr int64_t kMostRepeats = 4096;  // what takes no time even then is measured by a clock that stands still
   int64_t repeats = 1;
   for (double spent = 0; spent < warm_up_ns;) {
     const Batch batch = run_batch(work, items, repeats);
     spent += batch.ns;
-    if (batch.ns < kBatchNs) repeats *= 2;
+    if (batch.ns >= kBatchNs) continue;
+    if (repeats >= kMostRepeats) break;
+    repeats *= 2;
   }
   double best = 0;
   for (int i = 0; i < batches; ++i) best = std::max(best, run_batch(work, items, repeats).rate);

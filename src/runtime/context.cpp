@@ -1,5 +1,6 @@
 #include "runtime/context.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
@@ -12,7 +13,10 @@ namespace deft {
 namespace {
 bool deterministic_in_env() {
   const char* text = std::getenv("DEFT_DETERMINISTIC");
-  return text && std::string_view(text) == "1";
+  const std::string_view word = text ? text : "";
+  if (word != "" && word != "0" && word != "1")
+    std::fprintf(stderr, "deft: DEFT_DETERMINISTIC=%s is neither 0 nor 1; 0 is used\n", text);
+  return word == "1";
 }
 struct ProcessDefault {
   std::mutex mutex;

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -309,6 +311,14 @@ bool in_parallel_region() { return in_lane; }
 SerialScope::SerialScope() : outer_(in_lane) { in_lane = true; }
 SerialScope::~SerialScope() { in_lane = outer_; }
 
-ThreadChoice thread_choice() { return choose_threads(allowed_cpus(), std::getenv("DEFT_NUM_THREADS")); }
+ThreadChoice thread_choice() {
+  const char* env = std::getenv("DEFT_NUM_THREADS");
+  ThreadChoice choice = choose_threads(allowed_cpus(), env);
+  static std::atomic<bool> told{false};
+  if (env && *env && choice.from_env == 0 && !told.exchange(true))
+    std::fprintf(stderr, "deft: DEFT_NUM_THREADS=%s is not a whole number from 1 to %d; %d threads are used\n", env,
+                 kMaxThreads, choice.threads);
+  return choice;
+}
 
 }  // namespace deft

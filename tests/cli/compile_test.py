@@ -1,4 +1,4 @@
-"""`deft compile` and `deft infer --plan-file` as a user runs them. The program is named by DEFT_CLI."""
+"""`deft compile` and `deft infer --plan` as a user runs them. The program is named by DEFT_CLI."""
 import json
 import os
 import pathlib
@@ -43,7 +43,7 @@ class Compile(unittest.TestCase):
             self.assertEqual(row["case"], "mlp")
             self.assertGreater(row["kernels"], 0)
         by_model = result_of("infer", *QUICK, "-w", self.weights, "--top", "2")
-        by_plan = result_of("infer", "--plan-file", path, "-d", "glyphs", "--test-size", "70", "-t", "1", "--top", "2")
+        by_plan = result_of("infer", "--plan", path, "-d", "glyphs", "--test-size", "70", "-t", "1", "--top", "2")
         self.assertEqual(len(by_plan), 140)  # two whole batches and six single samples
         self.assertEqual([r["class"] for r in by_plan], [r["class"] for r in by_model])
         for a, b in zip(by_plan, by_model):
@@ -52,7 +52,7 @@ class Compile(unittest.TestCase):
     def test_precisions(self):
         for more in (["--amp", "bf16"], ["--half"]):
             path, _ = self.compile(*more)
-            self.assertEqual(len(result_of("infer", "--plan-file", path, "--test-size", "33")), 33, more)
+            self.assertEqual(len(result_of("infer", "--plan", path, "--test-size", "33")), 33, more)
 
     def test_bad_files_and_flags(self):
         path, _ = self.compile()
@@ -60,14 +60,19 @@ class Compile(unittest.TestCase):
         broken = os.path.join(self.folder, "broken.plan")
         for data, word in ((whole[:-5], "broken.plan"), (whole[:-5] + b"\0" * 5, "damaged"), (b"", "broken.plan")):
             pathlib.Path(broken).write_bytes(data)
-            run = deft("infer", "--plan-file", broken)
+            run = deft("infer", "--plan", broken)
             self.assertEqual(run.returncode, 3, run.stderr)
             self.assertIn(word, run.stderr)
-        run = deft("infer", "--plan-file", self.weights)
+        run = deft("infer", "--plan", self.weights)
         self.assertEqual(run.returncode, 3)
         self.assertIn("no plan of Deft", run.stderr)
         self.assertEqual(deft("infer", "-d", "glyphs").returncode, 2)
-        self.assertEqual(deft("infer", "-w", self.weights, "--plan-file", path).returncode, 2)
+        self.assertEqual(deft("infer", "-w", self.weights, "--plan", path).returncode, 2)
+        self.assertEqual(deft("infer", "--plan-file", path, "--test-size", "1").returncode, 0)  # its older name
+        for verb in ("train", "eval"):
+            run = deft(verb, *QUICK, *([] if verb == "train" else ["-w", self.weights]), "--plan", path)
+            self.assertEqual(run.returncode, 2, run.stderr)
+            self.assertIn("deft infer --plan", run.stderr)
         self.assertEqual(deft("compile", *QUICK, "-w", self.weights).returncode, 2)
         run = deft("compile", *QUICK, "-w", self.weights, "--out", "/no/such/folder/a.plan")
         self.assertEqual(run.returncode, 3)

@@ -46,6 +46,50 @@ class Folders(unittest.TestCase):
         self.assertEqual((row["samples"], row["broken"]), (8, 1))
         self.assertIn("cat/9.jpg", row["errors"][0])
 
+    def test_inspect_sees_one_flipped_bit(self):
+        name = next(p for p in (self.root / "train").rglob("*.png"))
+        data = bytearray(name.read_bytes())
+        data[len(data) * 2 // 3] ^= 1
+        name.write_bytes(data)
+        run = deft("data", "inspect", "--path", self.root / "train", "-o", "json")
+        self.assertEqual(run.returncode, 4, run.stderr)
+        self.assertEqual(results(run)[0]["broken"], 1)
+        self.assertIn(name.name, results(run)[0]["errors"][0])
+
+    def test_train_size_is_honoured_and_keeps_every_class(self):
+        run = deft("train", "-m", "resnet18", "-d", "images", "--path", self.root, "--image-size", 16, "-b", 2, "-e", 1,
+                   "--train-size", 4, "--test-size", 3, "-q", "-o", "json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(results(run)[0]["steps"], 2)
+
+    def test_broken_pictures_stop_or_are_left_out(self):
+        common = ["train", "-m", "resnet18", "-d", "images", "--path", self.root, "--image-size", 16, "-b", 4, "-e", 1, "-q",
+                  "-o", "json", "--out", self.root / "run"]
+        for part in ("train", "val"):
+            (self.root / part / "cat" / "9.jpg").write_bytes(b"\xff\xd8\xff\xe0 not a picture")
+        run = deft(*common)
+        self.assertEqual((run.returncode, run.stdout), (3, ""), run.stderr)
+        self.assertIn("cat/9.jpg", run.stderr)
+        self.assertIn("--on-error skip", run.stderr)
+        self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
+        run = deft(*common, "--on-error", "skip", "--resume")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertGreaterEqual(results(run)[0]["left_out_samples"], 1)
+        self.assertIn("val/cat/9.jpg", run.stderr)
+        weights = max((self.root / "run").glob("*.safetensors"))
+        run = deft("eval", "-w", weights, "--path", self.root, "--on-error", "skip", "-o", "json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual((results(run)[0]["samples"], results(run)[0]["left_out_samples"]), (8, 1))
+        self.assertEqual(deft("eval", "-w", weights, "--path", self.root).returncode, 3)
+        self.assertEqual(deft("train", "--on-error", "stpo").returncode, 2)
+
+    def test_another_picture_size_is_another_run(self):
+        common = ["train", "-m", "resnet18", "-d", "images", "--path", self.root, "-b", 4, "-e", 1, "-q", "--out", self.root / "run"]
+        self.assertEqual(deft(*common, "--image-size", 16).returncode, 0)
+        run = deft(*common, "--image-size", 32, "--resume")
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertIn("picture is 3x16x16 there, 3x32x32 here", run.stderr)
+
     def test_bench_of_a_folder(self):
         run = deft("data", "bench", "--path", self.root / "train", "-b", 4, "--size", 32, "--seconds", 0.3, "--rate", 1000,
                    "--workers", 1, "-o", "json")

@@ -120,7 +120,17 @@ TEST(Png, DamagedDataIsAnError) {
   std::string file = write_png(make_picture(60, 50));
   size_t data = file.find("IDAT") + 40;
   file[data] = static_cast<char>(file[data] ^ 0x55);
-  EXPECT_NE(load_error([&] { decode_all(file); }).find("png: test: data at byte"), std::string::npos);
+  EXPECT_NE(load_error([&] { decode_all(file); }).find("png: test: chunks at byte"), std::string::npos);
+}
+
+// Also outside of what is decoded, and in chunks that libpng does not look at.
+TEST(Png, OneFlippedBitIsAnError) {
+  const std::string file = write_png(make_picture(12, 9));
+  for (size_t bit = 0; bit < 8 * file.size(); bit += 3) {
+    std::string bad = file;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    EXPECT_NE(load_error([&] { decode_part(bad, {0, 0, 12, 1}); }), "no error") << "bit " << bit;
+  }
 }
 
 TEST(Png, PixelCapIsCheckedByTheHeader) {

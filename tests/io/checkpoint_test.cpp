@@ -8,6 +8,7 @@
 #include <random>
 
 #include "checkpoint_util.h"
+#include "io/load_tensors.h"
 #include "io/safetensors.h"
 #include "io_util.h"
 
@@ -41,6 +42,59 @@ TEST(Checkpoint, TruncatedAnywhere) {
     rewrite_file(folder / "b.safetensors", bytes.substr(0, size));
     EXPECT_THROW(load_checkpoint(folder / "b.safetensors"), LoadError) << size;
   }
+}
+
+// By readers that want the tensors alone, too.
+TEST(Checkpoint, EveryReaderChecksTheSum) {
+  Folder folder;
+  const State state = example();
+  save_checkpoint(folder / "a.safetensors", state, {3, "model=x"});
+  const std::string bytes = read_file(folder / "a.safetensors");
+  int detected = 0, harmless = 0;
+  for (size_t bit = 0; bit < 8 * bytes.size(); bit += 5) {
+    std::string bad = bytes;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    rewrite_file(folder / "b.safetensors", bad);
+    try {
+      const NamedTensors back = load_tensors(folder / "b.safetensors");
+      for (const NamedTensor& t : state.tensors) {
+        const Tensor* same = find_tensor(back, t.name);
+        ASSERT_TRUE(same && same_bits(t.tensor, *same)) << "bit " << bit;
+      }
+      ++harmless;
+    } catch (const Error&) {
+      ++detected;
+    }
+  }
+  EXPECT_GT(detected, 1000);
+  EXPECT_LT(harmless, 10);
+}
+
+TEST(Checkpoint, FilesOfOthersHaveNoSum) {
+  Folder folder;
+  save_safetensors(folder / "a.safetensors", {{"w", ones({2})}}, {{"format", "pt"}});
+  EXPECT_EQ(load_tensors(folder / "a.safetensors").size(), 1u);
+}
+
+TEST(Checkpoint, ConfigsDifferByName) {
+  EXPECT_EQ(config_value("model=cnn lr=0.1 freeze=", "lr"), "0.1");
+  EXPECT_EQ(config_value("model=cnn", "lr"), "");
+  EXPECT_EQ(config_difference("a=1 b=2 c=", "a=1 b=3 c=x"), "b is 2 there, 3 here; c is empty there, x here");
+  EXPECT_EQ(config_difference("a=1 b=2", "a=1 d=4"), "b is 2 there, not set here; d is not set there, 4 here");
+  EXPECT_EQ(config_difference("one", "two"), "it has 'one', this run 'two'");
+}
+
+TEST(Checkpoint, FolderListsAndClears) {
+  Folder folder;
+  CheckpointFolder checkpoints(folder / "run");
+  for (int64_t step : {3, 12}) checkpoints.save(example(step), {step, "c"});
+  rewrite_file((folder / "run") + "/notes.txt", "kept");
+  const std::vector<std::string> files = checkpoints.files();
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_TRUE(files[0].ends_with("step-0000000012.safetensors")) << files[0];
+  checkpoints.clear();
+  EXPECT_TRUE(checkpoints.files().empty());
+  EXPECT_EQ(read_file((folder / "run") + "/notes.txt"), "kept");
 }
 
 // FI9

@@ -248,6 +248,17 @@ TEST(ZipBad, ZP8_Bombs) {
   options.limits.zip_unpacked_bytes = 19;
   expect_bad(sum.build(), "size of 'b'", 46, "unpack to more than 19 bytes", options);
 }
+// Small archives may not take much memory, whatever they claim.
+TEST(ZipBad, UnpacksToManyTimesTheFile) {
+  ZipMember m{"a", ""};
+  m.packed = std::string(300'000, 'x');
+  m.packed_size = m.packed.size();
+  m.method = m.local_method = 8;
+  m.size = 300'000'000;
+  m.local_size = static_cast<uint32_t>(m.size), m.local_packed = static_cast<uint32_t>(m.packed_size);
+  LoadOptions options;
+  expect_bad(ZipBuilder{{m}}.build(), "size of 'a'", 0, "unpack to more than 268435456 bytes", options);
+}
 TEST(ZipBad, ZP9_DuplicateNames) {
   ZipBuilder b = two();
   b.members[1].name = b.members[1].local_name = "a";
