@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "nn/compile_module.h"
 
 namespace deft::cli {
@@ -50,11 +51,13 @@ void fit_to_training(Plan& plan, PlanMerge& merge) {
   plan.dtype = DType::f32;
 }
 
-void warn(const Plan& plan, const std::string& file, const TaskOptions& task) {
+void warn(const Plan& plan, PlanUse use, const std::string& file, const TaskOptions& task) {
+  if (use != PlanUse::train && plan.task() == "train")
+    fmt::print(stderr, "{}: the plan was measured for training; deft doctor --task {} measures one for this\n", file,
+               use == PlanUse::eval ? "eval" : "infer");
   if (std::string text = plan.foreign(); !text.empty()) fmt::print(stderr, "{}: {}\n", file, text);
-  if (!plan.workload.empty() && !plan.workload.starts_with(task.model + " "))
-    fmt::print(stderr, "{}: the plan was measured for {}, this is {} on {}\n", file, plan.workload, task.model,
-               task.data);
+  if (std::string text = plan.other_workload(task.model, task.data); !text.empty())
+    fmt::print(stderr, "{}: {}\n", file, text);
 }
 
 }  // namespace
@@ -70,6 +73,11 @@ std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse u
                              TaskOptions& task, std::string& amp) {
   if (file.empty()) return std::nullopt;
   Plan plan = Plan::load(file);
+  DEFT_CHECK(
+      use != PlanUse::train || plan.task().empty() || plan.task() == "train", ValueError,
+      "{} was measured for {}, and its batches and modes are none for training; deft doctor --task train measures "
+      "a plan for it",
+      file, plan.workload);
   PlanMerge merge(command);
   if (plan.threads > 0) merge.merge("--threads", flags.threads, plan.threads);
   merge.merge("--batch", task.batch, plan.batch);
@@ -89,7 +97,7 @@ std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse u
   }
   if (!plan.buckets.empty()) merge.leave_out("buckets: rows of text have one length here");
   if (!flags.quiet) {
-    warn(plan, file, task);
+    warn(plan, use, file, task);
     merge.tell(file);
   }
   return plan;

@@ -63,4 +63,10 @@ bool is_library_file(const char* file) {
   return path.starts_with(library_root()) || path.find("/include/deft/") != path.npos;
 }
 
+bool is_deft_file(const char* file) {
+  constexpr std::string_view root = library_root();
+  const std::string program = std::string(root.substr(0, root.size() - std::string_view("src/").size())) + "apps/deft/";
+  return is_library_file(file) || std::string_view(file).starts_with(program);
+}
+
 }  // namespace deft::doctor
