@@ -28,6 +28,7 @@
 #include "profile/bottleneck.h"
 #include "profile/collector.h"
 #include "profile/watched.h"
+#include "runtime/config.h"
 #include "runtime/parallel.h"
 #include "stop_signal.h"
 #include "task_flags.h"
@@ -282,13 +283,13 @@ std::string workload_flags(const Flags& f) {
 
 // A command that applies the plan and runs as it is printed. Without a file of weights there is nothing to infer with;
 // where the time goes does not depend on them.
-std::string command_of(const Flags& f, const doctor::TrialsResult& result) {
+std::string command_of(const Flags& f, const Plan& plan) {
   const std::string flags = workload_flags(f);
   if (f.demo == "naive") return fmt::format("deft doctor {} --task {}", flags, f.kind);
   if (!f.plan_file.empty()) {
-    const std::string threads = result.plan.threads > 0 ? fmt::format(" -t {}", result.plan.threads) : "";
-    return fmt::format("deft profile {} --task {} -b {} --workers {}{}", flags, f.kind, result.plan.batch,
-                       result.plan.workers, threads);
+    const std::string threads = plan.threads > 0 ? fmt::format(" -t {}", plan.threads) : "";
+    return fmt::format("deft profile {} --task {} -b {} --workers {}{}", flags, f.kind, plan.batch, plan.workers,
+                       threads);
   }
   if (f.kind == "train") return fmt::format("deft train {} --plan {}", flags, quoted(f.out));
   const char* verb = f.kind == "infer" && !is_text_model(f.task.model) ? "infer" : "eval";
@@ -304,12 +305,26 @@ Plan plan_to_write(const TrainedTask& trained, const std::string& kind, const Pl
   return plan;
 }
 
+// No command takes a plan of deft doctor with one of deft compile, and none runs the naive loop.
+void add_plan(Live& live, const Flags& f, const TrainedTask& trained, const Plan& plan, const std::string& why) {
+  if (!f.plan_file.empty() || trained.naive) return;
+  live.plan(plan_to_write(trained, f.kind, plan), why);
+  live.set("apply", command_of(f, plan));
+}
+// Until anything is proved.
+void add_todays_plan(Live& live, const Flags& f, const TrainedTask& trained, const doctor::Workload& workload) {
+  Plan plan = workload.today();
+  plan.version = kVersion;
+  plan.machine = Plan::this_machine();
+  plan.workload = fmt::format("{}, {}", workload.name(), workload.task());
+  add_plan(live, f, trained, plan, "there was no time to try anything: the defaults stay");
+}
+
 void add_trials(Live& live, const Flags& f, const TrainedTask& trained, const doctor::TrialsResult& result) {
   live.set("trials", doctor::trials_json(result.rows));
   live.set("waterfall", doctor::waterfall_json(result.waterfall));
   live.set("plan_why", result.why);
-  // No command takes a plan of deft doctor with one of deft compile, and none runs the naive loop.
-  if (f.plan_file.empty() && !trained.naive) live.plan(plan_to_write(trained, f.kind, result.plan), result.why);
+  add_plan(live, f, trained, result.plan, result.why);
 }
 
 void try_techniques(const Flags& f, const std::shared_ptr<const TrainedTask>& trained, doctor::Workload& workload,
@@ -325,7 +340,7 @@ void try_techniques(const Flags& f, const std::shared_ptr<const TrainedTask>& tr
   Json verified = Json::array();
   if (Json v = doctor::verified_json(f.kind, result.verified); !v.is_null()) verified.push_back(v);
   live.set("verified", verified);
-  live.set("next", doctor::next_json(result, command_of(f, result), f.demo == "naive"));
+  live.set("next", doctor::next_json(result, command_of(f, result.plan), f.demo == "naive"));
   bool labelled = !std::isnan(result.accuracy_after);  // validation needs labels
   if (f.kind == "infer" && labelled && result.verified.verdict == doctor::Verdict::helps && !trained->naive &&
       !o.stopped()) {
@@ -365,6 +380,7 @@ void examine(const Flags& f, double end, Live& live) {
   }
   auto workload = make_workload(trained, f.kind);
   live.set("workload", workload_json(f, *workload, *trained));
+  add_todays_plan(live, f, *trained, *workload);
   Examination(*workload, *trained, std::min(end, now() + kExamineShare * budget), progress).add_to(live);
   const bool compared = of_file && of_file->compared, validates = f.kind == "infer" && f.plan_file.empty();
   const double after = compared ? kEagerShare : validates ? kValidateShare : 0;
@@ -422,6 +438,9 @@ std::string verified_text(const Json& report) {
   for (const Json& v : report.value("verified", Json::array()))
     out += fmt::format("{} with the plan: {}\n", v["task"] == "eval" ? "validation" : v["task"].get<std::string>(),
                        trial_text(v));
+  if (report.contains("apply"))
+    out += fmt::format("plan: {}; run it with\n  {}\n", report["plan_why"].get<std::string>(),
+                       report["apply"].get<std::string>());
   return out + eager_text(report.value("eager", Json()));
 }
 

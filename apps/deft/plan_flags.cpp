@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
+#include "base/error.h"
 #include "nn/compile_module.h"
 
 namespace deft::cli {
@@ -37,7 +37,12 @@ class PlanMerge {
 };
 
 // What a plan of another task may say and training cannot do.
-void fit_to_training(Plan& plan, PlanMerge& merge) {
+void fit_to_training(Plan& plan, const std::string& file, PlanMerge& merge) {
+  if (!plan.task().empty() && plan.task() != "train")
+    throw ValueError(
+        fmt::format("{} was measured for {}, and its batches and modes are none for training; deft doctor --task train "
+                    "measures a plan for it",
+                    file, plan.workload));
   if (plan.grad_mode != PlanGradMode::grad || plan.eval)
     merge.leave_out(fmt::format("grad mode {}: training needs gradients", name_of(plan.grad_mode)));
   if (plan.dtype != DType::f32)
@@ -73,11 +78,6 @@ std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse u
                              TaskOptions& task, std::string& amp) {
   if (file.empty()) return std::nullopt;
   Plan plan = Plan::load(file);
-  DEFT_CHECK(
-      use != PlanUse::train || plan.task().empty() || plan.task() == "train", ValueError,
-      "{} was measured for {}, and its batches and modes are none for training; deft doctor --task train measures "
-      "a plan for it",
-      file, plan.workload);
   PlanMerge merge(command);
   if (plan.threads > 0) merge.merge("--threads", flags.threads, plan.threads);
   merge.merge("--batch", task.batch, plan.batch);
@@ -90,7 +90,7 @@ std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse u
   merge.merge("--amp", amp, amp_word(plan.autocast));
   if (command.has_flag("--half") && command.given("--half")) plan.dtype = DType::bf16;
   plan.autocast = amp == "f16" ? DType::f16 : amp == "off" ? DType::f32 : DType::bf16;
-  if (use == PlanUse::train) fit_to_training(plan, merge);
+  if (use == PlanUse::train) fit_to_training(plan, file, merge);
   if (plan.compile && task.model == "transformer-xl") {
     plan.compile = false;
     merge.leave_out("compile: Transformer-XL carries a memory from batch to batch");
