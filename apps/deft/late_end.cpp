@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "bench/interrupt.h"
 #include "exit_code.h"
 #include "stop_signal.h"
 
@@ -18,6 +20,10 @@ namespace deft::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kLook(50);
+
+int signal_seen() { return stop_signal() ? stop_signal() : bench::interrupt_signal(); }
+
+std::atomic<std::thread::id> ends_it;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -37,7 +43,7 @@ struct LateEnd::Impl {
     std::unique_lock lock(mutex);
     while (!over && now() < until) {
       changed.wait_for(lock, kLook);
-      if (signalled || stop_signal() == 0) continue;
+      if (signalled || signal_seen() == 0) continue;
       signalled = true;
       until = std::min(until, now() + kSignalGrace);
     }
@@ -48,6 +54,7 @@ struct LateEnd::Impl {
 
   // The work goes on meanwhile, on its own threads: nothing it uses is destroyed.
   [[noreturn]] void leave() {
+    claim_the_end();
     int code = kInternal;
     try {
       code = end();
@@ -71,6 +78,8 @@ LateEnd::LateEnd(double deadline, std::function<int()> end) : impl_(std::make_un
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+LateEnd::LateEnd(std::function<int()> end) : LateEnd(std::numeric_limits<double>::infinity(), std::move(end)) {}
+
 LateEnd::~LateEnd() {
   {
     std::lock_guard lock(impl_->mutex);
@@ -78,6 +87,13 @@ LateEnd::~LateEnd() {
   }
   impl_->changed.notify_one();
   impl_->thread.join();
+}
+
+void claim_the_end() {
+  std::thread::id nobody;
+  if (ends_it.compare_exchange_strong(nobody, std::this_thread::get_id()) || nobody == std::this_thread::get_id())
+    return;
+  while (true) pause();
 }
 
 }  // namespace deft::cli

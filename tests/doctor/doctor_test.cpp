@@ -263,8 +263,8 @@ TEST(Autostart, AFileThatCannotBeWrittenInTheEndIsAnExitCode) {
 }
 TEST(Autostart, MakesRoomForTheProgramsOwn) {
   const std::string path = folder() + "/own.json";
-  for (const auto& [program, count] : {std::pair{"HasADoctorOfItsOwn", 3}, std::pair{"HasADoctorOnly", 1},
-                                       std::pair{"HasAProfileOfItsOwn", 1}})
+  for (const auto& [program, count] :
+       {std::pair{"HasADoctorOfItsOwn", 3}, std::pair{"HasADoctorOnly", 1}, std::pair{"HasAProfileOfItsOwn", 1}})
     for (const char* more : {"", " DEFT_DOCTOR_PROFILE=0"}) {
       const Outcome run = run_program(program, "DEFT_DOCTOR=" + path + more);
       ASSERT_EQ(run.exit_code(), 0) << program << more << ": " << run.errors;

@@ -67,8 +67,7 @@ TEST(Trial, EffectsOfMoreThanFivePercentAreSeenEveryTime) {
 TEST(Trial, NothingIsMadeOfNoise) {
   int wrong = 0, runs = 0;
   for (const auto& nature : kNatures)
-    for (uint64_t seed = 1; seed <= 100; ++seed, ++runs)
-      wrong += simulate(nature, 1, seed).verdict <= Verdict::hurts;
+    for (uint64_t seed = 1; seed <= 100; ++seed, ++runs) wrong += simulate(nature, 1, seed).verdict <= Verdict::hurts;
   EXPECT_LE(wrong, runs / 50);
 }
 

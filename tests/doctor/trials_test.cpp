@@ -21,7 +21,7 @@ struct Simulated : Workload {
   WorkloadTraits kind{.pictures = true, .loads = true};
   Plan start;
   int64_t runs = 0;
-  double time = 0;    // what the runs took
+  double time = 0;     // what the runs took
   bool polite = true;  // asks between batches whether its time is over
   std::mt19937_64 chance{1};
 
@@ -311,7 +311,7 @@ TEST(Trials, WhatCannotFitIsNotBegun) {
 TEST(Trials, UnderLoadNothingIsSaidToHurt) {
   Simulated w;
   w.start = usual_plan();
-  w.seconds = [](const Plan& p) { return 1e-3 * (p.workers > 0 ? 0.8 : p.autocast == DType::f32 ? 1 : 1.5); };
+  w.seconds = [](const Plan& p) { return 1e-3 * (p.workers > 0 ? 0.8 : 1) * (p.autocast == DType::f32 ? 1 : 1.5); };
   TrialsOptions o = by_clock_of(w, 1000);
   double waited = 0;
   o.waited = [&] { return waited += 10; };

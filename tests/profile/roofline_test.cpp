@@ -76,8 +76,8 @@ TEST(Roofline, CachesMayBeatMemory) {
 // The bytes would take a hundredth of the time: it is not them.
 TEST(Roofline, BytesThatDoNotExplainTheTimeAreNotBlamed) {
   EXPECT_EQ(judged(row(1e6, 8e6, 1, 0.02)).bound, Bound::instructions);  // many for each element
-  EXPECT_EQ(judged(row(0, 8e6, 1, 0.02)).bound, Bound::unknown);    // a sort
-  EXPECT_EQ(judged(row(0, 8e6, 1, 0.002)).bound, Bound::memory);    // a lookup, which waits for each line
+  EXPECT_EQ(judged(row(0, 8e6, 1, 0.02)).bound, Bound::unknown);         // a sort
+  EXPECT_EQ(judged(row(0, 8e6, 1, 0.002)).bound, Bound::memory);         // a lookup, which waits for each line
 }
 
 // 0.125 operations a byte are never what the machine's arithmetic limits, however long they take.
