@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
+#include <tuple>
 
 #include "base/error.h"
 #include "core/grad_mode.h"
@@ -262,17 +263,19 @@ TEST(Autostart, AFileThatCannotBeWrittenInTheEndIsAnExitCode) {
   EXPECT_EQ(run.exit_code(), 3) << run.errors;
 }
 TEST(Autostart, MakesRoomForTheProgramsOwn) {
-  const std::string path = folder() + "/own.json";
-  for (const auto& [program, count] :
-       {std::pair{"HasADoctorOfItsOwn", 3}, std::pair{"HasADoctorOnly", 1}, std::pair{"HasAProfileOfItsOwn", 1}})
-    for (const char* more : {"", " DEFT_DOCTOR_PROFILE=0"}) {
-      const Outcome run = run_program(program, "DEFT_DOCTOR=" + path + more);
-      ASSERT_EQ(run.exit_code(), 0) << program << more << ": " << run.errors;
-      const Json report = Json::parse(read(path));
-      ASSERT_EQ(report["findings"].size(), 1u) << program << more;
-      EXPECT_EQ(report["findings"][0]["id"], "D003");
-      EXPECT_GE(report["findings"][0]["count"].get<int>(), count) << program << more;
-    }
+  const std::string path = folder() + "/own.json", quick = "DEFT_DOCTOR_PROFILE=0 ";
+  const std::tuple<const char*, std::string, int> programs[] = {{"HasADoctorOfItsOwn", "", 3},
+                                                                {"HasADoctorOfItsOwn", quick, 3},
+                                                                {"HasADoctorOnly", quick, 1},
+                                                                {"HasAProfileOfItsOwn", "", 1}};
+  for (const auto& [program, environment, count] : programs) {
+    const Outcome run = run_program(program, environment + "DEFT_DOCTOR=" + path);
+    ASSERT_EQ(run.exit_code(), 0) << program << ": " << run.errors;
+    const Json report = Json::parse(read(path));
+    ASSERT_EQ(report["findings"].size(), 1u) << program;
+    EXPECT_EQ(report["findings"][0]["id"], "D003");
+    EXPECT_GE(report["findings"][0]["count"].get<int>(), count) << program;
+  }
 }
 
 }  // namespace
