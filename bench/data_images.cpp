@@ -272,14 +272,14 @@ void measure_core(const Photos& photos, const Kind& kind, const DataImagesOption
   data::ImageFolder set(photos.root(), kind.options);
   CoreTimer timer(set, photos);
   for (int i = 0; i < o.rounds && !interrupted(); ++i) timer.round();
-  report.results.push_back({{"case", kind.name},
-                            {"workers", 1},
-                            {"images_per_second", rounded(1e9 / timer.ns(), 1)},
-                            {"cpu_ms_per_image", rounded(timer.ns() / 1e6, 4)},
-                            {"full_decode_ms", rounded(timer.full_ns() / 1e6, 4)},
-                            {"full_decode_ratio", rounded(timer.full_ns() / timer.ns(), 3)},
-                            {"stage_us", timer.stages()},
-                            {"bytes_per_image", rounded(photos.mean_bytes(), 0)}});
+  report.add({{"case", kind.name},
+              {"workers", 1},
+              {"images_per_second", rounded(1e9 / timer.ns(), 1)},
+              {"cpu_ms_per_image", rounded(timer.ns() / 1e6, 4)},
+              {"full_decode_ms", rounded(timer.full_ns() / 1e6, 4)},
+              {"full_decode_ratio", rounded(timer.full_ns() / timer.ns(), 3)},
+              {"stage_us", timer.stages()},
+              {"bytes_per_image", rounded(photos.mean_bytes(), 0)}});
 }
 
 // Plain threads on one side, the peer's loader with as many workers on the other, in turns.
@@ -296,12 +296,12 @@ void measure_workers(const Photos& photos, const DataImagesOptions& o, Report& r
   }
   double ns = percentile(samples, 50);
   bool has_peer = peer_ns > 0;
-  report.results.push_back({{"case", kind.name},
-                            {"workers", o.workers},
-                            {"images_per_second", rounded(1e9 / ns, 1)},
-                            {"peer", has_peer ? Json(peer->name()) : Json()},
-                            {"peer_images_per_second", has_peer ? Json(rounded(1e9 / peer_ns, 1)) : Json()},
-                            {"peer_ratio", has_peer ? Json(rounded(peer_ns / ns, 2)) : Json()}});
+  report.add({{"case", kind.name},
+              {"workers", o.workers},
+              {"images_per_second", rounded(1e9 / ns, 1)},
+              {"peer", has_peer ? Json(peer->name()) : Json()},
+              {"peer_images_per_second", has_peer ? Json(rounded(1e9 / peer_ns, 1)) : Json()},
+              {"peer_ratio", has_peer ? Json(rounded(peer_ns / ns, 2)) : Json()}});
 }
 
 void add_bars(Report& report) {

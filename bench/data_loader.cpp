@@ -146,12 +146,12 @@ Report measure_data_loader(const DataLoaderOptions& o) {
     o.progress(fmt::format("overhead, {} workers", workers));
     Overhead cost = measure_overhead(workers, o.seconds);
     most_heap = std::max(most_heap, cost.heap);
-    report.results.push_back({{"case", "256 tiny samples"},
-                              {"workers", workers},
-                              {"batch_us", rounded(cost.us, 2)},
-                              {"plain_us", rounded(plain, 2)},
-                              {"overhead_us", rounded(cost.us - plain, 2)},
-                              {"heap_allocations", cost.heap}});
+    report.add({{"case", "256 tiny samples"},
+                {"workers", workers},
+                {"batch_us", rounded(cost.us, 2)},
+                {"plain_us", rounded(plain, 2)},
+                {"overhead_us", rounded(cost.us - plain, 2)},
+                {"heap_allocations", cost.heap}});
     if (workers > 0) continue;
     report.bars.push_back({{"bar", "loader overhead per batch of 256 tiny samples"},
                            {"unit", "us, at most"},
@@ -163,10 +163,10 @@ Report measure_data_loader(const DataLoaderOptions& o) {
       {{"bar", "heap allocations per batch"}, {"unit", "at most"}, {"must", 0}, {"value", most_heap}});
   o.progress("a consumer 5 % slower than the loader");
   Waits waits = measure_waits(2 * o.seconds);
-  report.results.push_back({{"case", "consumer 5 % slower"},
-                            {"workers", 1},
-                            {"batch_us", rounded(waits.batch_ms * 1e3, 2)},
-                            {"waiting_percent", rounded(100 * waits.waiting, 3)}});
+  report.add({{"case", "consumer 5 % slower"},
+              {"workers", 1},
+              {"batch_us", rounded(waits.batch_ms * 1e3, 2)},
+              {"waiting_percent", rounded(100 * waits.waiting, 3)}});
   report.bars.push_back({{"bar", "waits of a consumer 5 % slower than the loader"},
                          {"unit", "% of its time, at most"},
                          {"must", 1},

@@ -229,7 +229,7 @@ Report measure_sequences(const SequencesOptions& o) {
     runner.run(kinds[turns[i].kind], turns[i].batch, true);
     report.interrupted = interrupted();
   }
-  for (const Kind& k : kinds) report.results.push_back(to_json(k, kinds[0]));
+  for (const Kind& k : kinds) report.add(to_json(k, kinds[0]));
   if (o.quick) return report;
   report.bars.push_back({{"bar", "useful tokens, bucketed vs naive batches"},
                          {"unit", "x"},

@@ -143,7 +143,7 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
   set_peer(out, peer, best);
   out["error"] = digits(row.accuracy.error);
   out["error_bound"] = digits(row.accuracy.bound);
-  report_.results.push_back(std::move(out));
+  report_.add(std::move(out));
 }
 
 void EngineRun::add_scaling(const EngineRow& row, const std::function<void()>& call) {
@@ -163,7 +163,7 @@ void EngineRun::add_scaling(const EngineRow& row, const std::function<void()>& c
   out["family"] = "scaling";
   out["ms"] = rounded(all.ns() * 1e-6, 6);
   out["scaling"] = rounded(one.ns() / all.ns(), 3);
-  report_.results.push_back(std::move(out));
+  report_.add(std::move(out));
 }
 
 void EngineRun::add_total(const std::string& name, const std::string& family, const std::string& dtype,
@@ -195,7 +195,7 @@ void EngineRun::add_total(const std::string& name, const std::string& family, co
   out["peak"] = "of each, by time";
   out["percent_of_peak"] = rounded(100 * limit_ms / ms, 2);
   if (peer_everywhere) set_peer(out, peer, peer_ms * 1e6);
-  report_.results.push_back(std::move(out));
+  report_.add(std::move(out));
 }
 
 void EngineRun::add_bar(const Bar& bar, const std::function<bool(const Json&)>& in) {

@@ -3,7 +3,8 @@
 
 namespace deft::bench {
 
-void watch_for_interrupt();
+void watch_for_interrupt();  // SIGINT and SIGTERM
 bool interrupted();
+int interrupt_signal();  // the one that came, or 0
 
 }  // namespace deft::bench

@@ -311,7 +311,7 @@ bool measure_model(const BenchModelInfo& info, const ModelsOptions& o, Peer* pee
     std::string peer_case = fmt::format("model {} {} {} {}", info.name, batch, row.pass, row.type);
     bool complete =
         sample(workload, make, row, peer_case, row.mode == Mode::grad && row.pass == "validate" ? nullptr : peer, o);
-    if (!row.eager.ms.empty()) report.results.push_back(to_json(info.name, batch, row, peer));
+    if (!row.eager.ms.empty()) report.add(to_json(info.name, batch, row, peer));
     if (!complete) return false;
   }
   return true;

@@ -119,7 +119,7 @@ bool measure_model(const BuiltinModelInfo& info, const ModesOptions& options, do
   double grad_forward_ms = percentile(rows[1].ms, 50);
   for (const Row& row : rows) {
     if (!row.ms.empty() && std::isfinite(grad_forward_ms)) {
-      report.results.push_back(to_json(model, batch, row, grad_forward_ms));
+      report.add(to_json(model, batch, row, grad_forward_ms));
     }
   }
   return complete;

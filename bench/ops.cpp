@@ -296,7 +296,7 @@ Report measure_ops(const OpsOptions& options) {
       break;
     }
     options.progress(c.name);
-    report.results.push_back(measure(c, options, peer.get(), copy_gb_per_s));
+    report.add(measure(c, options, peer.get(), copy_gb_per_s));
   }
   add_means(report.results);
   return report;

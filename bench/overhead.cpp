@@ -179,11 +179,11 @@ Report measure_device_overhead(const OverheadOptions& options) {
         for (int64_t i = 0; i < n; ++i) call();
       });
       synchronize(options.device);
-      report.results.push_back({{"case", c.name},
-                                {"mode", name_of(mode)},
-                                {"ns_per_op", rounded(ns, 1)},
-                                {"ns_above_launch", rounded(ns - launch_ns, 1)},
-                                {"heap_allocs_per_op", heap}});
+      report.add({{"case", c.name},
+                  {"mode", name_of(mode)},
+                  {"ns_per_op", rounded(ns, 1)},
+                  {"ns_above_launch", rounded(ns - launch_ns, 1)},
+                  {"heap_allocs_per_op", heap}});
     }
   }
   return report;
@@ -205,7 +205,7 @@ Report measure_overhead(const OverheadOptions& options) {
         return report;
       }
       options.progress(fmt::format("{} {}", c.name, name_of(mode)));
-      report.results.push_back(measure(c, mode, peer.get(), options.repeats));
+      report.add(measure(c, mode, peer.get(), options.repeats));
     }
   }
   return report;

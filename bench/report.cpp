@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 namespace deft::bench {
 
@@ -59,6 +60,33 @@ std::string csv_field(const Json& value) {
 }
 
 }  // namespace
+
+namespace {
+
+struct KeptRows {
+  std::mutex mutex;
+  std::vector<Json> all;
+};
+// Never destroyed: a thread may show them while the program ends.
+KeptRows& kept_rows() {
+  static auto* r = new KeptRows;
+  return *r;
+}
+
+}  // namespace
+
+void Report::add(Json row) {
+  {
+    std::lock_guard lock(kept_rows().mutex);
+    kept_rows().all.push_back(row);
+  }
+  results.push_back(std::move(row));
+}
+
+std::vector<Json> rows_so_far() {
+  std::lock_guard lock(kept_rows().mutex);
+  return kept_rows().all;
+}
 
 Json Report::to_json() const {
   Json out = {{"schema", kSchema}, {"machine", machine}, {"results", results}};

@@ -20,8 +20,11 @@ struct Report {
   std::vector<Json> peaks, bars;  // left out where empty
   bool interrupted = false;
 
+  void add(Json row);  // to the results, and to those that a late end shows
   Json to_json() const;
 };
+// Of all reports of this process: what there is to show where a measurement cannot be waited for. From any thread.
+std::vector<Json> rows_so_far();
 
 // Of Column::decimals: two digits that count, 1.4e-07; four of them, 1234.
 inline constexpr int kDigits = -1, kFourDigits = -2;

@@ -178,7 +178,7 @@ Report measure_small(const SmallOptions& options) {
       return report;
     }
     options.progress(c.name);
-    report.results.push_back(measure(c, options.repeats, neighbours));
+    report.add(measure(c, options.repeats, neighbours));
   }
   if (neighbours) report.machine["waited_for_neighbours_s"] = rounded(neighbours->waited_s(), 1);
   return report;

@@ -7,6 +7,7 @@
 #include "bench/data_loader.h"
 #include "bench/data_sequences.h"
 #include "bench/interrupt.h"
+#include "late_end.h"
 #include "output.h"
 #include "task_flags.h"
 #include "verbs.h"
@@ -69,6 +70,7 @@ Presentation presentation_of(const bench::Report& report) {
 
 int run(const Flags& f) {
   bench::watch_for_interrupt();
+  LateEnd late([&f] { return print_rows_so_far(f); });
   auto wanted = [&](const char* part) {
     return !bench::interrupted() &&
            (f.parts.empty() || std::find(f.parts.begin(), f.parts.end(), part) != f.parts.end());

@@ -3,6 +3,7 @@
 
 #include "bench/engine.h"
 #include "bench/interrupt.h"
+#include "late_end.h"
 #include "output.h"
 #include "verbs.h"
 
@@ -100,6 +101,7 @@ std::function<int()> add_bench(Command command, bench::EngineBench (*make)()) {
       "Bars that are missed do not change the exit code: this is a measurement. Scripts read \"bars\" of -o json.");
   return [flags, bench] {
     bench::watch_for_interrupt();
+    LateEnd late([flags] { return print_rows_so_far(*flags); });
     bench::EngineOptions options;
     options.threads = flags->threads;
     options.repeats = flags->repeats;

@@ -5,6 +5,7 @@
 #include "bench/mission_tables.h"
 #include "bench/models.h"
 #include "bench/small.h"
+#include "late_end.h"
 #include "output.h"
 #include "runtime/backend.h"
 #include "runtime/numerics.h"
@@ -144,6 +145,7 @@ std::function<int()> add_bench_models(Command command) {
       .type_name("PROGRAM");
   return [flags] {
     bench::watch_for_interrupt();
+    LateEnd late([flags] { return print_rows_so_far(*flags); });
     flags->options.repeats = flags->repeats;
     flags->options.device = chosen_device(flags->device);
     set_conv_benchmark(true);  // as the peer's

@@ -4,6 +4,7 @@
 #include "bench/builtin_models.h"
 #include "bench/interrupt.h"
 #include "bench/modes.h"
+#include "late_end.h"
 #include "output.h"
 #include "sweep.h"
 #include "verbs.h"
@@ -57,6 +58,7 @@ std::function<int()> add_bench_modes(Command command) {
   add_sweep_flags(command, flags->sweep);
   return [flags] {
     bench::watch_for_interrupt();
+    LateEnd late([flags] { return print_rows_so_far(*flags); });
     bench::ModesOptions options;
     options.models = flags->models;
     options.repeats = flags->repeats;

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "bench/interrupt.h"
 #include "bench/ops.h"
+#include "late_end.h"
 #include "output.h"
 #include "runtime/backend.h"
 #include "runtime/numerics.h"
@@ -55,6 +56,7 @@ std::function<int()> add_bench_ops(Command command) {
       .type_name("COMMAND");
   return [flags] {
     bench::watch_for_interrupt();
+    LateEnd late([flags] { return print_rows_so_far(*flags); });
     bench::OpsOptions options;
     options.device = chosen_device(flags->device);
     options.repeats = flags->repeats;

@@ -4,6 +4,7 @@
 #include "bench/interrupt.h"
 #include "bench/overhead.h"
 #include "bench/peer.h"
+#include "late_end.h"
 #include "output.h"
 #include "runtime/backend.h"
 #include "verbs.h"
@@ -68,6 +69,7 @@ std::function<int()> add_bench_overhead(Command command) {
   command.add_flag("--no-peer", flags->no_peer, "Do not measure LibTorch, where it was found at build time");
   return [flags] {
     bench::watch_for_interrupt();
+    LateEnd late([flags] { return print_rows_so_far(*flags); });
     bench::OverheadOptions options;
     options.repeats = flags->repeats;
     options.only = flags->only;

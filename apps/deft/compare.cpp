@@ -36,7 +36,7 @@ std::function<int()> add_compare(Command command) {
   command.add_option("before", flags->before, "Report written by deft ... -o json").required().type_name("A.json");
   command.add_option("after", flags->after, "Report to compare with it").required().type_name("B.json");
   add_fail_if_flag(command, flags->fail_if);
-  command.add_flag("--all", flags->all, "Also the rows that are the same within 1 %");
+  command.add_flag("--all", flags->all, "Also the rows that are the same within noise");
   command.footer(
       "Rows are matched by what they are about (case, pass, type, batch, ...). Exit code 1: a --fail-if holds; 2: no "
       "row "

@@ -17,8 +17,6 @@ namespace {
 
 using bench::Json;
 
-constexpr double kSame = 0.01;  // a change by less is none
-
 std::string full_name(const ReportRow& row) { return row.id.empty() ? row.table : row.table + ": " + row.id; }
 
 std::string machine_text(const Json& report, const char* key) {
@@ -180,7 +178,7 @@ double ComparedQuantity::ratio() const {
 
 std::string ComparedQuantity::verdict() const {
   Better better = better_of(key);
-  if (after == before || std::abs(ratio() - 1) <= kSame) return "same";
+  if (after == before || std::abs(std::log(ratio())) <= std::log1p(noise_of(key))) return "same";
   if (better == Better::unknown) return "";
   return (after > before) == (better == Better::up) ? "better" : "worse";
 }
@@ -242,7 +240,9 @@ std::string to_text(const Comparison& c, bool all_rows) {
                                             {"ratio", "after / before", 3},
                                             {"verdict", "verdict"}});
   if (size_t same = c.quantities.size() - rows.size())
-    out += fmt::format("\n{} of {} values are the same within 1 %.\n", same, c.quantities.size());
+    out += fmt::format(
+        "\n{} of {} values are the same: within 1 % where they are counted, 5 % where they are timed, 10 % of a p99.\n",
+        same, c.quantities.size());
   return out;
 }
 

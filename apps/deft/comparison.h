@@ -37,7 +37,7 @@ Comparison compare_reports(const bench::Json& before, const bench::Json& after,
 
 // For machines; the rows of a CSV file are "results".
 bench::Json to_json(const Comparison& comparison);
-// Tables: what each quantity did over all rows, and the rows where it changed by more than one percent (or all).
+// Tables: what each quantity did over all rows, and the rows where it changed by more than noise (or all).
 std::string to_text(const Comparison& comparison, bool all_rows);
 // One line on stderr each: another machine, rows that are gone, conditions that hold. The exit code.
 int tell(const Comparison& comparison);

@@ -3,13 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <mutex>
 #include <optional>
 
 #include "base/check.h"
-#include "bench/mission_tables.h"
 #include "data/image_set.h"
 #include "doctor/findings_json.h"
 #include "doctor/linter.h"
@@ -21,11 +22,13 @@
 #include "doctor/sarif.h"
 #include "doctor_workload.h"
 #include "exit_code.h"
+#include "late_end.h"
 #include "model_file.h"
 #include "output.h"
 #include "profile/bottleneck.h"
 #include "profile/collector.h"
 #include "profile/watched.h"
+#include "runtime/config.h"
 #include "runtime/parallel.h"
 #include "stop_signal.h"
 #include "task_flags.h"
@@ -47,11 +50,14 @@ struct Flags {
   bool quiet = false;
 };
 
-// Shares of --budget.
-constexpr double kProfileShare = 0.04, kLatencyShare = 0.06, kTrialsShare = 0.65, kValidateShare = 0.06,
-                 kEagerShare = 0.1;
+// Shares of --budget: the examination takes so much at most, the parts of it, and what comes after the trials.
+constexpr double kExamineShare = 0.35, kProfileShare = 0.04, kLatencyShare = 0.06, kValidateShare = 0.08,
+                 kEagerShare = 0.12;
 constexpr int64_t kMostProfiled = 4096, kLintedBatches = 64;
+constexpr int64_t kLatencySamples = 5;  // at least
 constexpr size_t kMostOps = 200;
+// Rules about data, precision, threads and weights. All others are about code, and that of a built-in model is Deft's.
+constexpr std::array kRulesOfRuns = {"D016", "D018", "D019", "D020", "D021"};
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -71,25 +77,69 @@ Check a_budget() {
   };
 }
 
-// What the naive run shows: times, memory, mistakes, latency, energy.
+// The report as far as it is known. Whoever ends the program writes it: its main thread, or the one that cannot wait.
+class Live {
+ public:
+  explicit Live(const Flags& flags) : flags_(flags) {}
+
+  template <class F>
+  void update(F change) {
+    std::lock_guard lock(mutex_);
+    change(report_);
+  }
+  void set(const char* key, Json value) {
+    update([&](Json& report) { report[key] = std::move(value); });
+  }
+  void found(std::vector<Finding> findings) {
+    std::lock_guard lock(mutex_);
+    report_["findings"] = doctor::findings_json(findings);
+    findings_ = std::move(findings);
+  }
+  void plan(const Plan& plan, const std::string& why) {
+    std::lock_guard lock(mutex_);
+    plan_ = plan;
+    report_["plan"] = doctor::plan_json(plan);
+    report_["plan_why"] = why;
+  }
+  // Writes what there is. The exit code.
+  int end();
+
+ private:
+  void write_files();
+
+  const Flags& flags_;
+  std::mutex mutex_;
+  Json report_;
+  std::vector<Finding> findings_;
+  std::optional<Plan> plan_;
+  double start_ = now();
+};
+
+// What today's run shows: times, memory, mistakes, latency, energy. Ends between batches when its time is over.
 class Examination {
  public:
-  Examination(doctor::Workload& workload, Device device, double budget, const Progress& progress)
-      : workload_(workload),
-        device_(device),
-        budget_(budget),
-        progress_(progress),
-        run_(workload.prepare(workload.naive())) {}
-
-  void add_to(Json& report, std::vector<Finding>& findings) {
-    cold();
-    report["bottleneck"] = nullptr;
-    profile(report);
-    memory(report);
-    lint(findings);
-    latency(report);
+  Examination(doctor::Workload& workload, const TrainedTask& trained, double until, const Progress& progress)
+      : workload_(workload), trained_(trained), budget_(trained.budget), progress_(progress) {
+    workload.out_of_time = [until] { return now() > until || stop_signal() != 0; };
+    run_ = workload.prepare(workload.today());
   }
-  int64_t samples() const { return samples_; }
+  ~Examination() {
+    workload_.out_of_time = [] { return false; };
+  }
+  Examination(const Examination&) = delete;
+  Examination& operator=(const Examination&) = delete;
+
+  void add_to(Live& live) {
+    try {
+      cold();
+      live.update([&](Json& report) { report["workload"]["samples"] = samples_; });
+      profile(live);
+      memory(live);
+      lint(live);
+      latency(live);
+    } catch (const doctor::OutOfTime&) {
+    }
+  }
 
  private:
   void cold() {
@@ -97,92 +147,69 @@ class Examination {
     cold_seconds_ = run_->run(batch());
     for (int i = 0; i < 3; ++i) seconds_ = run_->run(batch());
     double wanted = kProfileShare * budget_ / seconds_;
-    samples_ = batch() * std::clamp<int64_t>(static_cast<int64_t>(wanted), 4, kMostProfiled);
+    samples_ = batch() * std::clamp<int64_t>(static_cast<int64_t>(wanted), 2, kMostProfiled);
     run_->run(samples_);
   }
-  void profile(Json& report) {
+  void profile(Live& live) {
     progress_.show("where the time goes");
-    profile::EnergyMeter meter(profile::energy_sources(device_));
+    profile::EnergyMeter meter(profile::energy_sources(trained_.options.device));
     const auto run = [&] {
       run_->run(samples_);
       return !stop_signal();
     };
-    profile::Profile p = profile::profile_run(run, !device_.is_cpu(), false).profile;
+    profile::Profile p = profile::profile_run(run, !trained_.options.device.is_cpu(), false).profile;
     meter.start();
     run_->run(samples_);
-    report["energy"] = doctor::energy_json(meter.stop(), samples_);
+    live.set("energy", doctor::energy_json(meter.stop(), samples_));
     progress_.show("what this machine can do at most");
     profile::judge(p);
-    report["bottleneck"] = doctor::bottleneck_json(p);
-    report["profile"] = doctor::profile_json(p, profile::roofs_of(p), kMostOps);
+    live.set("bottleneck", doctor::bottleneck_json(p));
+    live.set("profile", doctor::profile_json(p, profile::roofs_of(p), kMostOps));
   }
-  void memory(Json& report) {
+  void memory(Live& live) {
     progress_.show("who holds the memory");
     profile::MemoryRecorder recorder;
     run_->run(linted());
-    report["memory"] = doctor::memory_json(recorder.report());
+    live.set("memory", doctor::memory_json(recorder.report()));
   }
   // Apart from the profile, whose times it would be in.
-  void lint(std::vector<Finding>& findings) {
+  void lint(Live& live) {
     progress_.show("looking for mistakes");
     doctor::Linter linter;
     {
       profile::ProfileSession session({.trace = false, .next = &linter});
-      workload_.prepare(workload_.naive())->run(linted());
+      workload_.prepare(workload_.today())->run(linted());
       session.stop();
     }
-    findings = linter.findings();
+    std::vector<Finding> findings = linter.findings();
+    if (!trained_.naive)
+      std::erase_if(findings, [](const Finding& f) { return std::ranges::count(kRulesOfRuns, f.id) == 0; });
+    live.found(std::move(findings));
   }
-  void latency(Json& report) {
+  void latency(Live& live) {
     progress_.show("latency");
     profile::LatencyOptions o;
     o.covers = fmt::format("one batch of {}, from the data set to the answer", batch());
     o.cold_seconds = cold_seconds_;
+    o.warm_up_seconds = 0;  // the runs before this one were
     o.warm_seconds = kLatencyShare * budget_ / 3;
+    o.least_samples = kLatencySamples;
     o.idle_seconds = o.open_loop_seconds = o.warm_seconds;
-    report["latency"] = doctor::latency_json(profile::measure_latency([&] { run_->run(batch()); }, o));
+    o.stopped = workload_.out_of_time;
+    live.set("latency", doctor::latency_json(profile::measure_latency([&] { run_->run(batch()); }, o)));
   }
 
-  int64_t batch() const { return workload_.naive().batch; }
+  int64_t batch() const { return workload_.today().batch; }
   int64_t linted() const { return std::min(samples_, kLintedBatches * batch()); }
 
   doctor::Workload& workload_;
-  Device device_;
+  const TrainedTask& trained_;
   double budget_;
   const Progress& progress_;
   std::unique_ptr<doctor::PreparedRun> run_;
   double cold_seconds_ = 0, seconds_ = 0;
   int64_t samples_ = 0;
 };
-
-// The two tables everyone quotes, at sizes that fit the time: of each model, a few batches.
-Json mission_tables(const Flags& f, const Progress& progress) {
-  bench::ModelsOptions o;
-  o.models = {f.task.model == "mlp" || f.task.model == "cnn" ? f.task.model : "cnn"};
-  o.models.push_back(o.models[0] == "cnn" ? "mlp" : "cnn");
-  o.device = f.task.device;
-  o.repeats = std::clamp(static_cast<int>(seconds_in(f.budget) / 12), 1, 5);
-  o.progress = [&](const std::string& what) { progress.show("tables: " + what); };
-  Json modes = Json::array(), families = Json::array();
-  for (const Json& row : bench::measure_mission_tables(o).results) {
-    if (row["table"] == "modes")
-      modes.push_back({{"mode", row["what"]},
-                       {"model", row["case"]},
-                       {"batch", row["batch"]},
-                       {"samples", row["epoch_samples"]},
-                       {"epoch_s", row["epoch_seconds"]},
-                       {"peak_mb", row["peak_mb"]},
-                       {"speedup", row["times_training"]}});
-    else
-      families.push_back(
-          {{"model", fmt::format("{}, {}", row["case"].get<std::string>(), row["type"].get<std::string>())},
-           {"batch", row["batch"]},
-           {"peak_mb", row["peak_mb"]},
-           {"ms_per_batch", row["p50_ms"]},
-           {"samples_per_s", row["samples_per_second"]}});
-  }
-  return {{"modes", modes}, {"families", families}};
-}
 
 // Inference and validation are the same model: the plan must serve both.
 Json validated(const std::shared_ptr<const TrainedTask>& trained, const Plan& plan, double seconds,
@@ -207,41 +234,119 @@ Json eager_json(const PlanCase& c, double seconds, const Progress& progress) {
   return out;
 }
 
-Json workload_json(const Flags& f, const doctor::Workload& workload, const TrainedTask& trained, int64_t samples) {
-  Json out = {
-      {"name", workload.name()},      {"task", workload.task()},         {"model", trained.options.model},
-      {"data", trained.options.data}, {"batch", workload.naive().batch}, {"device", to_string(trained.options.device)},
-      {"samples", samples},           {"learned", trained.learned},      {"labelled", trained.labelled}};
+Json workload_json(const Flags& f, const doctor::Workload& workload, const TrainedTask& trained) {
+  const int64_t batch = workload.today().batch, usual = usual_batch(trained, f.kind);
+  const char* as = trained.naive ? "the naive loop: a demonstration, not what any command does"
+                                 : "what the commands do today, by default";
+  Json out = {{"name", workload.name() + (trained.naive ? ", the naive loop" : "")},
+              {"task", workload.task()},
+              {"model", trained.options.model},
+              {"data", trained.options.data},
+              {"batch", batch},
+              {"device", to_string(trained.options.device)},
+              {"samples", 0},
+              {"learned", trained.learned},
+              {"labelled", trained.labelled},
+              {"baseline", as}};
+  if (!trained.naive && batch < usual)
+    out["baseline"] = fmt::format("{}, in batches of {} instead of {}: those take too much of --budget {}", as, batch,
+                                  usual, f.budget);
   if (!f.plan_file.empty()) out["plan_file"] = f.plan_file;
   return out;
 }
 
+// A word of a command line, as shells take it.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
+  std::string out = "'";
+  for (char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+// The flags that say what is run: "-m cnn -d fashion".
+std::string workload_flags(const Flags& f) {
+  const TaskOptions& t = f.task;
+  std::string out = fmt::format("-m {}", quoted(t.model));
+  const auto add = [&](const char* flag, const auto& value, const auto& usual) {
+    if (value != usual) out += fmt::format(" {} {}", flag, quoted(fmt::format("{}", value)));
+  };
+  const TaskOptions usual;
+  add("-d", t.data, std::string());
+  add("--path", t.path, usual.path);
+  add("--length", t.length, usual.length);
+  add("--train-size", t.train_size, usual.train_size);
+  add("--test-size", t.test_size, usual.test_size);
+  add("--device", f.device, std::string("cpu"));
+  return out;
+}
+
+// A command that applies the plan and runs as it is printed. Without a file of weights there is nothing to infer with;
+// where the time goes does not depend on them.
+std::string command_of(const Flags& f, const Plan& plan) {
+  const std::string flags = workload_flags(f);
+  if (f.demo == "naive") return fmt::format("deft doctor {} --task {}", flags, f.kind);
+  if (!f.plan_file.empty()) {
+    const std::string threads = plan.threads > 0 ? fmt::format(" -t {}", plan.threads) : "";
+    return fmt::format("deft profile {} --task {} -b {} --workers {}{}", flags, f.kind, plan.batch, plan.workers,
+                       threads);
+  }
+  if (f.kind == "train") return fmt::format("deft train {} --plan {}", flags, quoted(f.out));
+  const char* verb = f.kind == "infer" && !is_text_model(f.task.model) ? "infer" : "eval";
+  if (!f.weights.empty())
+    return fmt::format("deft {} {} -w {} --plan {}", verb, flags, quoted(f.weights), quoted(f.out));
+  return fmt::format("deft profile {} --task {} --plan {}", flags, verb, quoted(f.out));
+}
+
+// The file is for any batch where that of the trials was cut to fit the budget.
+Plan plan_to_write(const TrainedTask& trained, const std::string& kind, const Plan& measured) {
+  Plan plan = measured;
+  if (!trained.naive && plan.batch == measured_batch(trained, kind)) plan.batch = usual_batch(trained, kind);
+  return plan;
+}
+
+// No command takes a plan of deft doctor with one of deft compile, and none runs the naive loop.
+void add_plan(Live& live, const Flags& f, const TrainedTask& trained, const Plan& plan, const std::string& why) {
+  if (!f.plan_file.empty() || trained.naive) return;
+  live.plan(plan_to_write(trained, f.kind, plan), why);
+  live.set("apply", command_of(f, plan));
+}
+// Until anything is proved.
+void add_todays_plan(Live& live, const Flags& f, const TrainedTask& trained, const doctor::Workload& workload) {
+  Plan plan = workload.today();
+  plan.version = kVersion;
+  plan.machine = Plan::this_machine();
+  plan.workload = fmt::format("{}, {}", workload.name(), workload.task());
+  add_plan(live, f, trained, plan, "there was no time to try anything: the defaults stay");
+}
+
+void add_trials(Live& live, const Flags& f, const TrainedTask& trained, const doctor::TrialsResult& result) {
+  live.set("trials", doctor::trials_json(result.rows));
+  live.set("waterfall", doctor::waterfall_json(result.waterfall));
+  live.set("plan_why", result.why);
+  add_plan(live, f, trained, result.plan, result.why);
+}
+
 void try_techniques(const Flags& f, const std::shared_ptr<const TrainedTask>& trained, doctor::Workload& workload,
-                    const Progress& progress, Json& report) {
-  double budget = seconds_in(f.budget);
+                    double until, const Progress& progress, Live& live) {
   doctor::TrialsOptions o;
-  o.seconds = kTrialsShare * budget;
+  o.seconds = until - now();
   o.max_drop = f.max_drop / 100;
   o.stopped = [] { return stop_signal() != 0; };
   o.progress = [&](const std::string& what) { progress.show(what); };
+  o.so_far = [&](const doctor::TrialsResult& result) { add_trials(live, f, *trained, result); };
   doctor::TrialsResult result = doctor::run_trials(workload, o);
-  report["trials"] = doctor::trials_json(result.rows);
-  report["waterfall"] = doctor::waterfall_json(result.waterfall);
-  report["verified"] = Json::array();
-  if (Json v = doctor::verified_json(f.kind, result.verified); !v.is_null()) report["verified"].push_back(v);
+  add_trials(live, f, *trained, result);
+  Json verified = Json::array();
+  if (Json v = doctor::verified_json(f.kind, result.verified); !v.is_null()) verified.push_back(v);
+  live.set("verified", verified);
+  live.set("next", doctor::next_json(result, command_of(f, result.plan), f.demo == "naive"));
   bool labelled = !std::isnan(result.accuracy_after);  // validation needs labels
-  if (f.kind == "infer" && labelled && result.verified.pairs > 0 && !o.stopped()) {
-    Json v = validated(trained, result.plan, kValidateShare * budget, progress);
-    if (!v.is_null()) report["verified"].push_back(v);
+  if (f.kind == "infer" && labelled && result.verified.verdict == doctor::Verdict::helps && !trained->naive &&
+      !o.stopped()) {
+    Json v = validated(trained, result.plan, kValidateShare * trained->budget, progress);
+    if (!v.is_null()) live.update([&](Json& report) { report["verified"].push_back(v); });
   }
-  if (!f.plan_file.empty()) {  // no command takes the one plan with the other
-    report["next"] = doctor::next_json(result, fmt::format("deft infer --plan-file {}", f.plan_file));
-    return;
-  }
-  report["next"] = doctor::next_json(result, fmt::format("deft {} --plan {}", f.kind, f.out));
-  report["plan"] = doctor::plan_json(result.plan);
-  result.plan.save(f.out);
-  report["written"]["plan"] = f.out;
 }
 
 PlanCase read_plan(const Flags& f, const Progress& progress) {
@@ -253,32 +358,39 @@ PlanCase read_plan(const Flags& f, const Progress& progress) {
   return c;
 }
 
-Json examine(const Flags& f, std::vector<Finding>& findings) {
+void examine(const Flags& f, double end, Live& live) {
   Progress progress("doctor", f.quiet);
   const double budget = seconds_in(f.budget);
+  live.update([](Json& report) {
+    report = {{"schema", 1}, {"kind", "deft doctor"}, {"version", bench::build_info().version}};
+    report["machine"] = bench::machine_json();
+    for (const char* part : {"workload", "bottleneck", "profile", "memory", "latency", "energy"})
+      report[part] = nullptr;
+    report["findings"] = Json::array();
+  });
   std::optional<PlanCase> of_file;
   if (!f.plan_file.empty()) of_file = read_plan(f, progress);
   auto trained = of_file
                      ? of_file->trained
                      : trained_task(f.task, f.weights, budget, [&](const std::string& what) { progress.show(what); });
+  if (f.demo == "naive") {
+    auto naive = std::make_shared<TrainedTask>(*trained);
+    naive->naive = true;
+    trained = naive;
+  }
   auto workload = make_workload(trained, f.kind);
-  Json report = {{"schema", 1}, {"kind", "deft doctor"}, {"version", bench::build_info().version}};
-  report["machine"] = bench::machine_json();
-  report["workload"] = nullptr;
-  Examination examination(*workload, trained->options.device, budget, progress);
-  examination.add_to(report, findings);
-  report["workload"] = workload_json(f, *workload, *trained, examination.samples());
-  report["findings"] = doctor::findings_json(findings);
-  if (!stop_signal()) try_techniques(f, trained, *workload, progress, report);
-  if (of_file && !stop_signal()) report["eager"] = eager_json(*of_file, kEagerShare * budget, progress);
-  if (!stop_signal()) report["tables"] = mission_tables(f, progress);
-  report["interrupted"] = stop_signal() != 0;
-  return report;
+  live.set("workload", workload_json(f, *workload, *trained));
+  add_todays_plan(live, f, *trained, *workload);
+  Examination(*workload, *trained, std::min(end, now() + kExamineShare * budget), progress).add_to(live);
+  const bool compared = of_file && of_file->compared, validates = f.kind == "infer" && f.plan_file.empty();
+  const double after = compared ? kEagerShare : validates ? kValidateShare : 0;
+  if (!stop_signal()) try_techniques(f, trained, *workload, end - after * budget, progress, live);
+  if (of_file && !stop_signal()) live.set("eager", eager_json(*of_file, std::max(0.0, end - now()), progress));
 }
 
 // The leak that everyone writes once, and what the sentinel says about it.
 int run_demo(const Flags& f) {
-  doctor::Linter linter;
+  doctor::Linter linter({.off = {}, .own_lines = true});  // the loop stands for a program
   {
     profile::ProfileSession session({.trace = false, .next = &linter});
     leaking_loop();
@@ -326,7 +438,35 @@ std::string verified_text(const Json& report) {
   for (const Json& v : report.value("verified", Json::array()))
     out += fmt::format("{} with the plan: {}\n", v["task"] == "eval" ? "validation" : v["task"].get<std::string>(),
                        trial_text(v));
+  if (report.contains("apply"))
+    out += fmt::format("plan: {}; run it with\n  {}\n", report["plan_why"].get<std::string>(),
+                       report["apply"].get<std::string>());
   return out + eager_text(report.value("eager", Json()));
+}
+
+void Live::write_files() {
+  report_["seconds"] = std::round(10 * (now() - start_)) / 10;
+  report_["interrupted"] = stop_signal() != 0;
+  if (plan_ && stop_signal() == 0) {  // what a user broke off replaces nothing
+    plan_->save(flags_.out);
+    report_["written"]["plan"] = flags_.out;
+  }
+  if (flags_.html.empty()) return;
+  report_["written"]["page"] = flags_.html;
+  write_file(flags_.html, doctor::report_html(report_));
+}
+
+int Live::end() {
+  std::lock_guard lock(mutex_);
+  write_files();
+  if (flags_.format == "json")
+    write_out(report_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  else if (flags_.format == "sarif")
+    write_out(doctor::sarif(findings_));
+  else
+    write_out(doctor::report_text(report_, !bold("").empty()) + verified_text(report_));
+  if (stop_signal()) return stop_exit_code();
+  return findings_.empty() ? kOk : kFindings;
 }
 
 void take_model_file(Flags& f) {
@@ -348,23 +488,16 @@ int run(Flags& f) {
   if (f.task.data.empty() && f.plan_file.empty()) {
     f.task.data = is_text_model(f.task.model) ? "text" : has_fashion() ? "fashion" : "glyphs";
   }
-  if (f.plan_file.empty()) check_writable(f.out);
-  double start = now();
-  std::vector<Finding> findings;
-  Json report = examine(f, findings);
-  report["seconds"] = std::round(10 * (now() - start)) / 10;
-  if (!f.html.empty()) {
-    report["written"]["page"] = f.html;
-    write_file(f.html, doctor::report_html(report));
+  DEFT_CHECK(f.demo.empty() || f.plan_file.empty(), ValueError,
+             "--demo naive is a loop over a built-in model; {} holds a plan of deft compile", f.plan_file);
+  if (f.plan_file.empty() && f.demo.empty()) check_writable(f.out);
+  const double deadline = now() + seconds_in(f.budget);
+  Live live(f);
+  {
+    LateEnd late(deadline, [&live] { return live.end(); });
+    examine(f, deadline, live);
   }
-  if (f.format == "json")
-    write_out(report.dump(2) + "\n");
-  else if (f.format == "sarif")
-    write_out(doctor::sarif(findings));
-  else
-    write_out(doctor::report_text(report, !bold("").empty()) + verified_text(report));
-  if (stop_signal()) return stop_exit_code();
-  return findings.empty() ? kOk : kFindings;
+  return live.end();
 }
 
 void add_workload_flags(Command command, TaskOptions& o) {
@@ -374,6 +507,9 @@ void add_workload_flags(Command command, TaskOptions& o) {
                   fmt::format("{}; default fashion where it is installed, else glyphs", fmt::join(data_names(), ", ")))
       .check(one_of("data set", data_names()))
       .type_name("NAME");
+  command.add_option("-b,--batch", o.batch, "Batch that you run today; default 128, as that of the commands")
+      .check(whole_number(1, 65536))
+      .type_name("N");
   add_data_flags(command, o);
 }
 
@@ -390,17 +526,19 @@ std::function<int()> add_doctor(Command command) {
   command.add_option("-w,--weights", f.weights, "Checkpoint, safetensors or PyTorch file; default: a short training")
       .type_name("FILE");
   add_device_flag(command, f.device, "--device");
-  command.add_option("--budget", f.budget, "Time for all measurements; default 60s")
-      .check(a_budget())
-      .type_name("TIME");
+  command.add_option("--budget", f.budget, "Time for everything; default 60s").check(a_budget()).type_name("TIME");
   command.add_option("--max-drop", f.max_drop, "Points of accuracy a technique may cost; default 0.5")
       .check(number_from(0, true))
       .type_name("X");
   command.add_option("--out", f.out, "Where the plan goes; default deft.plan.json").type_name("FILE");
   command.add_option("--html", f.html, "The report as one page").type_name("FILE");
-  command.add_option("--demo", f.demo, "leak: what the doctor says about `total += loss`")
-      .check(one_of("demo", {"leak"}))
-      .type_name("leak");
+  command
+      .add_option(
+          "--demo", f.demo,
+          "leak: what the doctor says about `total += loss`; naive: a loop with nothing switched off, one sample "
+          "at a time, examined and cured step by step")
+      .check(one_of("demo", {"leak", "naive"}))
+      .type_name("leak|naive");
   command.add_option("-o,--output", f.format, "Form of the result; default: md")
       .check(one_of("output format", {"md", "json", "sarif"}))
       .type_name("md|json|sarif");

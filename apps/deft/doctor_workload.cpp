@@ -15,6 +15,7 @@
 #include "nn/nn.h"
 #include "ops/all_ops.h"
 #include "optim/adam.h"
+#include "runtime/parallel.h"
 #include "runtime/stream.h"
 #include "stop_signal.h"
 #include "weights.h"
@@ -24,8 +25,12 @@ namespace deft::cli {
 namespace {
 
 constexpr int64_t kLearnSteps = 64, kLearnBatch = 128;
-constexpr double kLearnShare = 0.2, kLabelledShare = 0.01;  // of the budget at most
-constexpr int64_t kMostLabelled = 1024, kFewestLabelled = 32;
+// Of the budget at most: learning and a step of it, the samples that results are compared on, a batch that is measured.
+constexpr double kLearnShare = 0.15, kLearnStepShare = 0.01, kLabelledShare = 0.01, kBatchShare = 0.005;
+constexpr double kTrainCost = 3;  // of a step, in forward passes
+constexpr double kQuick = 0.01;   // a sample that takes less is timed in a batch
+constexpr int64_t kMostLabelled = 1024, kTimedSamples = 32, kMostBatch = 128;
+constexpr int64_t kTextRows = 16;  // that `deft eval` takes at a time
 constexpr int64_t kTrainBatch = 32, kCheckSteps = 4;
 constexpr int64_t kPlanLabelled = 256;  // samples that plans are compared on, in whole batches
 constexpr int kWarmUps = 4;
@@ -70,9 +75,11 @@ Tensor loss_of(const Tensor& outputs, const Tensor& targets) {
 // Model, loader and compiled model of one plan.
 class TaskRun : public doctor::PreparedRun {
  public:
-  TaskRun(std::shared_ptr<const TrainedTask> trained, const Plan& plan, bool train)
+  using OutOfTime = std::function<bool()>;
+  TaskRun(std::shared_ptr<const TrainedTask> trained, const Plan& plan, bool train, const OutOfTime& out_of_time)
       : trained_(std::move(trained)),
         plan_(plan),
+        out_of_time_(out_of_time),
         model_(trained_->task->new_model()),
         samples_(trained_->task->samples(train)) {
     model_->load_state_dict(trained_->state);
@@ -83,13 +90,22 @@ class TaskRun : public doctor::PreparedRun {
     if (samples != window_) open(samples);
     PlanScope scope(plan_);
     double start = now();
-    loop();
+    try {
+      loop();
+    } catch (const doctor::OutOfTime&) {
+      window_ = 0;  // in the middle of an epoch: begin anew
+      throw;
+    }
     return now() - start;
   }
 
  protected:
   virtual void loop() = 0;
 
+  // Between batches.
+  void check_time() const {
+    if (out_of_time_()) throw doctor::OutOfTime();
+  }
   TaskBatch taken(const data::Batch& batch) const { return trained_->task->taken(batch, plan_.dtype, plan_.layout); }
   data::DataLoader labelled() const {
     auto first = std::make_shared<WindowSampler>(trained_->task->samples(false)->size(), trained_->labelled);
@@ -99,6 +115,7 @@ class TaskRun : public doctor::PreparedRun {
 
   std::shared_ptr<const TrainedTask> trained_;
   Plan plan_;
+  const OutOfTime& out_of_time_;  // of the workload
   std::unique_ptr<nn::Module> model_;
   std::shared_ptr<const data::Dataset> samples_;
   std::optional<data::DataLoader> loader_;
@@ -116,13 +133,14 @@ class TaskRun : public doctor::PreparedRun {
 
 class TestRun : public TaskRun {
  public:
-  TestRun(std::shared_ptr<const TrainedTask> trained, const Plan& plan, bool validate)
-      : TaskRun(std::move(trained), plan, false), validate_(validate) {
+  TestRun(std::shared_ptr<const TrainedTask> trained, const Plan& plan, bool validate, const OutOfTime& out_of_time)
+      : TaskRun(std::move(trained), plan, false, out_of_time), validate_(validate) {
     if (plan_.compile) compiled_.emplace(compile(*model_, plan_.compile_options()));
   }
 
   doctor::Outcome check() override {
-    if (!plan_.eval && used_) return TestRun(trained_, plan_, validate_).check();  // statistics of norms have moved
+    if (!plan_.eval && used_)  // statistics of norms have moved
+      return TestRun(trained_, plan_, validate_, out_of_time_).check();
     used_ = true;
     PlanScope scope(plan_);
     RngScope rng({1, 0});
@@ -130,6 +148,7 @@ class TestRun : public TaskRun {
     std::vector<Tensor> outputs;
     data::DataLoader loader = labelled();
     for (const data::Batch& batch : loader) {
+      check_time();
       TaskBatch b = taken(batch);
       outputs.push_back(forward(b.inputs).detach().to(DType::f32));
       right.add(outputs.back(), b.targets);
@@ -149,6 +168,7 @@ class TestRun : public TaskRun {
   void infer() {
     classes_.clear();
     for (const data::Batch& batch : *loader_) {
+      check_time();
       TaskBatch b = taken(batch);
       Tensor outputs = forward(b.inputs);
       for (int64_t best : outputs.argmax(-1).to_vector<int64_t>()) classes_.push_back(best);
@@ -158,6 +178,7 @@ class TestRun : public TaskRun {
     double loss = 0;
     Right right;
     for (const data::Batch& batch : *loader_) {
+      check_time();
       TaskBatch b = taken(batch);
       Tensor outputs = forward(b.inputs).to(DType::f32);
       loss += loss_of(outputs, b.targets).item();
@@ -173,8 +194,8 @@ class TestRun : public TaskRun {
 
 class TrainRun : public TaskRun {
  public:
-  TrainRun(std::shared_ptr<const TrainedTask> trained, const Plan& plan)
-      : TaskRun(std::move(trained), plan, true), optimizer_(model_->parameters(), {.lr = 1e-4}) {
+  TrainRun(std::shared_ptr<const TrainedTask> trained, const Plan& plan, const OutOfTime& out_of_time)
+      : TaskRun(std::move(trained), plan, true, out_of_time), optimizer_(model_->parameters(), {.lr = 1e-4}) {
     if (!plan_.compile) return;
     auto whole_step = [this](const std::vector<Tensor>& xy) { return std::vector<Tensor>{step(xy.at(0), xy.at(1))}; };
     CompileOptions o = plan_.compile_options();
@@ -184,7 +205,7 @@ class TrainRun : public TaskRun {
 
   // What the model says after a few steps from the same start.
   doctor::Outcome check() override {
-    TrainRun fresh(trained_, plan_);
+    TrainRun fresh(trained_, plan_, out_of_time_);
     RngScope rng({1, 0});
     fresh.run(kCheckSteps * plan_.batch);
     nn::EvalGuard eval(*fresh.model_);
@@ -193,6 +214,7 @@ class TrainRun : public TaskRun {
     std::vector<Tensor> outputs;
     data::DataLoader loader = labelled();
     for (const data::Batch& batch : loader) {
+      check_time();
       TaskBatch b = taken(batch);
       outputs.push_back((*fresh.model_)(b.inputs).to(DType::f32));
       right.add(outputs.back(), b.targets);
@@ -204,6 +226,7 @@ class TrainRun : public TaskRun {
   void loop() override {
     double sum = 0;
     for (const data::Batch& batch : *loader_) {
+      check_time();
       TaskBatch b = taken(batch);
       Tensor loss = compiled_ ? compiled_->run({b.inputs, b.targets})[0] : step(b.inputs, b.targets);
       sum += loss.item();
@@ -235,43 +258,52 @@ class TaskWorkload : public doctor::Workload {
     t.trains = kind_ == "train";
     t.pictures = trained_->options.data != "text";
     t.loads = true;
-    t.most_batch = std::min<int64_t>(128, trained_->labelled);
+    // Where batches are cut to fit the budget their size is not to choose.
+    const bool cut = !trained_->naive && today().batch < usual_batch(*trained_, kind_);
+    t.most_batch = cut ? 0 : std::min(t.pictures ? kMostBatch : kTextRows, trained_->labelled);
     t.plan_batches = trained_->batches;
     return t;
   }
-  // What is written first: nothing switched off, one sample at a time, nothing loaded ahead.
-  Plan naive() const override {
+  Plan today() const override {
+    if (trained_->naive) return naive();
     Plan p;
-    if (kind_ == "train") p.batch = kTrainBatch;
-    if (!trained_->batches.empty()) {
-      p.eval = true;
-      p.grad_mode = PlanGradMode::inference;
-      p.batch = trained_->batches.front();
-    }
+    p.batch = measured_batch(*trained_, kind_);
+    if (trained_->options.data != "text" && trained_->batches.empty()) p.layout = MemoryFormat::channels_last;
+    if (kind_ != "infer" && trained_->options.data == "images") p.workers = num_threads();  // what is on disk
+    if (kind_ == "train") return p;
+    p.eval = true;
+    p.grad_mode = kind_ == "infer" ? PlanGradMode::inference : PlanGradMode::no_grad;
     return p;
   }
   Plan reference() const override {
-    Plan p = naive();
-    if (kind_ == "train" || !trained_->batches.empty()) return p;
+    Plan p = today();
+    if (kind_ == "train" || !trained_->naive) return p;
     p.eval = true;
     p.grad_mode = PlanGradMode::no_grad;
     p.batch = std::min<int64_t>(32, trained_->labelled);
     return p;
   }
   std::unique_ptr<doctor::PreparedRun> prepare(const Plan& plan) override {
-    if (kind_ == "train") return std::make_unique<TrainRun>(trained_, plan);
-    return std::make_unique<TestRun>(trained_, plan, kind_ == "eval");
+    if (kind_ == "train") return std::make_unique<TrainRun>(trained_, plan, out_of_time);
+    return std::make_unique<TestRun>(trained_, plan, kind_ == "eval", out_of_time);
   }
 
  private:
+  // What people write first: nothing switched off, one sample at a time, nothing loaded ahead.
+  Plan naive() const {
+    Plan p;
+    if (kind_ == "train") p.batch = kTrainBatch;
+    return p;
+  }
   std::shared_ptr<const TrainedTask> trained_;
   std::string kind_;
 };
 
 // A short training: enough for an accuracy that a worse precision would lower.
-std::string learn(Task& task, Device device, double seconds, const std::function<void(const std::string&)>& progress) {
+std::string learn(Task& task, Device device, int64_t batch, double seconds,
+                  const std::function<void(const std::string&)>& progress) {
   auto samples = task.samples(true);
-  data::LoaderOptions o{.batch_size = std::min(kLearnBatch, samples->size()), .shuffle = true, .drop_last = true};
+  data::LoaderOptions o{.batch_size = std::min(batch, samples->size()), .shuffle = true, .drop_last = true};
   o.workers = 0;
   o.device = device;
   data::DataLoader loader(samples, o);
@@ -282,9 +314,9 @@ std::string learn(Task& task, Device device, double seconds, const std::function
   double end = now() + seconds;
   int64_t step = 0;
   while (step < kLearnSteps && now() < end && !stop_signal()) {
-    for (const data::Batch& batch : loader) {
+    for (const data::Batch& taken : loader) {
       if (step >= kLearnSteps || now() >= end || stop_signal()) break;
-      TaskBatch b = task.taken(batch, DType::f32, MemoryFormat::channels_last);
+      TaskBatch b = task.taken(taken, DType::f32, MemoryFormat::channels_last);
       if (!b.targets.defined()) return "nothing: the model has first weights";
       progress(fmt::format("the model learns a little: step {} of {}", ++step, kLearnSteps));
       optimizer.zero_grad();
@@ -295,10 +327,9 @@ std::string learn(Task& task, Device device, double seconds, const std::function
   return fmt::format("{} steps of {} samples", step, o.batch_size);
 }
 
-// As many labelled samples as the model has time for; a power of two, so that batches come out even.
-int64_t labelled_samples(Task& task, Device device, double seconds) {
-  int64_t all = task.samples(false)->size(), few = std::min<int64_t>(kFewestLabelled, all);
-  data::DataLoader loader(task.samples(false), {.batch_size = few, .workers = 0, .device = device});
+// Of a forward pass, the second one, so that nothing is made for the first time.
+double seconds_of(Task& task, Device device, int64_t samples) {
+  data::DataLoader loader(task.samples(false), {.batch_size = samples, .workers = 0, .device = device});
   data::Batch batch;
   loader.next(batch);
   nn::EvalGuard eval(task.model());
@@ -309,9 +340,19 @@ int64_t labelled_samples(Task& task, Device device, double seconds) {
   double start = now();
   task.model()(inputs);
   synchronize(device);
-  double per_sample = (now() - start) / static_cast<double>(few);
-  int64_t n = few;
-  while (2 * n <= std::min(all, kMostLabelled) && 2 * static_cast<double>(n) * per_sample < seconds) n *= 2;
+  return now() - start;
+}
+
+double seconds_per_sample(Task& task, Device device) {
+  const double alone = seconds_of(task, device, 1);
+  const int64_t few = std::min(kTimedSamples, task.samples(false)->size());
+  return alone > kQuick ? alone : seconds_of(task, device, few) / static_cast<double>(few);
+}
+
+// The largest power of two up to `most` whose samples fit into the time; 1 where none does.
+int64_t samples_within(double seconds, double per_sample, int64_t most) {
+  int64_t n = 1;
+  while (2 * n <= most && 2 * static_cast<double>(n) * per_sample <= seconds) n *= 2;
   return n;
 }
 
@@ -325,8 +366,15 @@ std::shared_ptr<const TrainedTask> trained_task(const TaskOptions& options, cons
   trained->task = make_task(options);
   Task& task = *trained->task;
   if (!weights.empty()) load_weights(task.model(), options.model, weights);
-  trained->learned = weights.empty() ? learn(task, options.device, kLearnShare * budget, progress) : weights;
-  trained->labelled = labelled_samples(task, options.device, kLabelledShare * budget);
+  trained->budget = budget;
+  trained->seconds = seconds_per_sample(task, options.device);
+  trained->learned = weights;
+  if (weights.empty()) {
+    const int64_t batch = samples_within(kLearnStepShare * budget, kTrainCost * trained->seconds, kLearnBatch);
+    trained->learned = learn(task, options.device, std::max<int64_t>(2, batch), kLearnShare * budget, progress);
+  }
+  trained->labelled =
+      samples_within(kLabelledShare * budget, trained->seconds, std::min(kMostLabelled, task.samples(false)->size()));
   trained->state = task.model().state_dict();
   return trained;
 }
@@ -358,18 +406,39 @@ PlanCase plan_case(const std::string& file, const TaskOptions& options, const st
 }
 
 doctor::TrialResult against_eager(const PlanCase& c, double seconds) {
-  Plan form = TaskWorkload(c.trained, "infer").naive();
+  Plan form = TaskWorkload(c.trained, "infer").today();
   form.batch = c.plan.batches.back();
-  TestRun eager(c.compared, form, false), plan(c.trained, form, false);
   const double end = now() + seconds;
+  const std::function<bool()> over = [end] { return now() > end || stop_signal(); };
+  Plan op_by_op = form;
+  if (c.compared->options.data != "text") op_by_op.layout = MemoryFormat::channels_last;
+  TestRun eager(c.compared, op_by_op, false, over), plan(c.trained, form, false, over);
   double once = 0;
-  for (TestRun* run : {&plan, &eager})
-    for (int i = 0; i < kWarmUps; ++i) once = run->run(form.batch);
+  try {
+    for (TestRun* run : {&plan, &eager})
+      for (int i = 0; i < kWarmUps; ++i) once = run->run(form.batch);
+  } catch (const doctor::OutOfTime&) {
+    return {};
+  }
   const int64_t unit = form.batch * std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kUnitSeconds / once)));
   doctor::TrialOptions o;
-  o.out_of_time = [&] { return now() > end || stop_signal(); };
+  o.out_of_time = over;
   auto per_sample = [&](TestRun& run) { return run.run(unit) / static_cast<double>(unit); };
   return doctor::run_trial([&] { return per_sample(eager); }, [&] { return per_sample(plan); }, o);
+}
+
+int64_t usual_batch(const TrainedTask& trained, const std::string& kind) {
+  if (!trained.batches.empty()) return trained.batches.back();
+  const bool rows = trained.options.data == "text" && kind != "train";
+  return rows ? std::min(trained.options.batch, kTextRows) : trained.options.batch;
+}
+
+int64_t measured_batch(const TrainedTask& trained, const std::string& kind) {
+  const int64_t usual = usual_batch(trained, kind);
+  if (!trained.batches.empty()) return usual;
+  const double sample = trained.seconds * (kind == "train" ? kTrainCost : 1);
+  if (static_cast<double>(usual) * sample <= kBatchShare * trained.budget) return usual;
+  return std::min(usual, samples_within(kBatchShare * trained.budget, sample, usual));
 }
 
 std::unique_ptr<doctor::Workload> make_workload(std::shared_ptr<const TrainedTask> trained, const std::string& kind) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -11,8 +12,10 @@
 #include <optional>
 
 #include "base/error.h"
+#include "bench/interrupt.h"
 #include "comparison.h"
 #include "exit_code.h"
+#include "late_end.h"
 
 namespace deft::cli {
 
@@ -60,7 +63,27 @@ void Progress::show(const std::string& what) const {
   if (on_) fmt::print(stderr, "\r\033[K{}: {} ...", verb_, what);
 }
 
+int print_rows_so_far(const CommonFlags& flags) {
+  bench::Report report;
+  report.results = bench::rows_so_far();
+  report.interrupted = true;
+  std::vector<bench::Column> columns;
+  for (const bench::Json& row : report.results)
+    for (const auto& [key, value] : row.items())
+      if (std::ranges::find(columns, key, &bench::Column::key) == columns.end())
+        columns.push_back({key, key, bench::kFourDigits});
+  if (flags.format == "json")
+    write_out(report.to_json().dump(2, ' ', false, bench::Json::error_handler_t::replace) + "\n");
+  else if (flags.format == "csv")
+    write_out(bench::to_csv(report.results));
+  else
+    write_out(
+        markdown_of(report, {.title = "Stopped in the middle of a measurement", .columns = columns, .notes = {}}));
+  return 128 + bench::interrupt_signal();
+}
+
 int print_report(const bench::Report& report, const CommonFlags& flags, const Presentation& presentation) {
+  claim_the_end();
   bench::Json json = report.to_json();
   std::optional<Comparison> comparison;
   std::exception_ptr cannot_compare;  // thrown after what was measured is written

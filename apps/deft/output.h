@@ -41,6 +41,8 @@ struct Presentation {
   std::vector<Table> more_tables = {};  // after the results; empty ones are left out
   std::vector<std::string> notes;
 };
+// Of a measurement that cannot be waited for: the rows that are there, in the chosen format. The exit code.
+int print_rows_so_far(const CommonFlags& flags);
 int print_report(const bench::Report& report, const CommonFlags& flags, const Presentation& presentation);
 
 }  // namespace deft::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "io/file_format.h"
 #include "io/input_file.h"
 #include "nn/compile_module.h"
@@ -39,7 +40,12 @@ class PlanMerge {
 };
 
 // What a plan of another task may say and training cannot do.
-void fit_to_training(Plan& plan, PlanMerge& merge) {
+void fit_to_training(Plan& plan, const std::string& file, PlanMerge& merge) {
+  if (!plan.task().empty() && plan.task() != "train")
+    throw ValueError(
+        fmt::format("{} was measured for {}, and its batches and modes are none for training; deft doctor --task train "
+                    "measures a plan for it",
+                    file, plan.workload));
   if (plan.grad_mode != PlanGradMode::grad || plan.eval)
     merge.leave_out(fmt::format("grad mode {}: training needs gradients", name_of(plan.grad_mode)));
   if (plan.dtype != DType::f32)
@@ -53,11 +59,13 @@ void fit_to_training(Plan& plan, PlanMerge& merge) {
   plan.dtype = DType::f32;
 }
 
-void warn(const Plan& plan, const std::string& file, const TaskOptions& task) {
+void warn(const Plan& plan, PlanUse use, const std::string& file, const TaskOptions& task) {
+  if (use != PlanUse::train && plan.task() == "train")
+    fmt::print(stderr, "{}: the plan was measured for training; deft doctor --task {} measures one for this\n", file,
+               use == PlanUse::eval ? "eval" : "infer");
   if (std::string text = plan.foreign(); !text.empty()) fmt::print(stderr, "{}: {}\n", file, text);
-  if (!plan.workload.empty() && !plan.workload.starts_with(task.model + " "))
-    fmt::print(stderr, "{}: the plan was measured for {}, this is {} on {}\n", file, plan.workload, task.model,
-               task.data);
+  if (std::string text = plan.other_workload(task.model, task.data); !text.empty())
+    fmt::print(stderr, "{}: {}\n", file, text);
 }
 
 }  // namespace
@@ -98,14 +106,14 @@ std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse u
   merge.merge("--amp", amp, amp_word(plan.autocast));
   if (command.has_flag("--half") && command.given("--half")) plan.dtype = DType::bf16;
   plan.autocast = amp == "f16" ? DType::f16 : amp == "off" ? DType::f32 : DType::bf16;
-  if (use == PlanUse::train) fit_to_training(plan, merge);
+  if (use == PlanUse::train) fit_to_training(plan, file, merge);
   if (plan.compile && task.model == "transformer-xl") {
     plan.compile = false;
     merge.leave_out("compile: Transformer-XL carries a memory from batch to batch");
   }
   if (!plan.buckets.empty()) merge.leave_out("buckets: rows of text have one length here");
   if (!flags.quiet) {
-    warn(plan, file, task);
+    warn(plan, use, file, task);
     merge.tell(file);
   }
   return plan;

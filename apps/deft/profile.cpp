@@ -13,6 +13,7 @@
 #include "doctor/profile_json.h"
 #include "doctor/report_html.h"
 #include "exit_code.h"
+#include "late_end.h"
 #include "model_file.h"
 #include "ops/all_ops.h"
 #include "optim/adam.h"
@@ -262,6 +263,7 @@ void take_model_file(Flags& f, Command command) {
 
 int run(Flags& f, Command command) {
   bench::watch_for_interrupt();
+  LateEnd late([&f] { return print_rows_so_far(f); });  // none: a step was never ended
   check_writable(f.trace);
   check_writable(f.html);
   if (is_model_file(f.task.model))
@@ -280,6 +282,7 @@ int run(Flags& f, Command command) {
     Progress progress("profile", f.quiet);
     m = measure(f, plan, amp, progress);
   }
+  claim_the_end();
   Json json = to_json(f, m, amp);
   if (!f.html.empty()) write_file(f.html, doctor::report_html(json));
   if (f.format == "json") {

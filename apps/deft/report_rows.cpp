@@ -151,4 +151,16 @@ Better better_of(const std::string& key) {
   return any(up) ? Better::up : any(down) ? Better::down : Better::unknown;
 }
 
+double noise_of(const std::string& key) {
+  static const Words tails = {"p99", "p999", "worst", "most", "max"};
+  static const Words timed = {"s",       "ms",    "us",     "ns",          "second", "seconds", "gflops",   "tflops",
+                              "speedup", "watts", "joules", "utilisation", "stall",  "waiting", "overhead", "scaling"};
+  constexpr double kCounted = 0.01, kTimed = 0.05, kTail = 0.1;
+  double noise = kCounted;
+  for (const std::string& word : words_of(key)) noise = std::max(noise, has(timed, word) ? kTimed : kCounted);
+  for (const std::string& word : words_of(key))
+    if (noise == kTimed && has(tails, word)) return kTail;
+  return noise;
+}
+
 }  // namespace deft::cli

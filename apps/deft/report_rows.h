@@ -29,6 +29,8 @@ std::vector<ReportRow> rows_of(const bench::Json& report);
 
 // From the unit in its name: milliseconds and megabytes go down, samples per second go up.
 Better better_of(const std::string& key);
+// A change by so much is none: 0.01 of what is counted, more of what is timed, since no two runs take the same.
+double noise_of(const std::string& key);
 // "p99_ms" as p99, ms.
 std::vector<std::string> words_of(const std::string& key);
 

@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <string_view>
 
 #include "base/check.h"
 #include "core/observer.h"
+#include "doctor/doctor_hooks.h"
 #include "doctor/findings_json.h"
 #include "doctor/linter.h"
 #include "doctor/profile_json.h"
@@ -28,6 +34,24 @@ namespace {
 using doctor::Json;
 
 std::atomic<bool> one_runs{false};
+std::atomic<void (*)()> give_way{nullptr};
+std::atomic<void (*)(const DoctorResult&)> come_back{nullptr};
+
+// Whether no other one runs; the doctor of DEFT_DOCTOR makes room.
+bool take() {
+  if (!one_runs.exchange(true)) return true;
+  if (void (*make_room)() = give_way.load()) make_room();
+  return !one_runs.exchange(true);
+}
+
+enum class Form : uint8_t { html, json, sarif, text };
+Form form_of(std::string_view path) {
+  for (const auto& [ending, form] : {std::pair{".html", Form::html}, std::pair{".json", Form::json},
+                                     std::pair{".sarif", Form::sarif}, std::pair{".txt", Form::text}})
+    if (path.ends_with(ending)) return form;
+  DEFT_FAIL(ValueError, "Doctor: the name '{}' does not say what to write: end it with .html, .json, .sarif or .txt",
+            path);
+}
 
 Json report_of(const DoctorResult& r) {
   Json report = {{"schema", 1}, {"kind", "deft doctor"}, {"version", kVersion}};
@@ -56,15 +80,36 @@ std::string DoctorResult::to_html() const { return doctor::report_html(report_of
 std::string DoctorResult::to_sarif() const { return doctor::sarif(findings); }
 
 void DoctorResult::write(const std::string& path) const {
-  const std::string_view ending = path;
-  const bool html = ending.ends_with(".html"), json = ending.ends_with(".json"), sarif = ending.ends_with(".sarif");
-  DEFT_CHECK(html || json || sarif || ending.ends_with(".txt"), ValueError,
-             "Doctor: the name '{}' does not say what to write: end it with .html, .json, .sarif or .txt", path);
-  const std::string text = html ? to_html() : json ? to_json() : sarif ? to_sarif() : to_text();
+  const Form form = form_of(path);
+  const std::string text = form == Form::html    ? to_html()
+                           : form == Form::json  ? to_json()
+                           : form == Form::sarif ? to_sarif()
+                                                 : to_text();
   io::AtomicFile file(path, text.size());
   file.write(text.data(), text.size());
   file.commit();
 }
+
+namespace doctor {
+
+void check_report_path(const std::string& path) {
+  namespace fs = std::filesystem;
+  form_of(path);
+  std::error_code none;
+  const fs::path parent = fs::path(path).parent_path(), folder = parent.empty() ? "." : parent;
+  DEFT_CHECK(!fs::is_directory(path, none), SaveError, "{}: this is a folder; name a file", path);
+  DEFT_CHECK(fs::is_directory(folder, none), SaveError, "{}: there is no folder {}; make it first", path,
+             folder.string());
+  DEFT_CHECK(access(folder.c_str(), W_OK | X_OK) == 0, SaveError, "{}: files cannot be made in {} ({})", path,
+             folder.string(), std::strerror(errno));
+}
+
+void set_doctor_hooks(const DoctorHooks& hooks) {
+  give_way = hooks.give_way;
+  come_back = hooks.come_back;
+}
+
+}  // namespace doctor
 
 // --- While it looks on -------------------------------------------------------------------------------------------
 
@@ -76,7 +121,7 @@ struct Doctor::Impl {
   std::optional<ProfileScope> watched;  // without a session
 
   explicit Impl(const DoctorOptions& o) : options(o), linter({.off = o.off}) {
-    DEFT_CHECK(!one_runs.exchange(true), ValueError, "Doctor: another one runs; stop() it first");
+    DEFT_CHECK(take(), ValueError, "Doctor: another one runs; stop() it first");
     try {
       begin();
     } catch (...) {
@@ -108,8 +153,24 @@ struct Doctor::Impl {
   Observer* before = nullptr;
 };
 
+namespace {
+
+void tell_of(const DoctorResult& result) {
+  if (void (*back)(const DoctorResult&) = come_back.load()) back(result);
+}
+
+}  // namespace
+
 Doctor::Doctor(const DoctorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
-Doctor::~Doctor() = default;
+Doctor::~Doctor() {
+  if (!impl_) return;
+  try {
+    DoctorResult found{.findings = impl_->linter.findings(), .profile = {}, .memory = {}, .name = {}};
+    impl_.reset();
+    tell_of(found);
+  } catch (const std::exception&) {  // no memory for findings
+  }
+}
 
 std::vector<Finding> Doctor::findings() const {
   DEFT_CHECK(impl_, ValueError, "Doctor: it was stopped already; use what stop() returned");
@@ -125,6 +186,7 @@ DoctorResult Doctor::stop() {
   impl_->end();
   result.findings = impl_->linter.findings();
   impl_.reset();
+  tell_of(result);
   return result;
 }
 

@@ -87,6 +87,8 @@ std::vector<Finding> Linter::findings() {
   return merged(std::move(found));
 }
 
+bool Linter::is_own(const char* file) const { return options_.own_lines ? is_library_file(file) : is_deft_file(file); }
+
 // Built-in models and data sets have lines of their own, which a user cannot change: the line that led there stands for
 // them. Backward passes come to the lines of forward passes, so what is known of these is kept.
 void Linter::note(const Site& site) {
@@ -96,11 +98,11 @@ void Linter::note(const Site& site) {
   open_calls().noted = id;
   std::lock_guard lock(mutex_);
   auto [it, fresh] = places_.try_emplace(id);
-  if (fresh) it->second = {site, Site(), is_library_file(site.file_name())};
+  if (fresh) it->second = {site, Site(), is_own(site.file_name())};
   if (it->second.library && it->second.caller.line() == 0) it->second.caller = open_calls().caller();
 }
 void Linter::blame_the_caller(Finding& f) const {
-  if (!is_library_file(f.file.c_str())) return;
+  if (!is_own(f.file.c_str())) return;
   Site caller;
   for (const auto& [id, place] : places_) {
     const bool there = place.caller.line() && place.site.line() == f.line && f.file == place.site.file_name();
@@ -161,7 +163,7 @@ void Linter::copied(const DeviceCopy& copy) {
 }
 void Linter::module_begins(const ModuleCall& call) {
   if (open_calls().linter != this) open_calls() = {this};
-  open_calls().begin(is_library_file(call.site.file_name()) ? open_calls().caller() : call.site);
+  open_calls().begin(is_own(call.site.file_name()) ? open_calls().caller() : call.site);
   note(call.site);
   tell(kModuleBegins, [&](Rule& r) { r.module_begins(call); });
 }

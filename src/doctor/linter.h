@@ -14,6 +14,7 @@ namespace deft::doctor {
 
 struct LinterOptions {
   std::vector<std::string> off;  // ids of rules that are not to report
+  bool own_lines = false;        // findings may point to Deft's own lines: demonstrations
 };
 
 class Linter : public Observer {
@@ -50,6 +51,7 @@ class Linter : public Observer {
   template <class Call>
   void tell(Event event, const Call& call);
   void note(const Site& site);
+  bool is_own(const char* file) const;
   void blame_the_caller(Finding& f) const;
 
   LinterOptions options_;

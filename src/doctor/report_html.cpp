@@ -377,7 +377,7 @@ std::string trials(const Json& report) {
              }},
       Column{"ms", "before_ms", true,
              [](const Json& t) { return from_to(field(t, "before_ms"), field(t, "after_ms")); }},
-      Column{"peak MB", "peak_mb_before", true,
+      Column{"own peak MB", "peak_mb_before", true,
              [](const Json& t) { return from_to(field(t, "peak_mb_before"), field(t, "peak_mb_after")); }},
       Column{"accuracy", "accuracy_before", true,
              [](const Json& t) { return from_to(field(t, "accuracy_before"), field(t, "accuracy_after")); }},
@@ -579,6 +579,8 @@ std::string report_html(const nlohmann::ordered_json& report) {
   std::string name = shown(field(field(data, "workload"), "name"));
   if (name.empty()) name = "Unnamed workload";
   std::string machine = escaped(machine_line(data)), workload = escaped(workload_line(data));
+  if (std::string baseline = shown(field(field(data, "workload"), "baseline")); !baseline.empty())
+    machine += ". Gains are over " + baseline;
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "

@@ -26,10 +26,11 @@ std::string how_to(const std::string& technique, const Plan& plan) {
   if (begins("autocast")) return fmt::format("AutocastGuard autocast(DType::{});", name_of(plan.autocast));
   if (begins("bf16 weights")) return "model.to(DType::bf16);";
   if (begins("channels_last")) return "model.to(MemoryFormat::channels_last);";
+  if (begins("contiguous")) return "model.to(MemoryFormat::contiguous);";
   if (begins("compile")) return "Compiled fast = compile(model);";
-  if (begins("batches of")) return fmt::format("LoaderOptions{{.batch_size = {}}}", plan.batch);
+  if (begins("batches of")) return fmt::format("data::LoaderOptions{{.batch_size = {}}}", plan.batch);
   if (technique.find("loading thread") != technique.npos)
-    return fmt::format("LoaderOptions{{.workers = {}, .prefetch = {}}}", plan.workers, plan.prefetch);
+    return fmt::format("data::LoaderOptions{{.workers = {}, .prefetch = {}}}", plan.workers, plan.prefetch);
   return fmt::format("set_num_threads({});", plan.threads);
 }
 
@@ -96,13 +97,19 @@ Json verified_json(const std::string& task, const TrialResult& trial) {
           {"verdict", name_of(trial.verdict)}};
 }
 
-Json next_json(const TrialsResult& result, const std::string& command) {
+Json next_json(const TrialsResult& result, const std::string& command, bool demonstration) {
   std::vector<TrialRow> steps = kept_steps(result.rows, result.plan);
   auto gain = [](const TrialRow& r) { return std::isfinite(r.speedup) ? r.speedup : 0; };
   std::stable_sort(steps.begin(), steps.end(), [&](auto& a, auto& b) { return gain(a) > gain(b); });
   Json out = Json::array();
-  if (result.verified.verdict == Verdict::helps)
-    out.push_back({{"what", "run with the plan"}, {"gain", measured(result.verified.speedup)}, {"how", command}});
+  if (demonstration)
+    out.push_back({{"what", "examine what you run today; this was a demonstration"},
+                   {"gain", nullptr},
+                   {"how", command},
+                   {"run", true}});
+  else if (result.verified.verdict == Verdict::helps)
+    out.push_back(
+        {{"what", "run with the plan"}, {"gain", measured(result.verified.speedup)}, {"how", command}, {"run", true}});
   for (const TrialRow& r : steps)
     out.push_back({{"what", r.technique}, {"gain", measured(r.speedup)}, {"how", how_to(r.technique, result.plan)}});
   return out;

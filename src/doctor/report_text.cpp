@@ -148,6 +148,8 @@ void write_head(Writer& w, const Json& report) {
   w.line(w.bold(cut(name.empty() ? "deft doctor" : "deft doctor: " + name, w.width())));
   std::string second = line + (line.empty() || machine.empty() ? "" : " · ") + machine;
   if (!second.empty()) w.line(cut(second, w.width()));
+  const std::string baseline = text(field(field(report, "workload"), "baseline"));
+  if (!baseline.empty()) w.wrapped("", "Gains are over " + baseline + ".", 0, 2);
   const Json& bottleneck = field(report, "bottleneck");
   std::string kind = capitalised(text(field(bottleneck, "class"))), sentence = text(field(bottleneck, "sentence"));
   w.line();
@@ -237,7 +239,7 @@ void write_trials(Writer& w, const Json& report) {
         {"verdict", verdict_of, false},
         {"speed-up", speedup_of, false},
         {"ms", [](const Json& t) { return from_to(field(t, "before_ms"), field(t, "after_ms")); }},
-        {"peak MB", [](const Json& t) { return from_to(field(t, "peak_mb_before"), field(t, "peak_mb_after")); }},
+        {"own peak MB", [](const Json& t) { return from_to(field(t, "peak_mb_before"), field(t, "peak_mb_after")); }},
         {"why", [](const Json& t) { return text(field(t, "reason")); }, false}};
     if (w.width() < 110) wanted.erase(wanted.begin() + 4);  // the reason says more than the memory
     w.heading("Trials", "each against the best so far, interleaved; speed-up with its interval");
@@ -261,7 +263,7 @@ void write_next(Writer& w, const Json& report) {
     w.wrapped(fmt::format("  {}.", i + 1), text(field(items[i], "what")) + gain, 5, 2);
     std::string how = text(field(items[i], "how"));
     bool same_follows = i + 1 < std::min(items.size(), kMaxNext) && how == text(field(items[i + 1], "how"));
-    if (!how.empty() && !same_follows) w.line("     " + w.styled("36", cut(how, w.width() - 5)));
+    if (!how.empty() && !same_follows) w.line("     " + w.styled("36", how));  // whole: it is to be typed
   }
 }
 
@@ -293,7 +295,7 @@ void write_measures(Writer& w, const Json& report) {
   const Json& memory = field(report, "memory");
   const Json& saved = field(field(memory, "peak_by_category_mb"), "saved for backward");
   if (number(field(memory, "peak_mb")))
-    lines.emplace_back("memory", "peak " + with_unit(field(memory, "peak_mb"), "MB") +
+    lines.emplace_back("memory", "peak " + with_unit(field(memory, "peak_mb"), "MB") + " with all data" +
                                      (number(saved) ? ", " + figure(saved) + " of it saved for backward" : ""));
   const Json& device = field(memory, "device");
   if (number(field(device, "peak_mb")))

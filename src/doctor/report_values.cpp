@@ -158,8 +158,10 @@ std::string energy_line(const Json& report) {
 
 Json by_gain(const Json& next) {
   std::vector<Json> items(next.begin(), next.end());
+  auto runs = [](const Json& item) { return field(item, "run") == true; };
   auto gain = [](const Json& item) { return number(field(item, "gain")).value_or(0); };
-  std::stable_sort(items.begin(), items.end(), [&](const Json& a, const Json& b) { return gain(a) > gain(b); });
+  std::stable_sort(items.begin(), items.end(),
+                   [&](const Json& a, const Json& b) { return runs(a) != runs(b) ? runs(a) : gain(a) > gain(b); });
   return Json(items);
 }
 

@@ -31,6 +31,6 @@ std::string place_of(const Json& finding);      // "eval.cpp:31", "" where no li
 std::string workload_line(const Json& report);  // "infer · cnn · fashion · batch 1 · cpu"
 std::string machine_line(const Json& report);   // "Neoverse-V1, 2 threads"
 std::string energy_line(const Json& report);    // "0.31 J per sample (RAPL)", "unavailable: why"; "" where nobody asked
-Json by_gain(const Json& next);                 // the largest gain first
+Json by_gain(const Json& next);                 // commands first, then the largest gain
 
 }  // namespace deft::doctor

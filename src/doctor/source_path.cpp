@@ -21,14 +21,13 @@ fs::path working_folder() {
   return fs::current_path(none);
 }
 
-// What the compiler was given for Deft's sources: "/home/me/deft/src/".
-constexpr std::string_view library_root() {
+}  // namespace
+
+std::string_view library_root() {
   constexpr std::string_view here = __FILE__, name = "doctor/source_path.cpp";
   static_assert(here.ends_with(name));
   return here.substr(0, here.size() - name.size());
 }
-
-}  // namespace
 
 std::string source_root(const std::string& file) {
   std::error_code none;
@@ -61,6 +60,12 @@ RelativePath path_in_sources(const std::string& file) {
 bool is_library_file(const char* file) {
   const std::string_view path(file);
   return path.starts_with(library_root()) || path.find("/include/deft/") != path.npos;
+}
+
+bool is_deft_file(const char* file) {
+  const std::string_view root = library_root();
+  const std::string program = std::string(root.substr(0, root.size() - std::string_view("src/").size())) + "apps/deft/";
+  return is_library_file(file) || std::string_view(file).starts_with(program);
 }
 
 }  // namespace deft::doctor

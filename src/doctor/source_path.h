@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace deft::doctor {
 
@@ -19,7 +20,11 @@ RelativePath path_in_sources(const std::string& file);
 // The folder above `file` that has a .git, or else the highest that has a CMakeLists.txt; "" where there is none.
 std::string source_root(const std::string& file);
 
-// One of Deft's own: nothing that its user could change.
+// What the compiler was given for Deft's sources: "/home/me/deft/src/".
+std::string_view library_root();
+// Of the library: nothing that its user could change.
 bool is_library_file(const char* file);
+// Of the library or of the program `deft`.
+bool is_deft_file(const char* file);
 
 }  // namespace deft::doctor

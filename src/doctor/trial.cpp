@@ -14,6 +14,9 @@ namespace {
 
 constexpr double kConfidence = 0.99;
 constexpr int kFirstLook = 8;  // fewer pairs have no interval of that confidence
+// Pairs that differ among themselves by more than this say that the machine was not steady: what has all its threads
+// running then looks slow, and is not. Only effects larger than the spread count there.
+constexpr double kUnsteady = 0.1;
 
 // Looks are rare, since each is a chance to be wrong: after 8, 12, 16, 24, 34 ... pairs, always whole blocks of two.
 int next_look(int pairs) { return pairs < kFirstLook ? kFirstLook : (pairs * 7 / 5 + 1) / 2 * 2; }
@@ -24,6 +27,13 @@ double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<ptrdiff_t>(mid), v.end());
   if (v.size() % 2 == 1) return v[mid];
   return (v[mid] + *std::max_element(v.begin(), v.begin() + static_cast<ptrdiff_t>(mid))) / 2;
+}
+
+// Half of the way between the quartiles: up to a quarter of outliers on each side does not move it.
+double spread_of(std::vector<double> v) {
+  if (v.size() < 2) return 0;
+  std::sort(v.begin(), v.end());
+  return (v[v.size() - 1 - v.size() / 4] - v[v.size() / 4]) / 2;
 }
 
 class Pairs {
@@ -39,9 +49,8 @@ class Pairs {
     a = after_();
     if (!first) b = before_();
     DEFT_CHECK(b > 0 && a > 0, ValueError, "a unit of a trial took {} s and {} s, expected more than 0", b, a);
-    before_seconds_.push_back(b);
-    after_seconds_.push_back(a);
     ratios_.push_back(std::log(b / a));
+    levels_.push_back(std::log(b * a) / 2);
   }
 
   TrialResult result() const {
@@ -50,7 +59,10 @@ class Pairs {
     if (ratios_.empty()) return r;
     Interval i = median_interval(ratios_, kConfidence);
     r.speedup = std::exp(i.median), r.low = std::exp(i.low), r.high = std::exp(i.high);
-    r.before = median(before_seconds_), r.after = median(after_seconds_);
+    // By the same ratio: medians of each way's own times may say the contrary of the pairs where a machine slows down.
+    const double level = median(levels_);
+    r.before = std::exp(level + i.median / 2), r.after = std::exp(level - i.median / 2);
+    r.spread = spread_of(ratios_);
     return r;
   }
 
@@ -58,20 +70,21 @@ class Pairs {
   const std::function<double()>&before_, &after_;
   std::mt19937_64 chance_;
   bool before_first_ = true;
-  std::vector<double> ratios_, before_seconds_, after_seconds_;
+  std::vector<double> ratios_, levels_;  // logarithms of b / a, and of what lies between them
 };
 
 void judge(TrialResult& r, const TrialOptions& o) {
-  bool helps = r.low > 1 && r.speedup >= 1 + o.least, hurts = r.high < 1 && r.speedup <= 1 / (1 + o.least);
-  bool same = r.low > 1 / (1 + o.most) && r.high < 1 + o.most;
-  r.verdict = helps ? Verdict::helps : hurts ? Verdict::hurts : Verdict::no_difference;
-  r.decided = helps || hurts || same;
+  const bool clear = r.spread <= kUnsteady || std::abs(std::log(r.speedup)) > r.spread;
+  const bool helps = clear && r.low > 1 && r.speedup >= 1 + o.least;
+  const bool hurts = clear && r.high < 1 && r.speedup <= 1 / (1 + o.least);
+  const bool same = r.low > 1 / (1 + o.most) && r.high < 1 + o.most;
+  r.verdict = helps ? Verdict::helps : hurts ? Verdict::hurts : same ? Verdict::no_difference : Verdict::undecided;
 }
 
 }  // namespace
 
 const char* name_of(Verdict verdict) {
-  constexpr const char* names[] = {"helps", "hurts", "no difference"};
+  constexpr const char* names[] = {"helps", "hurts", "no difference", "undecided"};
   return names[static_cast<int>(verdict)];
 }
 
@@ -97,10 +110,14 @@ TrialResult run_trial(const std::function<double()>& before, const std::function
                       const TrialOptions& o) {
   Pairs pairs(before, after, o.seed);
   TrialResult r;
-  while (!r.decided && r.pairs < o.max_pairs) {
+  bool out_of_time = false;
+  while (!r.decided() && r.pairs < o.max_pairs) {
     int look = std::min(next_look(r.pairs), o.max_pairs);
-    bool out_of_time = false;
-    for (int i = r.pairs; i < look && !(out_of_time = o.out_of_time()); ++i) pairs.add();
+    try {
+      for (int i = r.pairs; i < look && !(out_of_time = o.out_of_time()); ++i) pairs.add();
+    } catch (const OutOfTime&) {
+      out_of_time = true;
+    }
     r = pairs.result();
     judge(r, o);
     if (out_of_time) break;

@@ -11,8 +11,13 @@
 
 namespace deft::doctor {
 
-enum class Verdict : uint8_t { helps, hurts, no_difference };
-const char* name_of(Verdict verdict);  // "helps", "hurts", "no difference"
+// Undecided: out of time or pairs before the interval said anything, or the pairs differ among themselves by more than
+// the two ways do.
+enum class Verdict : uint8_t { helps, hurts, no_difference, undecided };
+const char* name_of(Verdict verdict);  // "helps", "hurts", "no difference", "undecided"
+
+// Thrown by a run that was told to end before it was done: it counts for nothing.
+struct OutOfTime {};
 
 struct TrialOptions {
   // A difference below `least` is none, whatever the interval says; one that surely lies below `most` is looked into no
@@ -24,14 +29,17 @@ struct TrialOptions {
 };
 
 struct TrialResult {
-  Verdict verdict = Verdict::no_difference;
-  bool decided = false;                   // false: out of time or pairs before the interval said anything
+  Verdict verdict = Verdict::undecided;
   double speedup = 1, low = 0, high = 0;  // of `after`: before / after; the interval holds it in 99 of 100 cases
-  double before = 0, after = 0;           // median times
+  double before = 0, after = 0;           // times of a typical pair; their ratio is the speedup
+  double spread = 0;                      // of the logarithms of the pairs' ratios: half of the way between quartiles
   int pairs = 0;
+
+  bool decided() const { return verdict != Verdict::undecided; }
 };
 
-// Each call does one unit of work and returns the seconds it took; both have run before, so that no pair is the first.
+// Each call does one unit of work and returns the seconds it took, or throws OutOfTime, which ends the trial; both have
+// run before, so that no pair is the first.
 // Without time there are no pairs, and `high` is 0.
 TrialResult run_trial(const std::function<double()>& before, const std::function<double()>& after,
                       const TrialOptions& options = {});

@@ -22,13 +22,16 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kUnitSeconds = 0.003;  // what a run of a pair takes at least; short ones are seldom disturbed
 constexpr double kDisturbed = 0.02;     // a run that waited longer for a core, as a part of its time
+constexpr double kLoaded = 0.2;         // ... and one beside programs that take the cores
+constexpr double kSureUnderLoad = 1.1;  // a speedup that counts beside them
 constexpr int kFewestTries = 2, kMostTries = 10;
 constexpr double kTrySeconds = 0.06;    // for more than one
 constexpr double kVerifyShare = 0.2;    // of the time, for the last trial
 constexpr double kLongestTrial = 0.15;  // of the time
 constexpr int kWarmUps = 4;             // captures, symbolic sizes, packed weights, tuned kernels
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+constexpr int kFewestWarmUps = 2;       // of runs that take longer than this together
+constexpr double kWarmUpSeconds = 1;
+constexpr const char* kTooLittleTime = "undecided: too little time";
 
 struct Technique {
   std::string name, stage;
@@ -44,31 +47,25 @@ struct Contestant {
   int64_t unit = 1;  // samples
   double peak_mb = kNaN;
   Outcome outcome;
-  double seconds_per_sample() const;
 };
 
-// How long threads of this process have waited for a core, together; 0 where the system does not tell.
-double seconds_waited() {
-  double ns = 0, ran = 0, waited = 0;
-  std::error_code none;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", none)) {
-    std::ifstream file(thread.path() / "schedstat");
-    if (file >> ran >> waited) ns += waited;
-  }
-  return ns / 1e9;
-}
+struct Timed {
+  double seconds_per_sample;
+  bool loaded;  // other programs had the cores in every run
+};
 
 // The quickest of a few runs, until in one of them no other program had the cores; of long ones, the first.
-double Contestant::seconds_per_sample() const {
+Timed timed(const Contestant& c, const TrialsOptions& options) {
   double best = std::numeric_limits<double>::infinity(), spent = 0;
-  bool alone = false;
+  bool alone = false, loaded = true;
   for (int i = 0; i == 0 || (spent < kTrySeconds && (i < kFewestTries || (!alone && i < kMostTries))); ++i) {
-    double waited = seconds_waited(), seconds = run->run(unit);
-    alone = alone || seconds_waited() - waited < kDisturbed * seconds;
+    const double before = options.waited(), seconds = c.run->run(c.unit), waited = options.waited() - before;
+    alone = alone || waited < kDisturbed * seconds;
+    loaded = loaded && waited > kLoaded * seconds;
     best = std::min(best, seconds);
     spent += seconds;
   }
-  return best / static_cast<double>(unit);
+  return {best / static_cast<double>(c.unit), loaded};
 }
 
 Contestant make_contestant(Workload& workload, const Plan& plan) {
@@ -76,8 +73,9 @@ Contestant make_contestant(Workload& workload, const Plan& plan) {
   c.plan = plan;
   int64_t before = memory_live().total;
   c.run = workload.prepare(plan);
-  double seconds = 0;
-  for (int i = 0; i < kWarmUps; ++i) seconds = c.run->run(plan.batch);
+  double seconds = 0, spent = 0;
+  for (int i = 0; i < kWarmUps && (i < kFewestWarmUps || spent < kWarmUpSeconds); ++i)
+    spent += seconds = c.run->run(plan.batch);
   c.unit = plan.batch * std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kUnitSeconds / seconds)));
   MemoryScope scope;
   c.run->run(c.unit);
@@ -86,12 +84,35 @@ Contestant make_contestant(Workload& workload, const Plan& plan) {
   return c;
 }
 
-TrialResult contest(const Contestant& before, const Contestant& after, double until, const TrialsOptions& options,
-                    uint64_t round) {
+struct Contest {
+  TrialResult trial;
+  bool loaded = false;  // most runs of the one that is known were beside other programs
+};
+
+// Beside programs that take the cores nothing is said to hurt, and what helps must do so by much, and not by leaving
+// cores to them: that is over when they end.
+void judge_under_load(const Contestant& before, const Contestant& after, TrialResult& trial) {
+  const bool cores = before.plan.threads != after.plan.threads || before.plan.workers != after.plan.workers;
+  const bool sure = trial.verdict == Verdict::helps && trial.low >= kSureUnderLoad && !cores;
+  if (!sure && trial.verdict != Verdict::no_difference) trial.verdict = Verdict::undecided;
+}
+
+Contest contest(const Contestant& before, const Contestant& after, double until, const TrialsOptions& options,
+                uint64_t round) {
   TrialOptions o;
   o.seed = options.seed + round;
-  o.out_of_time = [&] { return now() > until || options.stopped(); };
-  return run_trial([&] { return before.seconds_per_sample(); }, [&] { return after.seconds_per_sample(); }, o);
+  o.out_of_time = [&] { return options.clock() > until || options.stopped(); };
+  int runs = 0, loaded = 0;
+  const auto known = [&] {
+    const Timed t = timed(before, options);
+    ++runs, loaded += t.loaded;
+    return t.seconds_per_sample;
+  };
+  Contest c{run_trial(
+      known, [&] { return timed(after, options).seconds_per_sample; }, o)};
+  c.loaded = runs > 0 && 2 * loaded > runs;
+  if (c.loaded) judge_under_load(before, after, c.trial);
+  return c;
 }
 
 double relative_error(const Tensor& found, const Tensor& expected) {
@@ -121,7 +142,10 @@ std::vector<Technique> mode_techniques(const WorkloadTraits& t) {
   const char* stage = "grad mode and eval";
   if (t.trains) return {{"inference mode", stage, {}, false, "training needs gradients"}};
   return {{"eval mode", stage, [](Plan& p) { p.eval = true; }, true},
-          {"no_grad", stage, [](Plan& p) { p.grad_mode = PlanGradMode::no_grad; }},
+          {"no_grad", stage,
+           [](Plan& p) {
+             if (p.grad_mode == PlanGradMode::grad) p.grad_mode = PlanGradMode::no_grad;
+           }},
           {"inference mode", stage, [](Plan& p) { p.grad_mode = PlanGradMode::inference; }}};
 }
 
@@ -134,8 +158,10 @@ std::vector<Technique> precision_techniques(const WorkloadTraits& t) {
   return list;
 }
 
-std::vector<Technique> layout_techniques(const WorkloadTraits& t) {
+std::vector<Technique> layout_techniques(const WorkloadTraits& t, const Plan& today) {
   if (!t.pictures) return {{"channels_last", "layout", {}, false, "there are no pictures"}};
+  if (today.layout == MemoryFormat::channels_last)
+    return {{"contiguous", "layout", [](Plan& p) { p.layout = MemoryFormat::contiguous; }}};
   return {{"channels_last", "layout", [](Plan& p) { p.layout = MemoryFormat::channels_last; }}};
 }
 
@@ -194,39 +220,79 @@ std::vector<Technique> plan_techniques(const WorkloadTraits& t) {
   return list;
 }
 
-std::vector<Technique> all_techniques(const WorkloadTraits& t) {
+std::vector<Technique> all_techniques(const WorkloadTraits& t, const Plan& today) {
   std::vector<Technique> list;
   if (!t.plan_batches.empty()) {
     for (const auto& part : {plan_techniques(t), thread_techniques(), last_techniques(t)})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }
-  for (const auto& part : {input_techniques(t), mode_techniques(t), precision_techniques(t), layout_techniques(t),
-                           compile_techniques(), batch_techniques(t), thread_techniques(), last_techniques(t)})
+  for (const auto& part :
+       {input_techniques(t), mode_techniques(t), precision_techniques(t), layout_techniques(t, today),
+        compile_techniques(), batch_techniques(t), thread_techniques(), last_techniques(t)})
     list.insert(list.end(), part.begin(), part.end());
   return list;
 }
 
+// Runs of the workload end at `until`, or when the user says so.
+class Limit {
+ public:
+  Limit(Workload& workload, const TrialsOptions& options, double until)
+      : workload_(workload), outer_(workload.out_of_time) {
+    workload.out_of_time = [&options, until] { return options.clock() > until || options.stopped(); };
+  }
+  ~Limit() { workload_.out_of_time = outer_; }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+
+ private:
+  Workload& workload_;
+  std::function<bool()> outer_;
+};
+
 class Trials {
  public:
   Trials(Workload& workload, const TrialsOptions& options)
-      : workload_(workload), options_(options), end_(now() + options.seconds) {}
+      : workload_(workload), options_(options), end_(options.clock() + options.seconds) {}
 
   TrialsResult run() {
-    options_.progress("the workload as it is");
-    reference_ = workload_.prepare(workload_.reference())->check();
-    best_ = make_contestant(workload_, workload_.naive());
-    first_rate_ = 1 / best_.seconds_per_sample();
-    result_.accuracy_before = accuracy_of(best_.outcome);
-    std::vector<Technique> list = all_techniques(workload_.traits());
-    try_all(list);
-    if (best_.plan.batch != workload_.naive().batch) try_all(again(list));
-    finish_plan();
-    verify();
+    today_ = workload_.today();
+    describe(today_);
+    result_.plan = today_;
+    result_.accuracy_before = result_.accuracy_after = kNaN;
+    result_.why = "there was no time to measure the workload as it is: the defaults stay";
+    try {
+      measure_today();
+      std::vector<Technique> list = all_techniques(workload_.traits(), today_);
+      try_all(list);
+      if (best_.plan.batch != today_.batch) try_all(again(list));
+      verify();
+    } catch (const OutOfTime&) {
+    }
+    result_.interrupted = options_.stopped();
     return std::move(result_);
   }
 
  private:
+  void describe(Plan& p) const {
+    p.version = kVersion;
+    p.machine = Plan::this_machine();
+    p.workload = fmt::format("{}, {}", workload_.name(), workload_.task());
+  }
+
+  void measure_today() {
+    options_.progress("the workload as it is");
+    Limit limit(workload_, options_, end_);
+    best_ = make_contestant(workload_, today_);
+    const Plan reference = workload_.reference();
+    reference_ = reference == workload_.today() ? best_.outcome : workload_.prepare(reference)->check();
+    seconds_per_sample_ = timed(best_, options_).seconds_per_sample;
+    result_.accuracy_before = result_.accuracy_after = accuracy_of(best_.outcome);
+    first_rate_ = 1 / seconds_per_sample_;
+    result_.waterfall.push_back({"as it was", first_rate_, 1});
+    result_.why = "the trials did not come to their end: the defaults stay";
+  }
+
   void try_all(const std::vector<Technique>& list) {
     left_ = static_cast<double>(list.size());
     for (const Technique& t : list) {
@@ -251,34 +317,43 @@ class Trials {
     TrialRow row{t.name, t.stage, kNaN, kNaN, kNaN, kNaN, kNaN, 0, kNaN, kNaN, kNaN, kNaN, kNaN, false, t.unavailable};
     Plan plan = best_.plan;
     if (t.change) t.change(plan);
-    double seconds = share();
-    if (!t.change) return result_.rows.push_back(row);
-    if (plan == best_.plan) return;  // in use, or of no meaning here
-    if (options_.stopped())
-      row.reason = "not tried: stopped";
-    else if (seconds <= 0)
-      row.reason = "not tried: no time left";
-    else
-      measure(t, plan, seconds, row);
+    if (t.change && plan == best_.plan) return;  // in use, or of no meaning here
+    if (t.change) row.reason = why_not(plan);
+    if (row.reason.empty()) measure(t, plan, row);
     result_.rows.push_back(row);
+    options_.so_far(result_);
   }
 
-  void measure(const Technique& t, const Plan& plan, double seconds, TrialRow& row) {
+  // "" where there is time for the trial: at least for runs that warm up.
+  std::string why_not(const Plan& plan) const {
+    if (options_.stopped()) return "not tried: stopped";
+    const double seconds = share();
+    const double run = seconds_per_sample_ * static_cast<double>(plan.batch);
+    if (seconds <= 0) return "not tried: no time left";
+    if (run * (kFewestWarmUps + 1) <= seconds) return "";
+    return fmt::format("not tried: a run takes about {:.2g} s, and {:.2g} s are left for it", run, seconds);
+  }
+
+  void measure(const Technique& t, const Plan& plan, TrialRow& row) {
     options_.progress(fmt::format("{}: {}", t.stage, t.name));
-    double until = now() + seconds;
+    const double until = options_.clock() + share();
+    Limit limit(workload_, options_, until);
     Contestant candidate;
     try {
       candidate = make_contestant(workload_, plan);
+    } catch (const OutOfTime&) {
+      row.reason = kTooLittleTime;
+      return;
     } catch (const InternalError&) {
       throw;
     } catch (const Error& error) {  // no kernel for a type, nothing that can be captured, no memory
       row.reason = error.what();
       return;
     }
-    TrialResult trial = contest(best_, candidate, std::max(until, now() + seconds / 2), options_, ++round_);
-    fill(row, trial, candidate);
-    row.kept = decide(t, trial, candidate, row.reason);
-    if (row.kept) keep(t, trial, std::move(candidate));
+    const Contest c = contest(best_, candidate, until, options_, ++round_);
+    fill(row, c.trial, candidate);
+    row.kept = decide(t, c, candidate, row.reason);
+    if (row.kept) keep(t, c.trial, std::move(candidate));
   }
 
   void fill(TrialRow& row, const TrialResult& trial, const Contestant& candidate) const {
@@ -292,7 +367,7 @@ class Trials {
     row.accuracy_before = accuracy_of(best_.outcome), row.accuracy_after = accuracy_of(candidate.outcome);
   }
 
-  bool decide(const Technique& t, const TrialResult& trial, const Contestant& candidate, std::string& reason) const {
+  bool decide(const Technique& t, const Contest& c, const Contestant& candidate, std::string& reason) const {
     // Without eval mode the workload is no measure of itself: then it must only not get worse.
     bool right = candidate.plan.eval || workload_.traits().trains;
     double wanted = right ? reference_.accuracy : best_.outcome.accuracy;
@@ -300,76 +375,115 @@ class Trials {
     if (candidate.outcome.accuracy >= 0 && drop > options_.max_drop)
       return reason = fmt::format("costs {:.2f} points of accuracy", 100 * drop), false;
     if (t.needed) return reason = "results are wrong without it", true;
-    if (trial.verdict == Verdict::helps) return reason = "helps beyond noise", true;
-    reason = trial.decided ? name_of(trial.verdict) : "undecided: too little time";
+    if (c.trial.verdict == Verdict::helps) return reason = "helps beyond noise", true;
+    reason = c.trial.decided() ? name_of(c.trial.verdict)
+             : c.loaded        ? "undecided: other programs use the processors"
+                               : kTooLittleTime;
     return false;
   }
 
   void keep(const Technique& t, const TrialResult& trial, Contestant candidate) {
-    if (trial.pairs > 0) product_ *= trial.speedup;
+    if (trial.pairs > 0) product_ *= trial.speedup, seconds_per_sample_ = trial.after;
     result_.waterfall.push_back({"+ " + t.name, 0, product_});
     best_ = std::move(candidate);
   }
 
   // Seconds for the next trial: an equal part of what is left, so that quick verdicts leave more for the others.
   double share() const {
-    double left = end_ - now() - kVerifyShare * options_.seconds;
+    double left = end_ - options_.clock() - kVerifyShare * options_.seconds;
     return std::min(left / std::max(1.0, left_ / 2), kLongestTrial * options_.seconds);
   }
 
-  void finish_plan() {
-    Plan& p = result_.plan = best_.plan;
-    p.version = kVersion;
-    p.machine = Plan::this_machine();
-    p.workload = fmt::format("{}, {}", workload_.name(), workload_.task());
-    result_.accuracy_after = accuracy_of(best_.outcome);
-    result_.interrupted = options_.stopped();
-  }
-
-  // Both made anew: what a trial left in caches and models is gone.
+  // What was kept is the plan if all of it together helps, in a trial of its own; without that proof nothing changes.
   void verify() {
-    if (!result_.interrupted && !(best_.plan == workload_.naive())) {
-      options_.progress("all together");
-      best_.run.reset();
-      Contestant before = make_contestant(workload_, workload_.naive());
-      Contestant after = make_contestant(workload_, best_.plan);
-      double until = std::max(end_, now() + kVerifyShare / 2 * options_.seconds);
-      result_.verified = contest(before, after, until, options_, ++round_);
-      result_.accuracy_after = accuracy_of(after.outcome);
-      if (result_.verified.verdict == Verdict::hurts) give_up(before.plan);
+    if (best_.plan == today_) {
+      const bool tried = std::ranges::any_of(result_.rows, [](const TrialRow& r) { return r.pairs > 0; });
+      result_.why = tried ? "no technique was proved to help: the defaults stay"
+                          : "there was no time to try anything: the defaults stay";
+      return;
+    }
+    if (!options_.stopped()) prove();
+    const bool proved = result_.verified.verdict == Verdict::helps;
+    if (proved) {
+      result_.plan = best_.plan;
+      result_.accuracy_after = accuracy_of(best_.outcome);
+      result_.why = "all of it together helps beyond noise";
+    } else {
+      give_up();
     }
     if (result_.verified.before > 0) first_rate_ = 1 / result_.verified.before;
     for (TrialsResult::Step& s : result_.waterfall) s.samples_per_s = first_rate_ * s.speedup;
-    result_.waterfall.insert(result_.waterfall.begin(), {"as it was", first_rate_, 1});
     if (result_.verified.pairs > 0)
       result_.waterfall.push_back({"verified together", 1 / result_.verified.after, result_.verified.speedup});
-    result_.interrupted = result_.interrupted || options_.stopped();
   }
 
-  // Each step helped, all together do not: only what is right stays.
-  void give_up(const Plan& naive) {
-    bool eval = best_.plan.eval;
-    best_.plan = naive;
-    best_.plan.eval = eval;
-    finish_plan();
+  // Both made anew: what a trial left in caches and models is gone.
+  void prove() {
+    options_.progress("all together");
+    best_.run.reset();
+    Limit limit(workload_, options_, end_);
+    try {
+      Contestant before = make_contestant(workload_, today_);
+      Contestant after = make_contestant(workload_, best_.plan);
+      result_.verified = contest(before, after, end_, options_, ++round_).trial;
+      best_.outcome = after.outcome;
+    } catch (const OutOfTime&) {
+    }
+  }
+
+  // Each step helped, all together did not, or there was no time to see: only what is right stays.
+  void give_up() {
+    const bool hurts = result_.verified.verdict == Verdict::hurts;
+    const char* together = hurts ? "helps alone, but hurts with the others"
+                                 : "helps beyond noise, but not proved together with the others";
+    result_.plan.eval = best_.plan.eval;
+    result_.why = hurts ? "the steps hurt together: the defaults stay"
+                        : "too little time to prove that the steps help together: the defaults stay";
+    for (TrialRow& row : result_.rows) {
+      if (!row.kept || row.reason == "results are wrong without it") continue;
+      row.kept = false;
+      row.reason = together;
+    }
+    result_.waterfall.resize(1);
   }
 
   Workload& workload_;
   const TrialsOptions& options_;
   double end_, left_ = 1;
   uint64_t round_ = 0;
+  Plan today_;
   Outcome reference_;
   Contestant best_;
+  double seconds_per_sample_ = 0;        // of the best so far
   double first_rate_ = 0, product_ = 1;  // samples per second as it was; speedups of what was kept
   TrialsResult result_;
 };
 
 }  // namespace
 
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double seconds_waited_for_cores() {
+  double ns = 0, ran = 0, waited = 0;
+  std::error_code none;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", none)) {
+    std::ifstream file(thread.path() / "schedstat");
+    if (file >> ran >> waited) ns += waited;
+  }
+  return ns / 1e9;
+}
+
 TrialResult verify_plan(Workload& workload, const Plan& plan, const TrialsOptions& options) {
-  double until = now() + options.seconds;
-  Contestant before = make_contestant(workload, workload.naive()), after = make_contestant(workload, plan);
-  return contest(before, after, std::max(until, now() + options.seconds / 2), options, 0);
+  const double until = options.clock() + options.seconds;
+  Limit limit(workload, options, until);
+  try {
+    Contestant before = make_contestant(workload, workload.today()), after = make_contestant(workload, plan);
+    return contest(before, after, until, options, 0).trial;
+  } catch (const OutOfTime&) {
+    return {};
+  }
 }
 
 TrialsResult run_trials(Workload& workload, const TrialsOptions& options) { return Trials(workload, options).run(); }

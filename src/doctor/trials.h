@@ -13,12 +13,22 @@
 
 namespace deft::doctor {
 
+struct TrialsResult;
+
+double steady_seconds();
+double seconds_waited_for_cores();  // all threads together; 0 where the system does not tell
+
 struct TrialsOptions {
-  double seconds = 45;      // for everything
+  double seconds = 45;      // for everything, warm-up and the last trial of all together included
   double max_drop = 0.005;  // of accuracy, 0 to 1
   uint64_t seed = 1;
   std::function<void(const std::string&)> progress = [](const std::string&) {};
   std::function<bool()> stopped = [] { return false; };  // by the user
+  // After each trial, what is known until then; its plan is the workload's as it is today.
+  std::function<void(const TrialsResult&)> so_far = [](const TrialsResult&) {};
+  std::function<double()> clock = steady_seconds;
+  // How long threads of this process have waited for a core: other programs had it.
+  std::function<double()> waited = seconds_waited_for_cores;
 };
 
 // NaN where nothing was measured.
@@ -42,7 +52,9 @@ struct TrialsResult {
     double samples_per_s, speedup;  // speedup over the workload as it was
   };
   std::vector<Step> waterfall;  // as it was, each step that was kept, all together
+  // What was kept, if all of it together was proved to help; else the workload's as it is today.
   Plan plan;
+  std::string why;  // the plan is what it is
   // Of the plan over the workload as it was, in a run of its own; pairs = 0: there was no time for one.
   TrialResult verified;
   double accuracy_before, accuracy_after;  // of the workload as it was, and of the plan

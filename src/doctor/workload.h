@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ struct Outcome {
 class PreparedRun {
  public:
   virtual ~PreparedRun() = default;
-  // Runs that many samples, a multiple of the plan's batch, and returns the seconds it took.
+  // Runs that many samples, a multiple of the plan's batch, and returns the seconds it took. Throws OutOfTime (trial.h)
+  // between batches once the workload's out_of_time() says so; so does check().
   virtual double run(int64_t samples) = 0;
   // Of the model as it was at the start, whatever run() did to it since.
   virtual Outcome check() = 0;
@@ -43,9 +45,10 @@ class Workload {
   virtual std::string name() const = 0;  // "cnn on fashion"
   virtual std::string task() const = 0;  // "infer"
   virtual WorkloadTraits traits() const = 0;
-  virtual Plan naive() const = 0;      // as its user runs it
+  virtual Plan today() const = 0;      // as its user runs it today
   virtual Plan reference() const = 0;  // whose results are right
   virtual std::unique_ptr<PreparedRun> prepare(const Plan& plan) = 0;
+  std::function<bool()> out_of_time = [] { return false; };
 };
 
 }  // namespace deft::doctor

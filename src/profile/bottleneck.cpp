@@ -1,6 +1,6 @@
 #include "profile/bottleneck.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +18,12 @@ namespace {
 constexpr double kBetweenOps = 2e-6;
 // A device that works this part of the time is what the host waits for, as it should.
 constexpr double kBusy = 0.8;
+
+bool is_arithmetic(Bound bound) { return bound == Bound::compute || bound == Bound::instructions; }
+// Of rows: the time of arithmetic is one share, whatever kind it is of.
+bool is_of(const OpRow& row, Bound bound) {
+  return row.bound == bound || (is_arithmetic(row.bound) && is_arithmetic(bound));
+}
 
 // Ops, not waits and steps.
 int64_t calls_of(const Profile& p) {
@@ -47,7 +53,7 @@ void add_kernels(const Profile& p, Bucket bucket, Shares& s) {
     if (row.bucket != bucket) continue;
     const double price = call_price(row, p.core_share), rest = row.kernel_seconds - price;
     const bool is_memory = row.bound == Bound::memory || (row.bound == Bound::overhead && bucket == Bucket::kernel);
-    const bool is_compute = row.bound == Bound::compute || (row.bound == Bound::overhead && !is_memory);
+    const bool is_compute = is_arithmetic(row.bound) || (row.bound == Bound::overhead && !is_memory);
     part.overhead += price;
     (is_memory ? part.memory : is_compute ? part.compute : part.unknown) += rest;
     total += row.kernel_seconds;
@@ -82,6 +88,28 @@ void give_to_kernels(Shares& s) {
   s.sync = 0;
 }
 
+// Only what applies is advised: layouts are of pictures, and what is compiled need not be compiled.
+bool has_pictures(const Profile& p) {
+  return std::ranges::any_of(p.ops, [](const OpRow& row) {
+    return row.name.find("conv2d") != row.name.npos || row.name.find("pool2d") != row.name.npos;
+  });
+}
+bool is_compiled(const Profile& p) {
+  return std::ranges::any_of(p.ops, [](const OpRow& row) { return row.name == "plan"; });
+}
+// "larger batches, channels_last or compile()".
+std::string any_of(std::initializer_list<const char*> ways) {
+  std::vector<std::string> list;
+  for (const char* way : ways)
+    if (*way) list.emplace_back(way);
+  const std::string last = list.back();
+  list.pop_back();
+  return list.empty() ? last : fmt::format("{} or {}", fmt::join(list, ", "), last);
+}
+std::string what_fills(const Profile& p) {
+  return any_of({"larger batches", has_pictures(p) ? "channels_last" : "", is_compiled(p) ? "" : "compile()"});
+}
+
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 std::string count(int64_t n) {
@@ -93,6 +121,7 @@ std::string count(int64_t n) {
 // Of the rows of a class: the longest op, and how near they all are to the limit.
 struct ClassRows {
   std::string longest;
+  Bound bound = Bound::unknown;    // of that one
   Bucket bucket = Bucket::kernel;  // of that one
   DType dtype = DType::f32;
   double of_limit = NAN;
@@ -101,13 +130,14 @@ ClassRows rows_of(const Profile& p, Bound bound) {
   double time = 0, limit = 0;
   const OpRow* longest = nullptr;
   for (const OpRow& row : p.ops) {
-    if (row.bound != bound || std::isnan(row.of_limit) || !is_kernel(row.bucket)) continue;
+    if (!is_of(row, bound) || std::isnan(row.of_limit) || !is_kernel(row.bucket)) continue;
     time += row.kernel_seconds;
     limit += nearness(row, p.core_share) * row.kernel_seconds;
     if (!longest || row.kernel_seconds > longest->kernel_seconds) longest = &row;
   }
   if (!longest || !(time > 0)) return {};
-  return {longest->name + (longest->backward ? " in backward" : ""), longest->bucket, longest->dtype, limit / time};
+  return {longest->name + (longest->backward ? " in backward" : ""), longest->bound, longest->bucket, longest->dtype,
+          limit / time};
 }
 
 std::string named(const ClassRows& rows) {
@@ -121,14 +151,25 @@ std::string input_sentence(const Profile&, double share) {
       percent(share));
 }
 
+// The buckets of the table that the share is made of: it is none of them.
+std::string parts_of_overhead(const Profile& p, double share) {
+  const double dispatch = p[Bucket::dispatch] / p.sum(), autograd = p[Bucket::autograd] / p.sum();
+  const double rest = share - dispatch - autograd;
+  std::vector<std::string> parts;
+  for (const auto& [name, part] : {std::pair{"dispatch", dispatch}, std::pair{"autograd", autograd},
+                                   std::pair{"what calls cost in kernels, allocation and between ops", rest}})
+    if (part >= 0.01) parts.push_back(fmt::format("{} {}", name, percent(part)));
+  return parts.size() < 2 ? "" : fmt::format(" ({})", fmt::join(parts, ", "));
+}
+
 std::string overhead_sentence(const Profile& p, double share) {
   const int64_t calls = calls_of(p);
   const std::string ops = calls > 0 ? count(calls) + " small ops" : "small ops";
   const double each = calls > 0 ? share * p.sum() * p.core_share / static_cast<double>(calls) : 0;
   const std::string price = each > 0 ? fmt::format(" ({:.1f} us each)", each * 1e6) : "";
-  return fmt::format(
-      "{} of the time goes into starting {}{}, not into their arithmetic: larger batches or compile() would help most.",
-      percent(share), ops, price);
+  return fmt::format("{} of the time goes into starting {}{}, not into their arithmetic{}: {} would help most.",
+                     percent(share), ops, price, parts_of_overhead(p, share),
+                     any_of({"larger batches", is_compiled(p) ? "" : "compile()"}));
 }
 
 std::string memory_sentence(const Profile& p, double share) {
@@ -140,16 +181,14 @@ std::string memory_sentence(const Profile& p, double share) {
   const ClassRows rows = rows_of(p, Bound::memory);
   const std::string speed =
       std::isnan(rows.of_limit) ? "" : fmt::format(" at {} of the machine's bandwidth", percent(rows.of_limit));
-  return fmt::format(
-      "{} of the time goes into moving bytes{}{}: compile(), which makes one pass of several ops, or 16-bit floats "
-      "would help most.",
-      percent(share), speed, named(rows));
+  return fmt::format("{} of the time goes into moving bytes{}{}: {}16-bit floats would help most.", percent(share),
+                     speed, named(rows), is_compiled(p) ? "" : "compile(), which makes one pass of several ops, or ");
 }
 
 std::string compute_sentence(const Profile& p, double share) {
   constexpr double kNearLimit = 0.6;
   const ClassRows rows = rows_of(p, Bound::compute);
-  if (rows.bucket == Bucket::kernel)
+  if (rows.bound == Bound::instructions && rows.bucket == Bucket::kernel)
     return fmt::format(
         "{} of the time is arithmetic on single elements{}, which takes longer than their bytes do: more threads, or "
         "cheaper functions and fewer of them, would help.",
@@ -157,9 +196,9 @@ std::string compute_sentence(const Profile& p, double share) {
   const std::string speed =
       std::isnan(rows.of_limit) ? "" : fmt::format(" at {} of what the machine can do", percent(rows.of_limit));
   const bool wide = rows.dtype == DType::f32 || rows.dtype == DType::f64;
-  const char* help = !(rows.of_limit >= kNearLimit) ? "larger batches, channels_last or compile() would bring it nearer"
-                     : wide ? "only cheaper arithmetic helps: autocast to bf16, or a smaller model"
-                            : "only less arithmetic helps: quantization, or a smaller model";
+  const std::string help = !(rows.of_limit >= kNearLimit) ? what_fills(p) + " would bring it nearer"
+                           : wide ? "only cheaper arithmetic helps: autocast to bf16, or a smaller model"
+                                  : "only less arithmetic helps: quantization, or a smaller model";
   return fmt::format("{} of the time is arithmetic{}{}: {}.", percent(share), speed, named(rows), help);
 }
 
@@ -187,9 +226,9 @@ std::string own_sentence(const Profile&, double share) {
 
 std::string unknown_sentence(const Profile& p, double share) {
   if (is_busy(p))
-    return fmt::format(
-        "The device works {} of the time: cheaper kernels would help most, by 16-bit floats or compile().",
-        percent(p.device_busy_seconds / p.wall_seconds));
+    return fmt::format("The device works {} of the time: cheaper kernels would help most, by {}.",
+                       percent(p.device_busy_seconds / p.wall_seconds),
+                       any_of({"16-bit floats", is_compiled(p) ? "" : "compile()"}));
   return fmt::format("{} of the time goes into kernels whose limits are not known.", percent(share));
 }
 
@@ -233,7 +272,7 @@ namespace {
 double device_seconds(const Profile& p, Bound bound) {
   double seconds = 0;
   for (const OpRow& row : p.ops)
-    if (row.on_device && row.bound == bound) seconds += row.kernel_seconds;
+    if (row.on_device && is_of(row, bound)) seconds += row.kernel_seconds;
   return seconds;
 }
 
@@ -253,8 +292,10 @@ void find_busy_device_bottleneck(Profile& p, double busy) {
     p.bound = products >= 0.5 * all ? Bound::compute : Bound::memory;
     p.sentence = fmt::format(
         "{}, {} of that in {}", works, percent(all > 0 ? std::max(products, all - products) / all : 0),
-        p.bound == Bound::compute ? "products and convolutions: 16-bit floats and channels_last make these cheaper."
-                                  : "kernels that mostly move data: compile() fuses them, 16-bit floats halve it.");
+        p.bound == Bound::compute ? fmt::format("products and convolutions: 16-bit floats{} make these cheaper.",
+                                                has_pictures(p) ? " and channels_last" : "")
+                                  : fmt::format("kernels that mostly move data: {}16-bit floats halve it.",
+                                                is_compiled(p) ? "" : "compile() fuses them, "));
     return;
   }
   const double most = std::max({compute, memory, overhead});
@@ -262,16 +303,17 @@ void find_busy_device_bottleneck(Profile& p, double busy) {
   const ClassRows rows = rows_of(p, p.bound);
   const std::string share = fmt::format("{}, {} of that", works, percent(most / known));
   if (p.bound == Bound::overhead)
-    p.sentence = share + " in kernels too small to fill it: larger batches or compile() would help most.";
+    p.sentence = fmt::format("{} in kernels too small to fill it: {} would help most.", share,
+                             any_of({"larger batches", is_compiled(p) ? "" : "compile()"}));
   else if (p.bound == Bound::memory)
-    p.sentence = fmt::format(
-        "{} moving bytes at {} of its bandwidth{}: compile() makes one pass of several ops, 16-bit floats halve it.",
-        share, percent(rows.of_limit), named(rows));
+    p.sentence = fmt::format("{} moving bytes at {} of its bandwidth{}: {}16-bit floats halve it.", share,
+                             percent(rows.of_limit), named(rows),
+                             is_compiled(p) ? "" : "compile() makes one pass of several ops, ");
   else
     p.sentence =
         fmt::format("{} in arithmetic at {} of what it can do{}: {}.", share, percent(rows.of_limit), named(rows),
-                    rows.dtype == DType::f32 ? "16-bit floats or TF32 make it cheaper"
-                                             : "larger batches, channels_last or compile() bring it nearer");
+                    rows.dtype == DType::f32 ? std::string("16-bit floats or TF32 make it cheaper")
+                                             : what_fills(p) + " bring it nearer");
 }
 
 // How busy a device is, and with what, decides.
@@ -290,9 +332,9 @@ void find_device_bottleneck(Profile& p) {
   } else {
     p.bound = Bound::overhead;
     p.sentence = fmt::format(
-        "The device is idle {} of the time: the host cannot give it work fast enough, so larger batches or compile(), "
-        "which launches a whole plan at once, would help most.",
-        percent(idle));
+        "The device is idle {} of the time: the host cannot give it work fast enough, so larger batches{} would help "
+        "most.",
+        percent(idle), is_compiled(p) ? "" : " or compile(), which launches a whole plan at once,");
   }
 }
 
@@ -310,6 +352,8 @@ void find_bottleneck(Profile& profile) {
   const Candidate& most = *std::max_element(candidates.begin(), candidates.end(),
                                             [](const Candidate& a, const Candidate& b) { return a.share < b.share; });
   profile.bound = most.share > 0 ? most.bound : Bound::unknown;
+  if (profile.bound == Bound::compute && rows_of(profile, Bound::compute).bound == Bound::instructions)
+    profile.bound = Bound::instructions;
   profile.sentence =
       most.share > 0 ? most.sentence(profile, most.share) + disturbance(profile) : "Nothing was profiled.";
 }

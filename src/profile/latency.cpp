@@ -41,11 +41,11 @@ double timed(const std::function<void()>& call, LatencyClock& clock) {
 
 std::vector<double> warm_samples(const std::function<void()>& call, const LatencyOptions& o, LatencyClock& clock) {
   const double warm = clock.now() + o.warm_up_seconds;
-  for (int64_t i = 0; i < o.most_samples && clock.now() < warm; ++i) call();
+  for (int64_t i = 0; i < o.most_samples && clock.now() < warm && !o.stopped(); ++i) call();
   std::vector<double> samples;
   const double end = clock.now() + o.warm_seconds;
   const auto taken = [&] { return static_cast<int64_t>(samples.size()); };
-  while (taken() < o.most_samples && (taken() < o.least_samples || clock.now() < end))
+  while (taken() < o.most_samples && (taken() < o.least_samples || clock.now() < end) && !(taken() > 0 && o.stopped()))
     samples.push_back(timed(call, clock));
   return samples;
 }
@@ -53,7 +53,7 @@ std::vector<double> warm_samples(const std::function<void()>& call, const Latenc
 std::vector<double> idle_samples(const std::function<void()>& call, const LatencyOptions& o, LatencyClock& clock) {
   std::vector<double> samples;
   const double end = clock.now() + o.idle_seconds;
-  for (int i = 0; i < o.idle_samples && (i == 0 || clock.now() < end); ++i) {
+  for (int i = 0; i < o.idle_samples && (i == 0 || clock.now() < end) && !o.stopped(); ++i) {
     clock.sleep(o.idle_pause_seconds);
     samples.push_back(timed(call, clock));
   }
@@ -67,7 +67,7 @@ void open_loop(const std::function<void()>& call, const LatencyOptions& o, Laten
   std::vector<double> samples, waits;
   const double began = clock.now();
   for (const double arrival : arrivals) {
-    if (clock.now() - began > 2 * o.open_loop_seconds) break;
+    if (clock.now() - began > 2 * o.open_loop_seconds || o.stopped()) break;
     clock.wait_until(began + arrival);
     waits.push_back(std::max(0.0, clock.now() - began - arrival));
     call();
@@ -174,7 +174,7 @@ LatencyReport measure_latency(const std::function<void()>& call, const LatencyOp
   r.verdict = verdict(warm.samples.size(), r.spread);
   if (o.idle_samples > 0) {
     r.columns.push_back(latency_column("after idle", idle_samples(call, o, clock)));
-    r.idle_ratio = r.columns.back().p50 / warm.p50;
+    if (!r.columns.back().samples.empty()) r.idle_ratio = r.columns.back().p50 / warm.p50;
   }
   r.rate = o.rate > 0 ? o.rate : o.load / warm.mean;
   if (r.rate > 0 && std::isfinite(r.rate)) open_loop(call, o, clock, r);

@@ -23,7 +23,7 @@ Bound bound_of(const OpRow& row, const LimitTimes& limit) {
   if (overhead_of(row, limit) > total / 2) return Bound::overhead;
   if (limit.compute > 0 && limit.compute >= limit.memory) return Bound::compute;
   if (limit.memory > 0 && limit.memory >= kExplains * row.kernel_seconds) return Bound::memory;
-  if (row.flops > 0) return limit.compute > 0 ? Bound::compute : Bound::unknown;
+  if (row.flops > 0) return limit.compute > 0 ? Bound::instructions : Bound::unknown;
   return limit.memory > 0 && limit.memory >= kExplainsMoves * row.kernel_seconds ? Bound::memory : Bound::unknown;
 }
 

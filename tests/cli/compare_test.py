@@ -70,6 +70,22 @@ class Rows(InFolder):
         self.assertEqual({q["quantity"]: q["better"] for q in result["quantities"]},
                          {"p50_ms": "down", "p99_ms": "down", "samples_per_second": "up", "peak_mb": "down", "speedup": "up"})
 
+    def test_noise_is_not_worse(self):
+        def verdicts(**changes):
+            before = models_row(speedup=2.0, gflops=100.0, accuracy_percent=90.0)
+            after = {k: v * (1 + changes.get("all", 0)) if isinstance(v, float) else v for k, v in before.items()}
+            result = self.json_of(bench_report(before), bench_report(after))
+            return {r["quantity"]: r["verdict"] for r in result["results"]}
+        for change in (0.012, -0.012, 0.03, -0.03):
+            found = verdicts(all=change)
+            for key in ("p50_ms", "p99_ms", "samples_per_second", "speedup", "gflops"):
+                self.assertEqual(found[key], "same", (key, change))
+            # What is counted is the same every time.
+            self.assertEqual(found["peak_mb"], "worse" if change > 0 else "better")
+        found = verdicts(all=0.07)
+        self.assertEqual((found["p50_ms"], found["p99_ms"], found["samples_per_second"]), ("worse", "same", "better"))
+        self.assertEqual(verdicts(all=0.12)["p99_ms"], "worse")
+
     def test_means_are_geometric_and_the_worst_row_is_named(self):
         before = bench_report(models_row("a"), models_row("b"))
         after = bench_report(models_row("a", p50_ms=20.0), models_row("b", p50_ms=5.0))
@@ -105,8 +121,8 @@ class Rows(InFolder):
         before, after = bench_report(models_row()), bench_report(models_row(p99_ms=30.0))
         text = self.compare(before, after).stdout
         self.assertRegex(text, r"p99_ms +\| +20\.00 \| +30\.00 \| +1\.500 \| worse")
-        self.assertIn("3 of 4 values are the same within 1 %.", text)
-        self.assertNotIn("same within", self.compare(before, after, "--all").stdout)
+        self.assertIn("3 of 4 values are the same: within", text)
+        self.assertNotIn("values are the same", self.compare(before, after, "--all").stdout)
         rows = list(csv.DictReader(io.StringIO(self.compare(before, after, "-o", "csv").stdout)))
         self.assertEqual([r["ratio"] for r in rows if r["quantity"] == "p99_ms"], ["1.5"])
 

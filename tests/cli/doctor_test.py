@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -10,7 +11,8 @@ import unittest
 
 DEFT = os.environ["DEFT_CLI"]
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "apps/deft/doctor_workload.cpp"
-QUICK = ["-m", "mlp", "-d", "glyphs", "--train-size", "512", "--test-size", "256", "--budget", "4s"]
+SMALL = ["-m", "mlp", "-d", "glyphs", "--train-size", "512", "--test-size", "256"]
+QUICK = [*SMALL, "--budget", "8s"]
 FINDINGS, USAGE, UNSUPPORTED = 4, 2, 3
 
 
@@ -37,33 +39,34 @@ class Doctor(unittest.TestCase):
         return os.path.join(self.holder.name, name)
 
     def test_findings_decide_the_exit_code(self):
-        self.assertEqual(self.run_.returncode, FINDINGS, self.run_.stderr)
-        self.assertTrue(self.report["findings"])
-        for finding in self.report["findings"]:
-            self.assertRegex(finding["id"], r"^D\d{3}$")
+        self.assertEqual(self.run_.returncode, FINDINGS if self.report["findings"] else 0, self.run_.stderr)
 
-    def test_the_naive_loop_is_to_blame(self):
-        lines = {(pathlib.Path(f["file"]).name, f["line"]) for f in self.report["findings"]}
-        begin, end = line_of("void infer() {"), line_of("void validate() {")
-        forward = line_of("Tensor forward(const Tensor& x)")
-        there = [line for file, line in lines if file == SOURCE.name and (begin < line < end or line == forward)]
-        self.assertTrue(there, lines)
+    def test_findings_never_point_into_deft(self):
+        for finding in self.report["findings"]:
+            self.assertIsNone(finding["file"])
+            self.assertIn(finding["id"], ("D016", "D018", "D019", "D020", "D021"), "rules about code: it is Deft's")
 
     def test_the_report_has_all_parts(self):
         r = self.report
         self.assertEqual((r["schema"], r["kind"], r["interrupted"]), (1, "deft doctor", False))
-        self.assertEqual(r["workload"]["name"], "mlp on glyphs")
-        for part in ("machine", "bottleneck", "profile", "memory", "latency", "energy", "trials", "waterfall", "next",
-                     "tables", "plan", "written"):
-            self.assertTrue(r[part], part)
-        self.assertIn(r["bottleneck"]["class"], ("compute-bound", "memory-bound", "overhead-bound", "input-bound"))
-        buckets = sum(b["s"] for b in r["profile"]["buckets"])
-        self.assertAlmostEqual(buckets / r["profile"]["wall_s"], 1, delta=0.02)
-        self.assertEqual([c["name"].split(",")[0] for c in r["latency"]["columns"]],
-                         ["cold", "warm", "after idle", "open loop"])
-        if r["energy"]["joules_per_sample"] is None:
+        self.assertEqual((r["workload"]["name"], r["workload"]["batch"]), ("mlp on glyphs", r["workload"]["batch"]))
+        self.assertIn("what the commands do today", r["workload"]["baseline"])
+        for part in ("machine", "bottleneck", "profile", "memory", "latency", "energy", "findings", "trials", "waterfall",
+                     "next", "plan", "plan_why", "apply", "written"):
+            self.assertIn(part, r)
+        self.assertNotIn("tables", r, "of models that nobody asked about")
+        if r["bottleneck"]:  # a machine with too much to do has no time for all parts
+            self.assertIn(r["bottleneck"]["class"],
+                          ("compute-bound", "instruction-bound", "memory-bound", "overhead-bound", "input-bound"))
+            buckets = sum(b["s"] for b in r["profile"]["buckets"])
+            self.assertAlmostEqual(buckets / r["profile"]["wall_s"], 1, delta=0.02)
+            for op in r["profile"]["ops"]:
+                self.assertFalse(op["bound"] == "compute-bound" and op["flops_per_byte"] < 1, op)
+        if r["latency"]:
+            self.assertEqual([c["name"].split(",")[0] for c in r["latency"]["columns"]],
+                             ["cold", "warm", "after idle", "open loop"])
+        if r["energy"] and r["energy"]["joules_per_sample"] is None:
             self.assertTrue(r["energy"]["reason"])
-        self.assertEqual(len(r["tables"]["modes"]), 4)
 
     def test_every_trial_says_why(self):
         stages = []
@@ -73,16 +76,22 @@ class Doctor(unittest.TestCase):
             if row["pairs"] == 0:
                 self.assertIsNone(row["speedup"], row)
                 self.assertFalse(row["kept"], row)
-            elif row["kept"] and row["reason"] == "helps beyond noise":
+            else:
+                self.assertAlmostEqual(row["before_ms"] / row["after_ms"] / row["speedup"], 1, delta=1e-3, msg=str(row))
+            if row["kept"]:
+                self.assertEqual(row["reason"], "helps beyond noise", row)
                 self.assertGreater(row["speedup_low"], 1, row)
-        self.assertEqual(stages, ["input pipeline", "grad mode and eval", "precision", "layout", "compile",
-                                  "threads and batch size", "bucketing", "quantization"])
+        self.assertEqual(stages, ["input pipeline", "precision", "layout", "compile", "threads and batch size",
+                                  "bucketing", "quantization"])
 
     def test_the_plan_is_written_and_valid(self):
         with open(self.path("deft.plan.json")) as file:
             plan = json.load(file)
         self.assertEqual(plan, self.report["plan"])
-        self.assertTrue(plan["eval"])
+        self.assertEqual((plan["eval"], plan["grad_mode"]), (True, "inference"), "as deft infer runs")
+        if not any(v["task"] == "infer" and v["verdict"] == "helps" for v in self.report.get("verified", [])):
+            self.assertEqual((plan["layout"], plan["autocast"], plan["compile"]["on"], plan["batch"]),
+                             ("channels_last", "off", False, 128), "nothing was proved: the defaults")
         shown = deft("plan", "show", self.path("deft.plan.json"))
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertEqual(shown.stderr, "")
@@ -96,10 +105,35 @@ class Doctor(unittest.TestCase):
         small = ["--train-size", "256", "--test-size", "64"]
         deft("train", "-m", "mlp", "-d", "glyphs", *small, "-b", "64", "-e", "1", "--out", self.path("run"), "-q")
         [file] = list(pathlib.Path(self.path("run")).glob("step-*.safetensors"))
-        run = deft("doctor", "-m", str(file), *small, "--budget", "1s", "-o", "json", "--out", self.path("p.json"))
-        workload = json.loads(run.stdout)["workload"]
+        run = deft("doctor", "-m", str(file), *small, "--budget", "5s", "-o", "json", "--out", self.path("p.json"))
+        report = json.loads(run.stdout)
+        workload = report["workload"]
         self.assertEqual((workload["model"], workload["data"]), ("mlp", "glyphs"))
         self.assertEqual(workload["learned"], str(file))
+        self.assertTrue(report["apply"].startswith("deft infer -m mlp -d glyphs "), report["apply"])
+        self.runs_as_printed(report)
+
+    def runs_as_printed(self, report):
+        """What the report tells to type; the first of its advice, where there is any, is the same."""
+        words = shlex.split(report["apply"])
+        self.assertEqual(words[0], "deft")
+        run = deft(*words[1:], cwd=self.holder.name)
+        self.assertEqual(run.returncode, 0, report["apply"] + ": " + run.stderr)
+        commands = [step["how"] for step in report["next"] if step.get("run")]
+        self.assertEqual(commands, [report["apply"]] * len(commands))
+        if report["next"]:
+            self.assertTrue(report["next"][0].get("run"), report["next"])
+
+    def test_what_it_tells_to_type_runs(self):
+        self.runs_as_printed(self.report)
+        text = pathlib.Path(self.path("a text's file"))
+        text.write_text("the cat sat on the mat. " * 600)
+        for arguments in ([*SMALL, "--task", "train", "--train-size", "256"], [*SMALL, "--task", "eval"],
+                          ["-m", "gpt2", "-d", "text", "--path", str(text), "--length", "16", "--test-size", "16"],
+                          ["-m", "bert", "-d", "text", "--path", str(text), "--length", "16", "--test-size", "16"]):
+            run = deft("doctor", *arguments, "--budget", "5s", "-o", "json", cwd=self.holder.name)
+            self.assertIn(run.returncode, (0, FINDINGS), run.stderr)
+            self.runs_as_printed(json.loads(run.stdout))
 
     def test_other_files_are_refused_with_what_they_are(self):
         header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
@@ -117,10 +151,6 @@ class Doctor(unittest.TestCase):
                 self.assertIn("a checkpoint of deft train or a plan of deft compile", run.stderr)
                 self.assertEqual(run.stderr.count("\n"), 1)
 
-    def test_paths_of_findings_are_relative(self):
-        for finding in self.report["findings"]:
-            self.assertFalse(finding["file"] and os.path.isabs(finding["file"]), finding)
-
     def test_the_plan_runs(self):
         weights = self.path("w")
         size = ["-m", "mlp", "-d", "glyphs", "--train-size", "512", "--test-size", "256"]
@@ -133,6 +163,22 @@ class Doctor(unittest.TestCase):
             self.assertEqual(run.returncode, 0, run.stderr)
             accuracy.append(json.loads(run.stdout)["results"][0]["accuracy_percent"])
         self.assertAlmostEqual(accuracy[0], accuracy[1], delta=1)
+
+
+class Demonstrations(unittest.TestCase):
+    def test_the_naive_loop_says_what_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = deft("doctor", *SMALL, "--demo", "naive", "--budget", "20s", "-o", "json", cwd=folder)
+            self.assertEqual(os.listdir(folder), [], "a plan of it would be none for any command")
+        self.assertEqual(run.returncode, FINDINGS, run.stderr)
+        report = json.loads(run.stdout)
+        self.assertIn("demonstration", report["workload"]["baseline"])
+        self.assertEqual(report["workload"]["batch"], 1)
+        self.assertIn("D004", {f["id"] for f in report["findings"]})
+        self.assertEqual({f["file"] for f in report["findings"]}, {None})
+        self.assertNotIn("plan", report)
+        if "next" in report:
+            self.assertTrue(report["next"][0]["how"].startswith("deft doctor -m mlp -d glyphs"), report["next"])
 
 
 class OfAPlanFile(unittest.TestCase):
@@ -277,17 +323,33 @@ class Others(unittest.TestCase):
         self.assertEqual(run.returncode, 3, run.stderr)
         self.assertIn("/nonexistent", run.stderr)
 
-    def test_interrupted_it_gives_what_there_is(self):
+    # A step of this takes seconds: neither the end of the budget nor a signal waits for it.
+    SLOW = ["-m", "resnet50", "-d", "glyphs", "--train-size", "256", "--test-size", "256", "--task", "train"]
+    LATE = 30  # seconds on a busy machine; it was minutes
+
+    def test_the_budget_is_hard(self):
         with tempfile.TemporaryDirectory() as folder:
-            long = QUICK[:-1] + ["120s"]
-            run = subprocess.Popen([DEFT, "doctor", *long, "-o", "json"], stdout=subprocess.PIPE, text=True, cwd=folder)
-            time.sleep(12)
-            run.send_signal(signal.SIGINT)
-            out, _ = run.communicate(timeout=120)
-        self.assertEqual(run.returncode, 128 + signal.SIGINT)
-        report = json.loads(out)
-        self.assertTrue(report["interrupted"])
-        self.assertTrue(report["findings"])
+            start = time.monotonic()
+            run = deft("doctor", *self.SLOW, "--budget", "2s", "-o", "json", "--html", "page.html", cwd=folder)
+            self.assertLess(time.monotonic() - start, self.LATE)
+            self.assertIn("<html", pathlib.Path(folder, "page.html").read_text())
+            plan = pathlib.Path(folder, "deft.plan.json")
+            if plan.exists():
+                self.assertEqual(json.loads(plan.read_text())["batch"], 128, "as deft train runs")
+        self.assertIn(run.returncode, (0, FINDINGS), run.stderr)
+        self.assertFalse(json.loads(run.stdout)["interrupted"])
+
+    def test_interrupted_it_gives_what_there_is(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with tempfile.TemporaryDirectory() as folder:
+                run = subprocess.Popen([DEFT, "doctor", *self.SLOW, "--budget", "600s", "-o", "json"], text=True,
+                                       stdout=subprocess.PIPE, cwd=folder)
+                time.sleep(3)
+                run.send_signal(number)
+                out, _ = run.communicate(timeout=self.LATE)
+                self.assertEqual(os.listdir(folder), [], "what a user broke off replaces no plan")
+            self.assertEqual(run.returncode, 128 + number)
+            self.assertTrue(json.loads(out)["interrupted"])
 
 
 if __name__ == "__main__":

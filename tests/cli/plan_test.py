@@ -40,6 +40,10 @@ class WithPlans(unittest.TestCase):
         return str(path)
 
 
+    def training_plan(self, **settings):
+        return self.plan(workload="cnn on glyphs, train", **settings)
+
+
 class Show(WithPlans):
     def test_in_words(self):
         path = self.plan(batch=64, grad_mode="inference", eval=True, layout="channels_last", autocast="bf16", threads=2,
@@ -101,21 +105,21 @@ class Use(WithPlans):
         plain = result_of(*flags, "-b", "32")[0][0]
         for settings in ({"layout": "channels_last"}, {"compile": {"on": True}}, {"workers": 1, "prefetch": 3},
                          {"compile": {"on": True, "off_passes": ["fuse_norms"]}, "layout": "channels_last"}):
-            planned = result_of(*flags, "--plan", self.plan(batch=32, **settings))[0][0]
+            planned = result_of(*flags, "--plan", self.training_plan(batch=32, **settings))[0][0]
             self.assertEqual(planned["steps"], plain["steps"])
             self.assertAlmostEqual(planned["test_loss"], plain["test_loss"], delta=0.02 * plain["test_loss"], msg=str(settings))
-        half = result_of(*flags, "--plan", self.plan(batch=32, autocast="bf16", compile={"on": True}))[0][0]
+        half = result_of(*flags, "--plan", self.training_plan(batch=32, autocast="bf16", compile={"on": True}))[0][0]
         self.assertEqual(half["amp"], "bf16")
         self.assertNotEqual(half["test_loss"], plain["test_loss"])
         self.assertAlmostEqual(half["test_loss"], plain["test_loss"], delta=0.1 * plain["test_loss"])
         # SGD, since AdamW does not notice gradients that are all too large.
         sgd = ["-b", "16", "--accumulate", "2", "--optimizer", "sgd", "--lr", "0.02"]
         accumulated = [result_of(*flags, *sgd, *more)[0][0]["test_loss"]
-                       for more in ([], ["--plan", self.plan(batch=16, compile={"on": True})])]
+                       for more in ([], ["--plan", self.training_plan(batch=16, compile={"on": True})])]
         self.assertAlmostEqual(*accumulated, delta=0.005 * accumulated[0])
 
     def test_a_compiled_run_goes_on_as_itself_only(self):
-        plan = self.plan(batch=32, compile={"on": True})
+        plan = self.training_plan(batch=32, compile={"on": True})
         flags = ["train", *DATA, "-e", "1", "--out", str(self.folder / "compiled")]
         self.assertEqual(deft(*flags, "--plan", plan).returncode, 0)
         self.assertEqual(deft(*flags, "--plan", plan, "--resume").returncode, 0)
@@ -129,7 +133,7 @@ class Use(WithPlans):
         self.assertEqual(result_of("eval", *DATA, "-w", self.weights, "--plan", path, "-b", "8", "-q")[1], "")
 
     def test_what_does_not_fit_is_named(self):
-        infer = self.plan(batch=32, grad_mode="inference", eval=True, dtype="bf16", buckets=[8, 16])
+        infer = self.plan(workload="", batch=32, grad_mode="inference", eval=True, dtype="bf16", buckets=[8, 16])
         said = result_of("train", *DATA, "-e", "1", "--plan", infer)[1]
         for words in ("grad mode inference", "weights in bf16", "buckets"):
             self.assertIn(words, said)
@@ -137,8 +141,19 @@ class Use(WithPlans):
         said = result_of("eval", *DATA, "-w", self.weights, "--plan", other)[1]
         self.assertIn("measured for mlp on fashion, infer, this is cnn on glyphs", said)
         self.assertIn("measured on abacus", said)
+        said = result_of("eval", *DATA, "-w", self.weights, "--plan", self.plan(workload="cnn on fashion, eval"))[1]
+        self.assertIn("measured for cnn on fashion, eval, this is cnn on glyphs", said)
         run = deft("infer", *DATA, "--plan", other, "--plan-file", other)
         self.assertEqual(run.returncode, 2)
+
+    def test_a_plan_of_a_test_is_none_for_training(self):
+        for task in ("infer", "eval"):
+            run = deft("train", *DATA, "-e", "1", "--plan", self.plan(workload=f"cnn on glyphs, {task}", batch=1))
+            self.assertEqual((run.returncode, run.stdout), (2, ""), run.stderr)
+            self.assertIn("deft doctor --task train", run.stderr)
+        said = result_of("eval", *DATA, "-w", self.weights, "--plan", self.training_plan(batch=32))[1]
+        self.assertIn("measured for training; deft doctor --task eval", said)
+        self.assertEqual(result_of("eval", *DATA, "-w", self.weights, "--plan", self.plan(batch=32))[1], "")
 
     def test_text(self):
         text = self.folder / "text"

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
+#include <tuple>
 
 #include "base/error.h"
 #include "core/grad_mode.h"
@@ -180,6 +181,32 @@ TEST(Program, DISABLED_ForksAndExitsElsewhere) {
   std::thread([] { exit(0); }).join();
 }
 
+// What it looks for is found in each of three parts: before its own doctor, with it, and after it.
+TEST(Program, DISABLED_HasADoctorOfItsOwn) {
+  train(true);
+  {
+    Doctor own;
+    train(true);
+    EXPECT_EQ(own.stop().findings.size(), 1u);
+    EXPECT_EQ(Doctor().findings().size(), 0u);  // never stopped
+  }
+  train(true);
+}
+TEST(Program, DISABLED_Aborts) { std::abort(); }
+TEST(Program, DISABLED_RemovesTheFolder) { std::filesystem::remove_all(std::getenv("GONE")); }
+TEST(Program, DISABLED_HasADoctorOnly) {
+  Doctor own;
+  train(true);
+  if (own.stop().findings.size() != 1) std::abort();
+}
+TEST(Program, DISABLED_HasAProfileOfItsOwn) {
+  profile::ProfileSession session;
+  train(true);
+  if (session.stop().ops.empty()) std::abort();
+  Doctor own;
+  own.stop();
+}
+
 TEST(Autostart, ReportsAtExit) {
   const std::string path = folder() + "/program.json";
   const Outcome run = run_program("Leaks", "DEFT_DOCTOR=" + path);
@@ -217,9 +244,38 @@ TEST(Autostart, OneProcessReportsFromAnyThread) {
 }
 TEST(Autostart, OneLineWhereTheFileCannotBeWritten) {
   const Outcome run = run_program("Leaks", "DEFT_DOCTOR=" + folder() + "/none/report.html");
-  EXPECT_EQ(run.exit_code(), 0);
+  EXPECT_EQ(run.exit_code(), 3);
   EXPECT_EQ(run.errors.find("deft doctor: "), 0u) << run.errors;
   EXPECT_EQ(std::count(run.errors.begin(), run.errors.end(), '\n'), 1) << run.errors;
+}
+// Before main: abort() is not reached.
+TEST(Autostart, AFileThatCannotBeWrittenIsNoticedBeforeTheWork) {
+  for (const std::string& path : {folder() + "/none/report.html", folder() + "/report.docx", folder()}) {
+    const Outcome run = run_program("Aborts", "DEFT_DOCTOR=" + path);
+    EXPECT_EQ(run.exit_code(), 3) << run.errors;
+    EXPECT_NE(run.errors.find(path), std::string::npos) << run.errors;
+  }
+}
+TEST(Autostart, AFileThatCannotBeWrittenInTheEndIsAnExitCode) {
+  const std::string gone = folder() + "/gone";
+  std::filesystem::create_directory(gone);
+  const Outcome run = run_program("RemovesTheFolder", "GONE=" + gone + " DEFT_DOCTOR=" + gone + "/report.json");
+  EXPECT_EQ(run.exit_code(), 3) << run.errors;
+}
+TEST(Autostart, MakesRoomForTheProgramsOwn) {
+  const std::string path = folder() + "/own.json", quick = "DEFT_DOCTOR_PROFILE=0 ";
+  const std::tuple<const char*, std::string, int> programs[] = {{"HasADoctorOfItsOwn", "", 3},
+                                                                {"HasADoctorOfItsOwn", quick, 3},
+                                                                {"HasADoctorOnly", quick, 1},
+                                                                {"HasAProfileOfItsOwn", "", 1}};
+  for (const auto& [program, environment, count] : programs) {
+    const Outcome run = run_program(program, environment + "DEFT_DOCTOR=" + path);
+    ASSERT_EQ(run.exit_code(), 0) << program << ": " << run.errors;
+    const Json report = Json::parse(read(path));
+    ASSERT_EQ(report["findings"].size(), 1u) << program;
+    EXPECT_EQ(report["findings"][0]["id"], "D003");
+    EXPECT_GE(report["findings"][0]["count"].get<int>(), count) << program;
+  }
 }
 
 }  // namespace

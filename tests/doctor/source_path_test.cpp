@@ -73,6 +73,17 @@ TEST(LibraryFiles, AreNotTheUsers) {
   EXPECT_FALSE(is_library_file(""));
 }
 
+// Of the program `deft` as it was compiled beside the library.
+TEST(LibraryFiles, ThoseOfTheProgramAreDeftsToo) {
+  const std::string library = std::string(library_root()), root = library.substr(0, library.size() - 4);
+  EXPECT_EQ(library.substr(library.size() - 4), "src/");
+  EXPECT_TRUE(is_deft_file((root + "apps/deft/doctor_workload.cpp").c_str()));
+  EXPECT_TRUE(is_deft_file((library + "models/cnn.cpp").c_str()));
+  EXPECT_FALSE(is_library_file((root + "apps/deft/doctor_workload.cpp").c_str()));
+  EXPECT_FALSE(is_deft_file(__FILE__));
+  EXPECT_FALSE(is_deft_file("train.cpp"));
+}
+
 // Cnn brings its pictures into another layout in a line of its own: the line that calls it is the user's.
 TEST(LibraryFiles, AreNotToBlame) {
   int line = 0;

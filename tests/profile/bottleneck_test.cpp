@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "profile/roofline.h"
 
 namespace deft::profile {
@@ -99,14 +101,41 @@ TEST(Bottleneck, ComputeBound) {
 
 // Exponentials: their bytes would take a tenth of the time.
 TEST(Bottleneck, ComputeBoundByElements) {
-  expect_says(MadeUp().product(10, 2, 0.9).pass(10, 8, 0.1).judged(), Bound::compute,
+  expect_says(MadeUp().product(10, 2, 0.9).pass(10, 8, 0.1).judged(), Bound::instructions,
               "is arithmetic on single elements, most of it in softmax");
+}
+
+// Layouts are of pictures, and a plan need not be compiled again: whatever is slow.
+TEST(Bottleneck, OnlyWhatAppliesIsAdvised) {
+  const std::function<MadeUp()> slow[] = {
+      [] { return MadeUp().product(10, 8, 0.3); }, [] { return MadeUp().product(10, 3, 0.9).pass(10, 7, 0.55); },
+      [] { return MadeUp().op("add", Bucket::kernel, 1'200'000, 0.36, 1e7, 1e8, 1.44); }};
+  const auto sentence = [&](int i, bool pictures, bool compiled) {
+    MadeUp m = slow[i]();
+    if (pictures) m.op("conv2d", Bucket::linear_algebra, 1, 1e-6, 1e4, 1e2);
+    if (compiled) m.op("plan", Bucket::dispatch, 1, 0, 0, 0, 1e-6);
+    return m.judged().sentence;
+  };
+  const auto says = [](const std::string& text, const char* word) { return text.find(word) != text.npos; };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(says(sentence(i, false, false), "compile()")) << sentence(i, false, false);
+    EXPECT_FALSE(says(sentence(i, true, true), "compile()")) << sentence(i, true, true);
+    EXPECT_FALSE(says(sentence(i, false, false), "channels_last")) << sentence(i, false, false);
+  }
+  EXPECT_TRUE(says(sentence(0, true, false), "larger batches, channels_last or compile() would bring it nearer"));
+  EXPECT_TRUE(says(sentence(0, false, false), ": larger batches or compile() would bring it nearer"));
+}
+
+// The table shows buckets: where their percentages are others than the sentence's it says how they add up.
+TEST(Bottleneck, OverheadSaysWhatItIsMadeOf) {
+  Profile p = MadeUp().op("add", Bucket::kernel, 1'200'000, 0.36, 1e7, 1e8, 1.0).time(Bucket::autograd, 0.44).judged();
+  expect_says(p, Bound::overhead, "(dispatch 56 %, autograd 24 %, what calls cost in kernels, allocation and between");
 }
 
 // Other programs make everything look slow: it is judged by what it did with the time it had.
 TEST(Bottleneck, OnABusyMachine) {
   MadeUp m = MadeUp().product(10, 3, 0.2).pass(10, 7, 0.2);
-  EXPECT_EQ(m.judged().bound, Bound::compute);  // passes at a fifth of the bandwidth
+  EXPECT_EQ(m.judged().bound, Bound::instructions);  // passes at a fifth of the bandwidth
   m.p.core_share = 0.25;
   expect_says(m.judged(), Bound::memory, "at 80 % of the machine's bandwidth, most of it in softmax");
   expect_says(m.judged(), Bound::memory, "Other programs had its core for 75 % of the time.");

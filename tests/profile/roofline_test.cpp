@@ -75,9 +75,20 @@ TEST(Roofline, CachesMayBeatMemory) {
 
 // The bytes would take a hundredth of the time: it is not them.
 TEST(Roofline, BytesThatDoNotExplainTheTimeAreNotBlamed) {
-  EXPECT_EQ(judged(row(1e6, 8e6, 1, 0.02)).bound, Bound::compute);  // many instructions for each element
-  EXPECT_EQ(judged(row(0, 8e6, 1, 0.02)).bound, Bound::unknown);    // a sort
-  EXPECT_EQ(judged(row(0, 8e6, 1, 0.002)).bound, Bound::memory);    // a lookup, which waits for each line
+  EXPECT_EQ(judged(row(1e6, 8e6, 1, 0.02)).bound, Bound::instructions);  // many for each element
+  EXPECT_EQ(judged(row(0, 8e6, 1, 0.02)).bound, Bound::unknown);         // a sort
+  EXPECT_EQ(judged(row(0, 8e6, 1, 0.002)).bound, Bound::memory);         // a lookup, which waits for each line
+}
+
+// 0.125 operations a byte are never what the machine's arithmetic limits, however long they take.
+TEST(Roofline, ComputeBoundTakesMoreArithmeticThanBytes) {
+  for (double seconds : {1e-4, 1e-3, 1e-2, 1.0})
+    for (Bucket bucket : {Bucket::kernel, Bucket::linear_algebra})
+      for (double flops_per_byte : {0.01, 0.12, 1.0, 100.0}) {
+        const OpRow r = judged(row(flops_per_byte * 1e7, 1e7, 1, seconds, 0, bucket));
+        const LimitTimes limit = limit_times(r, machine());
+        EXPECT_EQ(r.bound == Bound::compute, limit.compute >= limit.memory) << seconds << " s, " << flops_per_byte;
+      }
 }
 
 TEST(Roofline, SmallOpsAreOverhead) {
