@@ -28,13 +28,6 @@ Tensor allocate(IntList sizes, const TensorOptions& options, const Site& site) {
   return t;
 }
 
-void fill_zeros(const Tensor& t) {
-  if constexpr (kHasCuda) {
-    if (!t.device().is_cpu()) return detail::cuda_zero(t);
-  }
-  __builtin_memset(t.impl()->data, 0, static_cast<size_t>(t.numel()) * t.element_size());
-}
-
 // A capture need not know of pointers to new memory.
 class Uncaptured {
  public:
@@ -46,6 +39,17 @@ class Uncaptured {
  private:
   uint32_t bits_;
 };
+
+void fill_zeros(const Tensor& t) {
+  if constexpr (kHasCuda) {
+    if (!t.device().is_cpu()) {
+      Uncaptured quiet;
+      return detail::cuda_zero(t);
+    }
+  }
+  __builtin_memset(t.impl()->data, 0, static_cast<size_t>(t.numel()) * t.element_size());
+}
+
 void fill_new(const Tensor& t, Scalar value) {
   Uncaptured quiet;
   fill_values(t, value);
@@ -102,6 +106,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options, Site
   Tensor t = allocate({n}, options, site);
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
+      Uncaptured quiet;
       if (integers)
         detail::cuda_arange(t, start.to_int64(), step.to_int64());
       else
@@ -128,6 +133,7 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options, 
   double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
+      Uncaptured quiet;
       detail::cuda_linspace(t, start, end, step);
       return finish(t, options, site);
     }
@@ -145,6 +151,7 @@ Tensor eye(int64_t n, int64_t m, TensorOptions options, Site site) {
   Tensor t = allocate({n, m}, options, site);
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
+      Uncaptured quiet;
       detail::cuda_eye(t);
       return finish(t, options, site);
     }

@@ -486,64 +486,6 @@ TEST(Gradients, OfAnIntermediateStaysTiedToItsValue) {
   EXPECT_VALUES(x.grad(), 2, 2, 2);
 }
 
-// An optimizer that finds no gradient leaves decay and momentum out, too.
-TEST(Gradients, OfWhatIsOverwrittenAreZeros) {
-  const std::pair<const char*, std::function<void(Tensor&)>> writes[] = {
-      {"fill_", [](Tensor& y) { y.fill_(-1); }},
-      {"zero_", [](Tensor& y) { y.zero_(); }},
-      {"copy_", [](Tensor& y) { y.copy_(zeros({3})); }},
-      {"uniform_", [](Tensor& y) { uniform_(y); }},
-      {"normal_", [](Tensor& y) { normal_(y); }},
-      {"eq_", [](Tensor& y) { eq_(y, 1); }},
-      {"lt_", [](Tensor& y) { lt_(y, zeros({3}, DType::f64)); }},
-      {"logical_and_", [](Tensor& y) { logical_and_(y, 1); }},
-      {"logical_not_", [](Tensor& y) { logical_not_(y); }},
-  };
-  for (const auto& [name, write] : writes) {
-    Tensor x = leaf({3}), y = x * 1;
-    write(y);
-    ASSERT_TRUE(y.requires_grad()) << name;
-    y.sum().backward();
-    ASSERT_TRUE(x.grad().defined()) << name;
-    EXPECT_VALUES(x.grad(), 0, 0, 0) << name;
-    Tensor part = leaf({2, 3}), whole = part * 1;
-    Tensor row = whole[0];
-    write(row);
-    whole.sum().backward();
-    EXPECT_VALUES(part.grad(), 0, 0, 0, 1, 1, 1) << name;
-  }
-}
-
-TEST(Gradients, OfBothSidesOfAComparisonInPlace) {
-  Tensor a = leaf({2}, 1), b = leaf({2}, 2), y = a * 1;
-  ge_(y, b);
-  EXPECT_VALUES(y, a[0].item() >= b[0].item(), a[1].item() >= b[1].item());
-  y.sum().backward();
-  EXPECT_VALUES(a.grad(), 0, 0);
-  EXPECT_VALUES(b.grad(), 0, 0);
-  EXPECT_FALSE(a.ge(b).requires_grad()) << "a bool";
-}
-
-TEST(Gradients, OfWhatTakesNoPartAreZeros) {
-  Tensor nothing = empty({0}, with_grad(f64)), x = leaf({2, 2});
-  cat({nothing, x}).sum().backward();
-  ASSERT_TRUE(nothing.grad().defined());
-  EXPECT_EQ(nothing.grad().sizes(), (Shape{0}));
-  EXPECT_VALUES(x.grad(), 1, 1, 1, 1);
-  for (bool batched : {false, true}) {
-    Tensor summand = full({2}, NAN, with_grad(f64)), m = sample({2, 2});
-    Tensor y = batched ? baddbmm(summand, m.unsqueeze(0), m.unsqueeze(0), 0) : addmm(summand, m, m, 0);
-    EXPECT_TRUE(y.requires_grad());
-    EXPECT_FALSE(has_nan(y));
-    y.sum().backward();
-    EXPECT_VALUES(summand.grad(), 0, 0);
-    EXPECT_FALSE(no_grad([&] { return addmm(summand, m, m, 0); }).requires_grad());
-  }
-  Tensor p = full({2}, 0.5, with_grad(f64));
-  bernoulli(p).sum().backward();
-  EXPECT_VALUES(p.grad(), 0, 0);
-}
-
 TEST(Gradients, DetachedStaysConstant) {
   Tensor x = leaf({3}), w = leaf({3}, 7);
   Tensor y = x * 2, d = y.detach();
