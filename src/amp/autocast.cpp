@@ -7,6 +7,7 @@
 #include "core/derived_cache.h"
 #include "core/grad_mode.h"
 #include "core/op.h"
+#include "ops/binary.h"
 #include "ops/copy.h"
 #include "runtime/backend.h"
 #include "runtime/cpu_isa.h"
@@ -66,9 +67,9 @@ struct CastCounts {
 };
 
 struct ReportAccess {
-  static void add(AutocastReport* report, const OpInfo& info, DType dtype, const CastCounts& counts) {
+  static void add(AutocastReport* report, const OpInfo& info, Autocast policy, DType dtype, const CastCounts& counts) {
     for (; report; report = report->outer_) {
-      AutocastReport::Row& row = find(report->rows_, info.name, dtype, why(info.autocast));
+      AutocastReport::Row& row = find(report->rows_, info.name, dtype, why(policy));
       ++row.calls;
       row.casts += counts.casts;
       row.cast_bytes += counts.bytes;
@@ -149,10 +150,20 @@ DType first_floating(const Tensor* const* inputs, int count) {
 
 }  // namespace
 
+namespace {
+
+// What 1 / x makes of a reciprocal needs the same range.
+Autocast policy_of(const OpDef& def, const Tensor* const* inputs) {
+  const bool of_number = &def == &op_def<Div> && inputs[0]->defined() && inputs[0]->meta().wrapped_number;
+  return of_number ? Autocast::fp32 : def.info.autocast;
+}
+
+}  // namespace
+
 void dispatch_autocast(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
                        const Site& site) {
   DType low = autocast_dtype();
-  Autocast policy = def.info.autocast;
+  Autocast policy = policy_of(def, inputs);
   AutocastOff off;
   detail::CastCounts counts;
   std::array<Tensor, kMaxUses> converted;
@@ -172,7 +183,7 @@ void dispatch_autocast(const OpDef& def, const Tensor* const* inputs, int count,
   }
   const Tensor* const* ready = cast ? used.data() : inputs;
   if (active_report) [[unlikely]]
-    detail::ReportAccess::add(active_report, def.info, first_floating(ready, count), counts);
+    detail::ReportAccess::add(active_report, def.info, policy, first_floating(ready, count), counts);
   dispatch(def, ready, count, outputs, params, site);
 }
 

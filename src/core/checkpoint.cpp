@@ -177,7 +177,7 @@ Tensors checkpoint(std::function<Tensors(const Tensors&)> f, const Tensors& inpu
   CheckpointFrame& frame = *owner.frame;
   frame.f = std::move(f);
   frame.modes = context();
-  frame.rng = rng_state();
+  frame.rng = generator().state();
   frame.site = effective_site(site);
   frame.inputs.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {

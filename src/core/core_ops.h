@@ -15,7 +15,7 @@ Tensor as_strided(const Tensor& x, IntList sizes, IntList strides, int64_t offse
 // `base` with the elements of the strided region replaced by `source`.
 Tensor as_strided_scatter(const Tensor& base, const Tensor& source, IntList sizes, IntList strides, int64_t offset,
                           Site site);
-bool has_nan(const Tensor& x, Site site = Site::current());
+bool has_nan(const Tensor& x);
 // dispatch() inside autocast: converts the inputs as the op's policy says (amp/autocast.cpp).
 [[gnu::cold, gnu::noinline]] void dispatch_autocast(const OpDef& def, const Tensor* const* inputs, int count,
                                                     Tensor* outputs, void* params, const Site& site);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "core/capture_hook.h"
 #include "core/derived_cache.h"
 #include "core/describe.h"
 #include "runtime/stream.h"
@@ -46,6 +47,7 @@ DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
   DEFT_CHECK(!t.requires_grad(), GradError,
              "to_dlpack: the tensor {} requires grad, which other libraries cannot see (at {}); detach() it",
              describe(t.meta()), to_string(site));
+  note_host_read("to_dlpack", t, site);
   // Whoever takes the tensor knows nothing of our streams: its values must be there.
   if (!t.device().is_cpu()) {
     Stream stream = current_stream(t.device());
@@ -58,7 +60,7 @@ DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
   std::copy(t.sizes().begin(), t.sizes().end(), e->shape);
   std::copy(t.strides().begin(), t.strides().end(), e->strides);
   DeftDLTensor& d = e->managed.dl_tensor;
-  d.data = t.data_ptr();
+  d.data = t.impl()->data;
   d.device = {t.device().is_cpu() ? kDLCpu : kDLCuda, t.device().index};
   d.ndim = t.dim();
   auto code = std::find_if(std::begin(kTypeCodes), std::end(kTypeCodes), [&](auto& c) { return c.dtype == t.dtype(); });

@@ -450,7 +450,7 @@ Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size
              describe(root.meta()));
   if (root.dtype() == DType::f32 && root.device().is_cpu() && root.meta().contiguous) {  // the usual loss
     Tensor one(make_tensor(root.meta()));
-    *static_cast<float*>(one.data_ptr()) = 1;
+    *static_cast<float*>(one.impl()->data) = 1;
     return one;
   }
   return ones_like(root, site);

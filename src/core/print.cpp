@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/capture_hook.h"
 #include "core/core_ops.h"
 #include "core/graph_stats.h"
 #include "core/tensor.h"
@@ -125,6 +126,7 @@ std::string numbers(const Tensor& t) {
 
 std::string Tensor::to_string(Site site) const {
   if (!defined()) return "(undefined)";
+  note_host_read("to_string", *this, site);
   std::string out;
   if (device().is_cpu()) {
     out = numbers(*this);

@@ -86,7 +86,7 @@ std::vector<T> Tensor::to_vector(Site site) const {
   Tensor c = detach();
   if (!device().is_cpu()) c = detail::to_host(c, "to_vector", site);
   c = c.to(dtype_of<T>).contiguous();
-  const T* p = c.data<const T>();
+  const T* p = static_cast<const T*>(c.host_data());
   return std::vector<T>(p, p + c.numel());
 }
 template std::vector<float> Tensor::to_vector<float>(Site) const;

@@ -94,7 +94,10 @@ class Recorder : public CaptureHook {
   void host_read(const char* what, const Tensor& x, const Site& site) override {
     if (!x.defined()) return;
     check_read(is_constant(x), what, x.meta(), effective_site(site));
-    read_.push_back({x, what, effective_site(site), x.impl()->storage->stamp()});
+    const uint64_t stamp = x.impl()->storage->stamp();
+    for (Read& r : read_)
+      if (r.tensor.shares_storage_with(x)) r.stamp = stamp;  // asking for data<T>() makes another one
+    read_.push_back({x, what, effective_site(site), stamp});
   }
 
   void leaf_grad(TensorImpl& leaf) override {
@@ -293,7 +296,7 @@ class Recorder : public CaptureHook {
     kept_.push_back(t);
     headers_[t.impl()->storage].push_back(t.impl());
     BufferId buffer = buffers_.at(t.impl()->storage);
-    auto offset = static_cast<const char*>(t.data_ptr()) - static_cast<const char*>(t.impl()->storage->data);
+    auto offset = static_cast<const char*>(t.impl()->data) - static_cast<const char*>(t.impl()->storage->data);
     for (ValueId id : of_buffer_[buffer])
       if (is_at(graph_.value(id), offset, t.meta())) return at->second = id;
     at->second = graph_.add_value(t.meta(), buffer, offset);
@@ -355,7 +358,7 @@ class Recorder : public CaptureHook {
     if (b.kind != BufferKind::constant || starts_.contains(id) || !b.constant.device().is_cpu()) return;
     Storage* s = b.constant.impl()->storage;
     Tensor copy = empty({static_cast<int64_t>(s->nbytes)}, {DType::u8});
-    std::memcpy(copy.data_ptr(), s->data, s->nbytes);
+    std::memcpy(copy.impl()->data, s->data, s->nbytes);
     starts_.emplace(id, Start{copy, graph_.instructions.size()});
   }
   void mark_written(BufferId id) {
@@ -497,13 +500,13 @@ class Recorder : public CaptureHook {
   // A replay draws from the generator of its caller.
   void check_draw(const OpDef& def, const Site& site) const {
     if (!def.redraw || is_again()) return;
-    DEFT_CHECK(&generator() == generator_ && rng_state().seed == seed_, CaptureError,
+    DEFT_CHECK(&generator() == generator_ && generator().state().seed == seed_, CaptureError,
                "capture: {} draws from a generator that the function made or seeded ({}); do that outside",
                def.info.name, to_string(site));
   }
 
   const Generator* generator_ = &generator();
-  uint64_t seed_ = rng_state().seed;
+  uint64_t seed_ = generator().state().seed;
   std::unordered_map<const TensorImpl*, size_t> callers_;
   std::vector<size_t> held_;
   const std::vector<Tensor>& inputs_;

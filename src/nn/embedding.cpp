@@ -12,6 +12,7 @@
 #include "ops/reduce.h"
 #include "ops/sort.h"
 #include "ops/ternary.h"
+#include "runtime/context.h"
 
 namespace deft::nn {
 
@@ -35,7 +36,8 @@ void initialize(Tensor& weight, std::optional<int64_t> padding) {
 // Shortens those rows that are about to be read.
 void limit_rows(Tensor& weight, const Tensor& index, double max_norm, double norm_type) {
   NoGradGuard no_grad;
-  Tensor rows = unique(index.reshape({-1}))[0];
+  Tensor rows = index.reshape({-1});
+  if (!(context().bits & kCapture)) rows = unique(rows)[0];  // how many there are depends on values
   Tensor values = weight.index_select(0, rows);
   Tensor norms = values.norm(norm_type, {1}, true);
   Tensor factor = where(norms > max_norm, max_norm / (norms + 1e-7), 1.0);

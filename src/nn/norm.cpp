@@ -4,6 +4,8 @@
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "core/grad_mode.h"
+#include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/norm.h"
 
@@ -41,17 +43,46 @@ BatchNorm::BatchNorm(int spatial, int64_t channels, const BatchNormOptions& opti
       channels_(channels),
       options_(options) {}
 
+namespace {
+
+// Running statistics that weigh all batches alike. The count is never read by the host: a compiled function goes on
+// counting, and a device is not waited for.
+Tensor norm_with_average(BatchNorm& n, const Tensor& x, double eps) {
+  const auto set = [&](const Tensor& mean, const Tensor& var) {
+    NoGradGuard no_grad;
+    n.running_mean.copy_(mean);
+    n.running_var.copy_(var);
+  };
+  Tensor mean = n.running_mean.clone(), var = n.running_var.clone(), y;
+  set(zeros_like(mean), zeros_like(var));
+  try {
+    y = batch_norm(x, n.running_mean, n.running_var, n.weight, n.bias, true, 1, eps);
+  } catch (...) {
+    set(mean, var);  // a batch that was refused does not count
+    throw;
+  }
+  n.num_batches_tracked.add_(1);
+  NoGradGuard no_grad;
+  Tensor share = 1.0 / n.num_batches_tracked.to(mean.dtype());
+  set(mean * (1.0 - share) + n.running_mean * share, var * (1.0 - share) + n.running_var * share);
+  return y;
+}
+
+}  // namespace
+
 Tensor BatchNorm::forward(const Tensor& x) {
   DEFT_CHECK((x.dim() == spatial_ + 2 || (spatial_ == 1 && x.dim() == 2)) && x.size(1) == channels_, ShapeError,
              "{}: takes N,C{} with {} channels, found {}", describe(), spatial_ == 1 ? " or N,C,L" : ",spatial",
              channels_, deft::describe(x.meta()));
   bool tracks = running_mean.defined();
   if (!is_training()) return batch_norm(x, running_mean, running_var, weight, bias, !tracks, 0, options_.eps);
-  double momentum = options_.momentum.value_or(0);
-  if (tracks && !options_.momentum) momentum = 1 / (num_batches_tracked.item() + 1);
-  Tensor y = batch_norm(x, running_mean, running_var, weight, bias, true, momentum, options_.eps);
-  if (tracks) num_batches_tracked.add_(1);  // only now: a batch that was refused does not count
-  return y;
+  if (!tracks || options_.momentum) {
+    Tensor y =
+        batch_norm(x, running_mean, running_var, weight, bias, true, options_.momentum.value_or(0), options_.eps);
+    if (tracks) num_batches_tracked.add_(1);  // only now: a batch that was refused does not count
+    return y;
+  }
+  return norm_with_average(*this, x, options_.eps);
 }
 
 std::string BatchNorm::describe() const {

@@ -1,6 +1,7 @@
 #include "ops/binary.h"
 
 #include "base/check.h"
+#include "core/capture_hook.h"
 #include "core/describe.h"
 #include "kernels/cpu/index.h"
 #include "ops/creation.h"
@@ -25,7 +26,7 @@ static Tensor wide_as(const Tensor& g, const Tensor& x) {
 }
 
 static double number_of(const Tensor& wrapped) {
-  return dispatch_all(wrapped.dtype(), [&]<class T>() { return static_cast<double>(*wrapped.data<T>()); });
+  return dispatch_all(wrapped.dtype(), [&]<class T>() { return static_cast<double>(*wrapped.data<const T>()); });
 }
 
 // What a formula reads of an input. A constant exponent is a number, which decides half of the formula of pow. Other
@@ -143,10 +144,16 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool 
   Tensor x = floats(a), y = floats(b), error = abs(x - y);
   return logical_or(close, logical_and(isfinite(error), le(error, abs(y * rtol) + atol)));
 }
+static void note_comparison(const char* what, const Tensor& a, const Tensor& b, const Site& site) {
+  note_host_read(what, a, site);
+  note_host_read(what, b, site);
+}
 bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan, Site site) {
+  note_comparison("allclose", a, b, site);
   return all(isclose(a, b, rtol, atol, equal_nan, site), {}, false, site).item<bool>(site);
 }
 bool equal(const Tensor& a, const Tensor& b, Site site) {
+  note_comparison("equal", a, b, site);
   check_pair("equal", a, b);
   return a.sizes() == b.sizes() && all(eq(a, b, site), {}, false, site).item<bool>(site);
 }

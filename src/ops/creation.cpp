@@ -7,6 +7,7 @@
 #include "kernels/cpu/copy.h"
 #include "ops/operand.h"
 #include "runtime/backend.h"
+#include "runtime/context.h"
 
 namespace deft {
 
@@ -27,18 +28,38 @@ Tensor allocate(IntList sizes, const TensorOptions& options, const Site& site) {
   return t;
 }
 
+// A capture need not know of pointers to new memory.
+class Uncaptured {
+ public:
+  Uncaptured() : bits_(context().bits & kCapture) { context().bits &= ~bits_; }
+  ~Uncaptured() { context().bits |= bits_; }
+  Uncaptured(const Uncaptured&) = delete;
+  Uncaptured& operator=(const Uncaptured&) = delete;
+
+ private:
+  uint32_t bits_;
+};
+
 void fill_zeros(const Tensor& t) {
   if constexpr (kHasCuda) {
-    if (!t.device().is_cpu()) return detail::cuda_zero(t);
+    if (!t.device().is_cpu()) {
+      Uncaptured quiet;
+      return detail::cuda_zero(t);
+    }
   }
-  __builtin_memset(t.data_ptr(), 0, static_cast<size_t>(t.numel()) * t.element_size());
+  __builtin_memset(t.impl()->data, 0, static_cast<size_t>(t.numel()) * t.element_size());
+}
+
+void fill_new(const Tensor& t, Scalar value) {
+  Uncaptured quiet;
+  fill_values(t, value);
 }
 
 // Writes one value per element, given as double or int64.
 template <class F>
 void fill_with(Tensor& t, F&& value) {
   dispatch_all(t.dtype(), [&]<class T>() {
-    T* p = static_cast<T*>(t.data_ptr());
+    T* p = static_cast<T*>(t.impl()->data);
     for (int64_t i = 0; i < t.numel(); ++i) {
       if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>)
         p[i] = T(static_cast<float>(value(i)));
@@ -62,7 +83,7 @@ Tensor zeros(IntList sizes, TensorOptions options, Site site) {
 
 Tensor full(IntList sizes, Scalar value, TensorOptions options, Site site) {
   Tensor t = allocate(sizes, options, site);
-  fill_values(t, value);
+  fill_new(t, value);
   return finish(t, options, site);
 }
 
@@ -85,6 +106,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options, Site
   Tensor t = allocate({n}, options, site);
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
+      Uncaptured quiet;
       if (integers)
         detail::cuda_arange(t, start.to_int64(), step.to_int64());
       else
@@ -96,7 +118,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options, Site
   if (integers && !(is_floating(t.dtype()) && std::abs(a) < kExact && std::abs(b) < kExact))
     fill_with(t, [&](int64_t i) { return start.to_int64() + i * step.to_int64(); });
   else
-    cpu::fill_sequence(t.data_ptr(), t.dtype(), n, a, s, 0);
+    cpu::fill_sequence(t.impl()->data, t.dtype(), n, a, s, 0);
   return finish(t, options, site);
 }
 Tensor arange(Scalar start, Scalar end, Scalar step, Site site) {
@@ -111,14 +133,15 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options, 
   double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
+      Uncaptured quiet;
       detail::cuda_linspace(t, start, end, step);
       return finish(t, options, site);
     }
   }
   // From both ends, so that the last value is exact.
   const int64_t middle = (steps + 1) / 2;
-  char* second = static_cast<char*>(t.data_ptr()) + static_cast<size_t>(middle) * t.element_size();
-  cpu::fill_sequence(t.data_ptr(), t.dtype(), middle, start, step, 0);
+  char* second = static_cast<char*>(t.impl()->data) + static_cast<size_t>(middle) * t.element_size();
+  cpu::fill_sequence(t.impl()->data, t.dtype(), middle, start, step, 0);
   cpu::fill_sequence(second, t.dtype(), steps - middle, end, step, middle - (steps - 1));
   return finish(t, options, site);
 }
@@ -128,6 +151,7 @@ Tensor eye(int64_t n, int64_t m, TensorOptions options, Site site) {
   Tensor t = allocate({n, m}, options, site);
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
+      Uncaptured quiet;
       detail::cuda_eye(t);
       return finish(t, options, site);
     }
@@ -146,7 +170,7 @@ Tensor empty_like(const Tensor& x, Site site) {
 }
 Tensor full_like(const Tensor& x, Scalar value, Site site) {
   Tensor t = empty_like(x, site);
-  fill_values(t, value);
+  fill_new(t, value);
   return t;
 }
 Tensor zeros_like(const Tensor& x, Site site) {

@@ -81,8 +81,9 @@ void CumProd::vjp(VjpContext& c) {
   }
   Tensor x = c.saved_input(0);
   Tensor zero = x.eq(0);
-  // Asking a device whether there are zeros would make the host wait: there they are always reckoned with.
-  if (x.device().is_cpu() && !zero.any().item<bool>())
+  // Asking a device whether there are zeros would make the host wait, and a plan serves any values: there they are
+  // always reckoned with.
+  if (x.device().is_cpu() && !(context().bits & kCapture) && !zero.any().item<bool>())
     c.grad_in(0) = sum_from_the_end(g * c.saved_output(), dim) / x;
   else
     c.grad_in(0) = c.create_graph ? cumprod_grad_smooth(g, x, dim) : cumprod_grad(g, x, c.saved_output(), zero, dim);

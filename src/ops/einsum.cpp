@@ -5,6 +5,7 @@
 #include "core/describe.h"
 #include "ops/binary.h"
 #include "ops/matmul.h"
+#include "ops/matmul_common.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
 #include "runtime/context.h"
@@ -262,9 +263,22 @@ std::vector<Term> parse_terms(std::string_view inputs, std::string_view equation
 
 }  // namespace
 
-Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, Site site) {
+namespace {
+
+// One operand is only summed and turned.
+std::vector<Tensor> all_lowered(const std::vector<Tensor>& operands) {
+  std::vector<Tensor> all = operands;
+  for (Tensor& t : all)
+    if (all.size() > 1 && t.defined()) t = lowered(t);
+  return all;
+}
+
+}  // namespace
+
+Tensor einsum(std::string_view equation, const std::vector<Tensor>& given, Site site) {
   SiteScope scope(site);
-  DEFT_CHECK(!operands.empty(), ValueError, "einsum: needs at least one operand");
+  DEFT_CHECK(!given.empty(), ValueError, "einsum: needs at least one operand");
+  const std::vector<Tensor> operands = all_lowered(given);
   std::string text(equation);
   std::erase(text, ' ');
   size_t arrow = text.find("->");
@@ -284,10 +298,11 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, Si
   return contract_all(std::move(labelled), output);
 }
 
-Tensor tensordot(const Tensor& a, const Tensor& b, IntList dims_a, IntList dims_b, Site site) {
+Tensor tensordot(const Tensor& left, const Tensor& right, IntList dims_a, IntList dims_b, Site site) {
   SiteScope scope(site);
-  detail::check_defined(a, "tensordot");
-  detail::check_defined(b, "tensordot");
+  detail::check_defined(left, "tensordot");
+  detail::check_defined(right, "tensordot");
+  const Tensor a = lowered(left), b = lowered(right);
   DEFT_CHECK(a.dtype() == b.dtype(), DTypeError, "tensordot: operands are {} and {}; convert one of them with to()",
              name_of(a.dtype()), name_of(b.dtype()));
   DEFT_CHECK(dims_a.size() == dims_b.size(), ValueError,

@@ -86,8 +86,8 @@ Meta Gather::infer(const Meta& x, const Meta& index, Params& p) {
 }
 void Gather::cpu(KernelCall& c) {
   Tensor x = at_least_1d(c.in(0)), index = at_least_1d(c.in(1)), out = at_least_1d(c.out());
-  cpu::gather(x.dtype(), x.data_ptr(), strided(x), static_cast<int>(c.params<Gather>().dim), index.data<int64_t>(),
-              strided(index), out.data_ptr(), strided(out));
+  cpu::gather(x.dtype(), x.data_ptr(), strided(x), static_cast<int>(c.params<Gather>().dim),
+              index.data<const int64_t>(), strided(index), out.data_ptr(), strided(out));
 }
 void Gather::vjp(VjpContext& c) {
   c.grad_in(0) = scatter_add(blank_gradient(c), c.params<Gather>().dim, c.saved_input(1), c.grad());
@@ -123,7 +123,8 @@ void run_scatter(KernelCall& c, const Scatter::Params& p) {
   Tensor out = at_least_1d(c.out());
   start_from(c.in(0), c.out());
   cpu::scatter(name_of(p.reduce), out.dtype(), kinds[static_cast<int>(p.reduce)], out.data_ptr(), strided(out),
-               static_cast<int>(p.dim), index.data<int64_t>(), strided(index), source.data_ptr(), strided(source));
+               static_cast<int>(p.dim), index.data<const int64_t>(), strided(index), source.data_ptr(),
+               strided(source));
 }
 
 // The gradient of the source is read back at its indices; positions of a larger source that took no part get zero.
@@ -211,7 +212,7 @@ Meta IndexSelect::infer(const Meta& x, const Meta& index, Params& p) {
 void IndexSelect::cpu(KernelCall& c) {
   Tensor x = at_least_1d(c.in(0)), index = at_least_1d(c.in(1)), out = at_least_1d(c.out());
   cpu::index_select(x.dtype(), x.data_ptr(), strided(x), static_cast<int>(c.params<IndexSelect>().dim),
-                    index.data<int64_t>(), index.strides()[0], false, out.data_ptr(), strided(out));
+                    index.data<const int64_t>(), index.strides()[0], false, out.data_ptr(), strided(out));
 }
 void IndexSelect::vjp(VjpContext& c) {
   c.grad_in(0) = index_add(blank_gradient(c), c.params<IndexSelect>().dim, c.saved_input(1), c.grad());
@@ -237,7 +238,7 @@ void IndexAdd::cpu(KernelCall& c) {
   Tensor out = at_least_1d(c.out());
   int dim = static_cast<int>(c.params<IndexAdd>().dim);
   start_from(c.in(0), c.out());
-  cpu::index_add(out.dtype(), out.data_ptr(), strided(out), dim, index.data<int64_t>(), index.strides()[0], false,
+  cpu::index_add(out.dtype(), out.data_ptr(), strided(out), dim, index.data<const int64_t>(), index.strides()[0], false,
                  source.data_ptr(), strided(source));
 }
 void IndexAdd::vjp(VjpContext& c) {
@@ -260,7 +261,7 @@ void Embedding::cpu(KernelCall& c) {
   Tensor table = c.in(0).strides()[1] == 1 || c.in(0).sizes()[1] <= 1 ? c.in(0) : as_dense(c.in(0));
   Tensor index = as_dense(c.in(1));
   cpu::take_rows(table.dtype(), table.data_ptr(), table.sizes()[0], table.strides()[0], table.sizes()[1],
-                 index.data<int64_t>(), index.numel(), c.out().data_ptr());
+                 index.data<const int64_t>(), index.numel(), c.out().data_ptr());
 }
 void Embedding::vjp(VjpContext& c) {
   c.grad_in(0) = call<EmbeddingBackward>(c.node.site, {c.input_sizes(0)[0], c.params<Embedding>().padding_index},
@@ -273,7 +274,7 @@ Meta EmbeddingBackward::infer(const Meta& grad, const Meta&, const Params& p) {
 void EmbeddingBackward::cpu(KernelCall& c) {
   const Params& p = c.params<EmbeddingBackward>();
   Tensor grad = as_dense(c.in(0)), index = as_dense(c.in(1));
-  cpu::add_rows(grad.dtype(), grad.data_ptr(), index.numel(), c.out().sizes()[1], index.data<int64_t>(),
+  cpu::add_rows(grad.dtype(), grad.data_ptr(), index.numel(), c.out().sizes()[1], index.data<const int64_t>(),
                 p.padding_index, c.out().data_ptr(), p.rows, false);
 }
 void EmbeddingBackward::vjp(VjpContext& c) {
@@ -290,7 +291,8 @@ void MaskedSelect::cpu(KernelCall& c) {
   const Tensor &x = c.in(0), &mask = c.in(1);
   int64_t n = cpu::count_nonzero(DType::boolean, mask.data_ptr(), strided(mask));
   c.out() = Tensor(make_tensor(Meta::dense(Shape{n}, x.dtype(), x.device())));
-  if (n) cpu::masked_select(x.dtype(), x.data_ptr(), strided(x), mask.data<bool>(), strided(mask), c.out().data_ptr());
+  if (n)
+    cpu::masked_select(x.dtype(), x.data_ptr(), strided(x), mask.data<const bool>(), strided(mask), c.out().data_ptr());
 }
 void MaskedSelect::vjp(VjpContext& c) {
   c.grad_in(0) = call<MaskedUnpack>(c.node.site, {}, c.grad(), c.saved_input(1));
@@ -304,7 +306,7 @@ void MaskedUnpack::cpu(KernelCall& c) {
   Tensor& out = c.out();
   __builtin_memset(out.data_ptr(), 0, static_cast<size_t>(out.numel()) * out.element_size());
   const Tensor& mask = c.in(1);
-  cpu::masked_scatter(values.dtype(), values.data_ptr(), mask.data<bool>(), strided(mask), out.data_ptr(),
+  cpu::masked_scatter(values.dtype(), values.data_ptr(), mask.data<const bool>(), strided(mask), out.data_ptr(),
                       strided(out));
 }
 void MaskedUnpack::vjp(VjpContext& c) { c.grad_in(0) = masked_select(c.grad(), c.saved_input(1)); }

@@ -86,8 +86,8 @@ void EmbeddingBackward::cuda(KernelCall& c) {
   cuda::Encoder e(c.out().device(), c.def.info.name);
   const Params& p = c.params<EmbeddingBackward>();
   Tensor grad = as_dense(c.in(0)), index = as_dense(c.in(1));
-  cuda::embedding_backward(e, grad.dtype(), grad.data_ptr(), index.numel(), c.out().sizes()[1], index.data<int64_t>(),
-                           p.padding_index, c.out().data_ptr(), p.rows);
+  cuda::embedding_backward(e, grad.dtype(), grad.data_ptr(), index.numel(), c.out().sizes()[1],
+                           index.data<const int64_t>(), p.padding_index, c.out().data_ptr(), p.rows);
 }
 
 // --- masks -----------------------------------------------------------------------------------------------------

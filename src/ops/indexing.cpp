@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "core/capture_hook.h"
 #include "core/describe.h"
 #include "kernels/cpu/index.h"
 #include "ops/creation.h"
@@ -34,7 +37,7 @@ namespace {
 
 void check_taken(const Tensor& index, int64_t n) {
   Tensor flat = as_dense(index);
-  const int64_t* p = flat.data<int64_t>();
+  const int64_t* p = flat.data<const int64_t>();
   for (int64_t i = 0; i < flat.numel(); ++i)
     DEFT_CHECK(p[i] >= -n && p[i] < n, IndexError, "take: index {} at element {} is outside {} to {}", p[i], i, -n,
                n - 1);
@@ -51,12 +54,12 @@ void LinearIndex::cpu(KernelCall& c) {
     }
     char name[48];
     *fmt::format_to_n(name, sizeof(name) - 1, "index at dimension {}", p.dims[i]).out = 0;
-    cpu::check_indices(name, c.in(i).data<int64_t>(), strided(c.in(i)), p.sizes[i], true);
+    cpu::check_indices(name, c.in(i).data<const int64_t>(), strided(c.in(i)), p.sizes[i], true);
   }
   int64_t* linear = c.out().data<int64_t>();
   std::fill_n(linear, c.out().numel(), int64_t{0});
   for (int i = 0; i < c.input_count; ++i)
-    cpu::fold_index(linear, c.in(i).data<int64_t>(), strided_as(c.in(i), c.out().sizes()), p.sizes[i]);
+    cpu::fold_index(linear, c.in(i).data<const int64_t>(), strided_as(c.in(i), c.out().sizes()), p.sizes[i]);
 }
 
 // --- index, index_put ------------------------------------------------------------------------------------------
@@ -72,9 +75,10 @@ Shape indexed_sizes(const Meta& x, const Meta& linear, int64_t first, int64_t co
 }
 
 void replace_dims(cpu::Strided& s, int first, int count, int64_t size, int64_t stride) {
+  for (int d = s.ndim - 1; count == 0 && d >= first; --d) s.sizes[d + 1] = s.sizes[d], s.strides[d + 1] = s.strides[d];
   s.sizes[first] = size;
   s.strides[first] = stride;
-  for (int d = first + count; d < s.ndim; ++d) {
+  for (int d = first + count; count > 0 && d < s.ndim; ++d) {
     s.sizes[d - count + 1] = s.sizes[d];
     s.strides[d - count + 1] = s.strides[d];
   }
@@ -117,7 +121,7 @@ struct Positions {
   Positions(const Tensor& x, const Tensor& linear, int first, int count) : s(strided(x)), list(as_dense(linear)) {
     if (merge_dims(s, first, count)) return;
     Tensor offsets(make_tensor(Meta::dense(Shape{linear.numel()}, DType::i64, linear.device())));
-    cpu::index_offsets(list.data<int64_t>(), linear.numel(), count, s.sizes + first, s.strides + first,
+    cpu::index_offsets(list.data<const int64_t>(), linear.numel(), count, s.sizes + first, s.strides + first,
                        offsets.data<int64_t>());
     int64_t span = 1;
     for (int d = first; d < first + count; ++d) span += (s.sizes[d] - 1) * s.strides[d];
@@ -138,12 +142,13 @@ void Index::cpu(KernelCall& c) {
   Positions at(c.in(0), c.in(1), first, static_cast<int>(p.count));
   cpu::Strided out = strided(c.out());
   merge_dims(out, first, c.in(1).dim());
-  cpu::index_select(c.in(0).dtype(), c.in(0).data_ptr(), at.s, first, at.list.data<int64_t>(), 1, false,
+  cpu::index_select(c.in(0).dtype(), c.in(0).data_ptr(), at.s, first, at.list.data<const int64_t>(), 1, false,
                     c.out().data_ptr(), out);
 }
 void Index::vjp(VjpContext& c) {
   const Params& p = c.params<Index>();
-  c.grad_in(0) = call<IndexPut>(c.node.site, {p.first, p.count, true}, indexing::blank_gradient(c), c.saved_input(1), c.grad());
+  c.grad_in(0) =
+      call<IndexPut>(c.node.site, {p.first, p.count, true}, indexing::blank_gradient(c), c.saved_input(1), c.grad());
 }
 
 Meta IndexPut::infer(const Meta& x, const Meta& linear, const Meta& value, const Params& p) {
@@ -166,7 +171,7 @@ void IndexPut::cpu(KernelCall& c) {
   Positions at(out, c.in(1), first, static_cast<int>(p.count));
   cpu::Strided source = value_strides(value, sizes, first, c.in(1).dim());
   auto write = p.accumulate ? cpu::index_add : cpu::index_copy;
-  write(out.dtype(), out.data_ptr(), at.s, first, at.list.data<int64_t>(), 1, false, value.data_ptr(), source);
+  write(out.dtype(), out.data_ptr(), at.s, first, at.list.data<const int64_t>(), 1, false, value.data_ptr(), source);
 }
 void IndexPut::vjp(VjpContext& c) {
   const Params& p = c.params<IndexPut>();
@@ -199,7 +204,8 @@ class Resolver {
   Tensor linear;  // undefined: the view is all there is
   int64_t first = 0, count = 0;
 
-  Resolver(const Tensor& x, IndexList indices) : view(x) {
+  // With `writes` the view, or the linear index into it, says where to.
+  Resolver(const Tensor& x, IndexList indices, bool writes = false) : view(x), writes_(writes) {
     detail::check_defined(x, "index");
     shape_ = x.sizes();
     int ellipses = 0;
@@ -242,8 +248,22 @@ class Resolver {
     if (t.dtype() == DType::boolean) return t.dim() ? apply_mask(t) : apply(t.item<bool>());
     DEFT_CHECK(t.dtype() == DType::i64, DTypeError,
                "index: a tensor of indices must be i64 or bool, found {}; convert it with to()", describe(t.meta()));
-    if (t.dim() == 0) return apply(t.item<int64_t>());
+    if (t.dim() == 0) return apply_number(t);
     add(t, source_++);
+  }
+  // A number. Where a capture could not hold on to its value, the element is looked up by an op.
+  void apply_number(const Tensor& t) {
+    CaptureHook* capture = active_capture();
+    if (!capture || capture->is_constant(t)) return apply(t.item<int64_t>());
+    if (writes_) {
+      numbers_ = t;
+      return add(t, source_++);
+    }
+    Tensor place = call_list<LinearIndex>(Site::current(), {Shape{shape_[source_]}, Shape{source_}}, {&t, 1});
+    Tensor part = call<Index>(Site::current(), {at_, 1}, view, place);
+    capture->copied_view(view, part);
+    view = part;
+    ++source_;
   }
   void apply_mask(const Tensor& mask) {
     for (int i = 0; i < mask.dim(); ++i)
@@ -264,6 +284,9 @@ class Resolver {
     if (count == 0) return;
     first = dims_[0];
     if (dims_.back() - first + 1 != count) {  // a slice lies between: the indexed dims go first
+      // But those of numbers do not count in that, so the value would need to know which is which.
+      if (numbers_.defined() && std::any_of(tensors_.begin(), tensors_.end(), [](auto& t) { return t.dim() > 0; }))
+        note_host_read("item", numbers_, Site());
       Shape order = dims_;
       for (int d = 0, next = 0; d < view.dim(); ++d)
         if (next < dims_.size() && dims_[next] == d)
@@ -278,6 +301,8 @@ class Resolver {
     linear = call_list<LinearIndex>(Site::current(), {sizes, sources_}, tensors_);
   }
 
+  bool writes_;
+  Tensor numbers_;  // one of the 0-d tensors among tensors_, if there are any
   Shape shape_;
   int left_ = 0;             // dims that no index names: what Ellipsis stands for
   int at_ = 0, source_ = 0;  // the next dim of view, and of the tensor
@@ -306,7 +331,7 @@ Tensor Tensor::index(IndexList indices, Site site) const { return deft::index(*t
 Tensor& Tensor::index_put_(IndexList indices, const Tensor& value, bool accumulate, Site site) {
   SiteScope scope(site);
   detail::check_defined(value, "index_put");
-  Resolver r(*this, indices);
+  Resolver r(*this, indices, true);
   DEFT_CHECK(value.dtype() == dtype(), DTypeError, "index_put: the value is {}, the tensor {}; they must have one type",
              name_of(value.dtype()), name_of(dtype()));
   if (r.linear.defined())

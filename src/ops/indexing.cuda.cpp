@@ -26,7 +26,7 @@ void LinearIndex::cuda(KernelCall& c) {
       f.strides[d] = s.strides[d];
       f.position_strides[d] = own < 0 || index.sizes()[own] == 1 ? 0 : dense[own];
     }
-    f.index = index.data<int64_t>();
+    f.index = index.data<const int64_t>();
     f.size = p.sizes[i];
     f.first = i == 0;
     if (p.dims[i] == kTake) {
@@ -55,7 +55,7 @@ struct Positions {
       : s(strided(x)), list(as_dense(linear)) {
     if (merge_dims(s, first, count)) return;
     Tensor offsets(make_tensor(Meta::dense(Shape{linear.numel()}, DType::i64, linear.device())));
-    cuda::index_offsets(e, list.data<int64_t>(), linear.numel(), count, s.sizes + first, s.strides + first,
+    cuda::index_offsets(e, list.data<const int64_t>(), linear.numel(), count, s.sizes + first, s.strides + first,
                         offsets.data<int64_t>());
     int64_t span = 1;
     for (int d = first; d < first + count; ++d) span += (s.sizes[d] - 1) * s.strides[d];

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "core/engine.h"
+#include "core/grad_mode.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/pair_loss.h"
@@ -320,7 +321,7 @@ std::array<Meta, 2> ClassTargets::infer(const Meta& target, const Params&) {
 void ClassTargets::cpu(KernelCall& c) {
   const Params& p = c.params<ClassTargets>();
   Tensor target = as_dense(c.in());
-  const int64_t* t = target.data<int64_t>();
+  const int64_t* t = target.data<const int64_t>();
   int64_t* safe = c.out(0).data<int64_t>();
   bool* ignored = c.out(1).data<bool>();
   for (int64_t i = 0; i < target.numel(); ++i) {
@@ -414,7 +415,7 @@ struct CrossEntropyInputs {
     int64_t n = x.sizes()[d], inner = n == 1 ? 1 : x.strides()[d];
     if (!x.meta().contiguous) inner = 1;
     int64_t outer = x.numel() / (n * std::max<int64_t>(1, inner));
-    return {{x.dtype(), outer, n, inner}, x.data_ptr(),   target.data<int64_t>(),
+    return {{x.dtype(), outer, n, inner}, x.data_ptr(),   target.data<const int64_t>(),
             norms::data_or_null(weight),  p.ignore_index, p.label_smoothing};
   }
 };
@@ -479,7 +480,7 @@ void CrossEntropyBackward::cpu(KernelCall& c) {
   Tensor g = as_dense(c.in(0));
   std::vector<double> scale(static_cast<size_t>(g.numel()));
   cpu::convert(g.data_ptr(), g.dtype(), scale.data(), DType::f64, scale.size());
-  if (p.reduction == Reduction::mean) scale[0] /= *c.in(5).data<double>();
+  if (p.reduction == Reduction::mean) scale[0] /= *c.in(5).data<const double>();
   cpu::cross_entropy_backward(in.call(p), c.in(4).data_ptr(), scale.data(), p.reduction != Reduction::none,
                               c.out().data_ptr());
 }
@@ -527,6 +528,18 @@ Tensor kl_div(const Tensor& input, const Tensor& given, KlReduction reduction, b
   }
 }
 
+namespace {
+
+// At least eps. As in PyTorch the gradient is that of the length also where it is less; norm() gives 0 at zero vectors,
+// where that of sqrt() is infinite.
+Tensor length_of(const Tensor& x, int64_t dim, double eps) {
+  Tensor length = norm(x, 2, {dim}).clone();
+  NoGradGuard no_grad;
+  return length.clamp_(eps);
+}
+
+}  // namespace
+
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double eps, Site site) {
   SiteScope scope(site);
   detail::check_defined(a, "cosine_similarity");
@@ -536,8 +549,7 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
   Shape both = broadcast_shapes(a.sizes(), b.sizes(), "cosine_similarity");
   int64_t d = normalize_dim(dim, both.size(), "cosine_similarity");
   Tensor x = widened(a.expand(both)), y = widened(b.expand(both));
-  // norm() has a zero gradient at zero vectors, where that of sqrt() is infinite.
-  Tensor cosine = sum(x * y, {d}) / (norm(x, 2, {d}).clamp(eps) * norm(y, 2, {d}).clamp(eps));
+  Tensor cosine = sum(x * y, {d}) / (length_of(x, d, eps) * length_of(y, d, eps));
   return narrowed(cosine, promote(a.dtype(), b.dtype()));
 }
 

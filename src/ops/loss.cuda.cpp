@@ -64,8 +64,8 @@ void ClassTargets::cuda(KernelCall& c) {
   const Params& p = c.params<ClassTargets>();
   cuda::Encoder e(c.out().device(), p.cross_entropy ? "cross_entropy" : "nll_loss");
   Tensor target = as_dense(c.in());
-  cuda::class_targets(e, target.data<int64_t>(), target.numel(), p.classes, p.ignore_index, c.out(0).data<int64_t>(),
-                      c.out(1).data<bool>(), e.fault_site(cuda::FaultKind::index, kBadClass));
+  cuda::class_targets(e, target.data<const int64_t>(), target.numel(), p.classes, p.ignore_index,
+                      c.out(0).data<int64_t>(), c.out(1).data<bool>(), e.fault_site(cuda::FaultKind::index, kBadClass));
 }
 
 void ProbabilityEdges::cuda(KernelCall& c) {

@@ -3,13 +3,16 @@
 #include "base/check.h"
 #include "core/derived_cache.h"
 #include "core/describe.h"
+#include "core/grad_mode.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/product.h"
 #include "ops/binary.h"
 #include "ops/copy.h"
+#include "ops/creation.h"
 #include "ops/dense.h"
 #include "ops/matmul_common.h"
 #include "ops/reduce.h"
+#include "ops/ternary.h"
 #include "ops/view.h"
 #include "runtime/context.h"
 
@@ -213,10 +216,16 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Site si
 
 // --- compositions ----------------------------------------------------------------------------------------------
 
+Tensor lowered(const Tensor& x) {
+  const bool cast = context().bits & kAutocast && (x.dtype() == DType::f32 || x.element_size() == 2);
+  return cast && is_floating(x.dtype()) ? x.to(context().autocast_dtype) : x;
+}
+
 namespace {
 
-Tensor scaled_sum(const Tensor& x, const Tensor& product, Scalar beta, Scalar alpha, const char* op) {
-  detail::check_defined(x, op);
+Tensor scaled_sum(const Tensor& summand, const Tensor& product, Scalar beta, Scalar alpha, const char* op) {
+  detail::check_defined(summand, op);
+  Tensor x = lowered(summand);
   Shape both = broadcast_shapes(x.sizes(), product.sizes(), op);
   DEFT_CHECK(both == product.sizes(), ShapeError, "{}: a summand of shape {} does not broadcast to the product's {}",
              op, to_string(x.sizes()), to_string(product.sizes()));
@@ -224,7 +233,11 @@ Tensor scaled_sum(const Tensor& x, const Tensor& product, Scalar beta, Scalar al
              "{}: the summand is {} but the product {}; convert one of them with to()", op, name_of(x.dtype()),
              name_of(product.dtype()));
   Tensor y = alpha.to_double() == 1 ? product : mul(product, alpha);
-  if (beta.to_double() == 0) return y;
+  if (beta.to_double() == 0) {
+    // No value of x is looked at, but its gradient is there: zeros.
+    const bool recorded = x.requires_grad() && is_grad_enabled();
+    return recorded ? where(full({}, false, {DType::boolean, x.device()}), x, y) : y;
+  }
   return add(beta.to_double() == 1 ? x : mul(x, beta), y);
 }
 

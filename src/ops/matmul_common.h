@@ -18,6 +18,9 @@ class PackedMatrix;
 // The right side in panels if it is kept from earlier calls. All products of a call share one that has two dims.
 std::shared_ptr<const cpu::PackedMatrix> kept_right(const Tensor& right, const cpu::GemmCall& g);
 
+// What autocast makes of an operand of a product, for those that are composed of other ops too.
+Tensor lowered(const Tensor& x);
+
 // A product over batch dims, outermost first, each with its size and the strides of a, b and c. No size is 0 or 1.
 struct Batches {
   int count = 0;

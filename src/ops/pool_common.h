@@ -46,7 +46,7 @@ void max_backward(KernelCall& c, const PoolParams& p, F&& kernel) {
   if (c.out().numel() == 0) return;
   bool last = keeps_channels_last(c.in(1).meta());
   Tensor g = as_dense(c.in(0), last), indices = as_dense(c.in(1), last);
-  kernel(pool_call<Call>(p, g.meta(), last), g.data_ptr(), indices.template data<int64_t>(), c.out().data_ptr());
+  kernel(pool_call<Call>(p, g.meta(), last), g.data_ptr(), indices.template data<const int64_t>(), c.out().data_ptr());
 }
 // Both directions: kernel(call, from, to)
 template <class Call, class F>

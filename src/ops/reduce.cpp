@@ -10,6 +10,7 @@
 #include "core/describe.h"
 #include "kernels/cpu/extreme_backward.h"
 #include "kernels/cpu/reduce.h"
+#include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/dense.h"
 #include "ops/operand.h"
@@ -157,8 +158,9 @@ void Prod::vjp(VjpContext& c) {
   }
   Tensor x = c.saved_input(0);
   Tensor zero = x.eq(0);
-  // Asking a device whether there are zeros would make the host wait: there they are always reckoned with.
-  if (x.device().is_cpu() && !zero.any().item<bool>())
+  // Asking a device whether there are zeros would make the host wait, and a plan serves any values: there they are
+  // always reckoned with.
+  if (x.device().is_cpu() && !(context().bits & kCapture) && !zero.any().item<bool>())
     c.grad_in(0) = g * output_with_dims<Prod>(c) / x;
   else
     c.grad_in(0) = g * (c.create_graph ? product_of_others_smooth(x, dims) : product_of_others(x, zero, dims));
@@ -171,7 +173,8 @@ namespace {
 // Where x is the extreme, as numbers of its type, which are summed with vectors; and how often.
 struct Hits {
   Tensor hit, count;
-  Hits(const Tensor& x, const Tensor& y, uint32_t dims) : hit(x.eq(y).to(x.dtype())), count(sum_kept(hit, dims)) {}
+  Hits(const Tensor& x, const Tensor& y, uint32_t dims)
+      : hit(logical_or(x.eq(y), logical_and(isnan(x), isnan(y))).to(x.dtype())), count(sum_kept(hit, dims)) {}
 };
 
 // Sizes before, of and after the reduced dims, if these follow each other.
@@ -377,10 +380,8 @@ Meta LogSumExp::infer(const Meta& x, const Params& p) {
 }
 void LogSumExp::cpu(KernelCall& c) { run(cpu::ReduceOp::logsumexp, c.in(), c.out(), c.params<LogSumExp>().dims); }
 void LogSumExp::vjp(VjpContext& c) {
-  Tensor y = output_with_dims<LogSumExp>(c);
-  // All -inf: the weights are 0, not NaN.
-  Tensor shift = y.masked_fill(y.eq(-INFINITY), 0);
-  c.grad_in(0) = grad_with_dims<LogSumExp>(c) * (c.saved_input(0) - shift).exp();
+  // All -inf: the weights are NaN, as in PyTorch. There is no distribution.
+  c.grad_in(0) = grad_with_dims<LogSumExp>(c) * (c.saved_input(0) - output_with_dims<LogSumExp>(c)).exp();
 }
 
 // --- Functions -------------------------------------------------------------------------------------------------
@@ -514,8 +515,8 @@ bool any_nan(const T* p, int64_t n) {
 
 }  // namespace
 
-bool has_nan(const Tensor& x, Site site) {
-  note_host_read("has_nan", x, site);
+bool has_nan(const Tensor& x) {
+  note_host_read("has_nan", x, Site());
   if (!x.defined() || !is_floating(x.dtype()) || x.numel() == 0) return false;
   if (!x.device().is_cpu()) {
     ExecContext quiet = context();
@@ -523,7 +524,7 @@ bool has_nan(const Tensor& x, Site site) {
     quiet.bits &= ~static_cast<uint32_t>(kAnomaly | kAutocast);
     ContextGuard guard(quiet);
     Tensor found = x.ne(x).any();
-    return detail::to_host(found, "has_nan", site).item<bool>();
+    return detail::to_host(found, "has_nan", Site()).item<bool>();
   }
   Tensor dense = x;
   if (!x.meta().is_dense()) {

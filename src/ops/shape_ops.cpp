@@ -74,10 +74,13 @@ void Cat::vjp(VjpContext& c) {
   int64_t dim = c.params<Cat>().dim, at = 0;
   for (int i = 0; i < c.input_count(); ++i) {
     const Shape& sizes = c.input_sizes(i);
-    if (sizes.size() <= dim) continue;  // an empty tensor that was skipped
+    if (sizes.size() <= dim || c.grad().dim() != sizes.size()) {  // an empty tensor that was skipped
+      c.set_zeros(i);
+      continue;
+    }
     int64_t n = sizes[static_cast<int>(dim)];
-    if (c.needs(i)) c.grad_in(i) = c.grad().sizes().size() == sizes.size() ? narrow(c.grad(), dim, at, n) : Tensor();
-    if (c.grad().dim() == sizes.size()) at += n;
+    if (c.needs(i)) c.grad_in(i) = narrow(c.grad(), dim, at, n);
+    at += n;
   }
 }
 
@@ -230,7 +233,7 @@ Meta OneHot::infer(const Meta& index, const Params& p) {
 void OneHot::cpu(KernelCall& c) {
   int64_t classes = c.params<OneHot>().classes;
   Tensor index = as_dense(c.in());
-  const int64_t* from = index.data<int64_t>();
+  const int64_t* from = index.data<const int64_t>();
   for (int64_t i = 0; i < index.numel(); ++i)
     DEFT_CHECK(from[i] >= 0 && from[i] < classes, IndexError, "one_hot: class {} at element {} is outside 0 to {}",
                from[i], i, classes - 1);

@@ -33,7 +33,7 @@ void Triangle::cuda(KernelCall& c) {
 void OneHot::cuda(KernelCall& c) {
   cuda::Encoder e(c.out().device(), c.def.info.name);
   Tensor index = as_dense(c.in());
-  cuda::one_hot(e, index.data<int64_t>(), index.numel(), c.params<OneHot>().classes, c.out().data<int64_t>());
+  cuda::one_hot(e, index.data<const int64_t>(), index.numel(), c.params<OneHot>().classes, c.out().data<int64_t>());
 }
 
 }  // namespace deft

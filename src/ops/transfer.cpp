@@ -163,11 +163,21 @@ Tensor Tensor::to(Device device, bool non_blocking, Site site) const {
   return found;
 }
 
+namespace {
+
+void check_uncaptured(const char* what, const char* instead) {
+  DEFT_CHECK(!(context().bits & kCapture), CaptureError,
+             "capture: {}() is no op, so a replay would leave it out; call it outside, or use {}", what, instead);
+}
+
+}  // namespace
+
 Tensor Tensor::pin_memory(Site site) const {
   detail::check_defined(*this, "pin_memory");
   DEFT_CHECK(device().is_cpu(), DeviceError, "pin_memory: only host memory can be pinned, found a tensor on {}",
              deft::to_string(device()));
   if (is_pinned()) return *this;
+  check_uncaptured("pin_memory", "clone()");
   DEFT_CHECK(!requires_grad() || (context().bits & (kGradOff | kInference)), GradError,
              "pin_memory: the copy would lose the history of {} (at {}); detach() it first", describe(meta()),
              deft::to_string(site));
@@ -181,6 +191,7 @@ Tensor Tensor::pin_memory(Site site) const {
 Event copy_async(Tensor& to, const Tensor& from, Site site) {
   detail::check_defined(to, "copy_async");
   detail::check_defined(from, "copy_async");
+  check_uncaptured("copy_async", "copy_()");
   DEFT_CHECK(
       to.sizes() == from.sizes() && to.dtype() == from.dtype(), ShapeError,
       "copy_async: source {} and target {} must have the same shape and type; use copy_() to broadcast or convert",

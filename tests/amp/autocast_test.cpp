@@ -73,6 +73,51 @@ TEST(Autocast, OthersTakeTheWidestType) {
   EXPECT_EQ(relu(wide).dtype(), DType::f32);
 }
 
+// The list of ops that need range is that of PyTorch on CUDA.
+TEST(Autocast, RangeNeedsF32AsInPyTorch) {
+  Tensor x = (input({4, 8}, 1).abs() + 0.5).to(DType::bf16);
+  AutocastGuard guard(DType::bf16);
+  const std::pair<const char*, Tensor> found[] = {{"pow", pow(x, 2)},
+                                                  {"pow of a number", pow(2, x)},
+                                                  {"pow of two", pow(x, x)},
+                                                  {"1 / x", 1 / x},
+                                                  {"reciprocal", reciprocal(x)},
+                                                  {"cumsum", cumsum(x, 0)},
+                                                  {"cumprod", cumprod(x, 0)},
+                                                  {"softplus", softplus(x)},
+                                                  {"rsqrt", rsqrt(x)},
+                                                  {"prod", prod(x)},
+                                                  {"norm", norm(x)},
+                                                  {"log1p", log1p(x)},
+                                                  {"erfinv", erfinv(x * 0.25)},
+                                                  {"log_softmax", log_softmax(x, 0)}};
+  for (const auto& [name, y] : found) EXPECT_EQ(y.dtype(), DType::f32) << name;
+  EXPECT_EQ((x / x).dtype(), DType::bf16);
+  EXPECT_EQ((x / 2).dtype(), DType::bf16);
+  Tensor wide = x.to(DType::f32);
+  EXPECT_EQ(largest_difference(1 / x, 1 / wide), 0);
+  EXPECT_EQ(largest_difference(pow(x, 3), pow(wide, 3)), 0);
+}
+
+TEST(Autocast, SumsWithProductsAndEinsumMixTypes) {
+  Tensor x = input({4, 6}, 1), a = input({4, 5}, 2), b = input({5, 6}, 3), low = b.to(DType::bf16);
+  Tensor want = addmm(x, a, b), product = matmul(a, b);
+  AutocastGuard guard(DType::bf16);
+  for (const Tensor& right : {b, low}) {
+    Tensor y = addmm(x, a, right), z = baddbmm(x.unsqueeze(0), a.unsqueeze(0), right.unsqueeze(0));
+    Tensor e = einsum("ij,jk->ik", {a, right}), t = tensordot(a, right, 1);
+    for (const Tensor& found : {y, z, e, t}) EXPECT_EQ(found.dtype(), DType::bf16);
+    EXPECT_LE(largest_difference(y, want), 0.2);
+    EXPECT_LE(largest_difference(z.squeeze(0), want), 0.2);
+    EXPECT_LE(largest_difference(e, product), 0.2);
+    EXPECT_LE(largest_difference(t, product), 0.2);
+  }
+  EXPECT_EQ(einsum("ij->ji", {x}).dtype(), DType::f32);
+  Tensor w = b.detach().requires_grad_();
+  addmm(x, a, w, 1, 2).sum().backward();
+  EXPECT_EQ(w.grad().dtype(), DType::f32);
+}
+
 TEST(Autocast, LeavesF64AndInPlaceAlone) {
   Tensor a = input({4, 4}, 1).to(DType::f64), sum = input({4, 4}, 2), b = input({4, 4}, 3);
   AutocastGuard guard(DType::bf16);

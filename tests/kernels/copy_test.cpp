@@ -33,8 +33,12 @@ double expected(double v, DType to) {
       break;
   }
   if (std::isnan(v)) return 0;
-  double low = to == i8 ? -128 : to == u8 ? 0 : to == i32 ? -0x1p31 : -0x1p63;
-  double high = to == i8 ? 127 : to == u8 ? 255 : to == i32 ? 0x1p31 - 1 : 0x1p63;
+  if (to == i8 || to == u8) {  // the low bits of the i64
+    const auto whole = std::abs(v) < 0x1p63 ? static_cast<int64_t>(v) : 0;
+    return to == i8 ? static_cast<double>(static_cast<int8_t>(whole))
+                    : static_cast<double>(static_cast<uint8_t>(whole));
+  }
+  double low = to == i32 ? -0x1p31 : -0x1p63, high = to == i32 ? 0x1p31 - 1 : 0x1p63;
   return std::trunc(std::clamp(v, low, high));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <type_traits>
 
 #include "runtime/parallel.h"
@@ -18,20 +19,27 @@ constexpr int64_t kRows = 1 << 15;  // and in 16
 template <class S>
 using Bits = std::conditional_t<sizeof(S) == 2, uint16_t, std::conditional_t<sizeof(S) == 4, uint32_t, uint64_t>>;
 
-// x equals the extreme where bits(x) & mask == target: compared as integers, all types fit vectors alike. Zeros have
-// two forms, and NaN equals nothing.
+// x is the extreme where (bits(x) & mask) - target <= range: compared as integers, all types fit vectors alike. Zeros
+// have two forms, and all NaNs count as one.
 template <class S>
 struct Match {
-  Bits<S> mask, target;
+  Bits<S> mask, target, range = 0;
   explicit Match(S y) {
+    constexpr auto kMagnitude = static_cast<Bits<S>>(Bits<S>(-1) >> 1);
     const auto value = static_cast<accumulate_t<S>>(y);
-    mask = value == 0 ? static_cast<Bits<S>>(Bits<S>(-1) >> 1) : value == value ? static_cast<Bits<S>>(-1) : Bits<S>(0);
-    target = value == value ? std::bit_cast<Bits<S>>(y) & mask : Bits<S>(1);
+    mask = value != 0 && value == value ? static_cast<Bits<S>>(-1) : kMagnitude;
+    target = std::bit_cast<Bits<S>>(y) & mask;
+    if (value == value) return;
+    target = static_cast<Bits<S>>(std::bit_cast<Bits<S>>(static_cast<S>(std::numeric_limits<float>::infinity())) + 1);
+    range = static_cast<Bits<S>>(kMagnitude - target);
   }
 };
+template <class B>
+bool matches(B x, B mask, B target, B range) {
+  return static_cast<B>((x & mask) - target) <= range;
+}
 
-// What each extreme gets, and the others. Counts are exact, so that it does not matter who counts; a share of 0 / 0
-// stays NaN.
+// What each extreme gets, and the others. Counts are exact, so that it does not matter who counts.
 template <class S>
 struct Shares {
   Bits<S> share, none;
@@ -47,26 +55,26 @@ void one_row(S g, const Bits<S>* x, S y, int64_t n, Bits<S>* out) {
   int64_t count = 0;
   for (int64_t begin = 0; begin < n; begin += kPart) {
     int32_t part = 0;
-    for (int64_t i = begin; i < std::min(n, begin + kPart); ++i) part += (x[i] & m.mask) == m.target;
+    for (int64_t i = begin; i < std::min(n, begin + kPart); ++i) part += matches(x[i], m.mask, m.target, m.range);
     count += part;
   }
   const Shares<S> s(g, count);
-  for (int64_t i = 0; i < n; ++i) out[i] = (x[i] & m.mask) == m.target ? s.share : s.none;
+  for (int64_t i = 0; i < n; ++i) out[i] = matches(x[i], m.mask, m.target, m.range) ? s.share : s.none;
 }
 
 // Columns [0, width) of rows `row` apart.
 template <class S>
 void columns(const S* g, const Bits<S>* x, const S* y, int64_t n, int64_t row, int64_t width, Bits<S>* out) {
   int64_t count[kColumns] = {};
-  Bits<S> mask[kColumns], target[kColumns], share[kColumns], none[kColumns];
+  Bits<S> mask[kColumns], target[kColumns], range[kColumns], share[kColumns], none[kColumns];
   for (int64_t j = 0; j < width; ++j) {
     const Match<S> m(y[j]);
-    mask[j] = m.mask, target[j] = m.target;
+    mask[j] = m.mask, target[j] = m.target, range[j] = m.range;
   }
   for (int64_t begin = 0; begin < n; begin += kRows) {
     Bits<S> part[kColumns] = {};
     for (int64_t i = begin; i < std::min(n, begin + kRows); ++i)
-      for (int64_t j = 0; j < width; ++j) part[j] += (x[i * row + j] & mask[j]) == target[j];
+      for (int64_t j = 0; j < width; ++j) part[j] += matches(x[i * row + j], mask[j], target[j], range[j]);
     for (int64_t j = 0; j < width; ++j) count[j] += static_cast<int64_t>(part[j]);
   }
   for (int64_t j = 0; j < width; ++j) {
@@ -74,7 +82,8 @@ void columns(const S* g, const Bits<S>* x, const S* y, int64_t n, int64_t row, i
     share[j] = s.share, none[j] = s.none;
   }
   for (int64_t i = 0; i < n; ++i)
-    for (int64_t j = 0; j < width; ++j) out[i * row + j] = (x[i * row + j] & mask[j]) == target[j] ? share[j] : none[j];
+    for (int64_t j = 0; j < width; ++j)
+      out[i * row + j] = matches(x[i * row + j], mask[j], target[j], range[j]) ? share[j] : none[j];
 }
 
 template <class S>

@@ -45,7 +45,8 @@ struct Huber {
 template <class V>
 struct Logistic {
   explicit Logistic(const PairLossCall&) {}
-  V loss(V x, V t) const { return max(x, V(0)) - x * t + log1p(exp(-abs(x))); }
+  // max(x, 0) - x t, but infinite where x is: not inf - inf.
+  V loss(V x, V t) const { return select(x > V(0), (V(1) - t) * x, -(x * t)) + log1p(exp(-abs(x))); }
   V slope(V x, V t) const { return sigmoid(x) - t; }
 };
 
