@@ -140,9 +140,10 @@ class Values {
 // c against exact sums on a sample of its elements. Bytes must be the exact ones; otherwise the error over the sum of
 // |a| |b|, which k roundings bound: of half a unit each for a chain of multiply-adds, of a whole one where an
 // instruction sums groups in its own way.
-Accuracy accuracy_of(const Operands& o) {
+Accuracy accuracy_of(const Operands& o, const cpu::GemmTile& tile) {
   constexpr int64_t kRows = 5, kColumns = 13;
-  const DType seen = is_bytes(o.type) ? o.type.a : o.type.b;
+  // Where the CPU has no products of bf16, panels hold f32 and activations are not rounded.
+  const DType seen = !is_bytes(o.type) && size_of(tile.panel) == 2 ? o.type.b : o.type.a;
   std::vector<int64_t> rows, columns;
   for (int64_t r = 0; r < std::min(kRows, o.s.m); ++r)
     rows.push_back(r * (o.s.m - 1) / std::max<int64_t>(1, kRows - 1));
@@ -207,7 +208,7 @@ void measure_shape(EngineRun& run, const GemmShape& s, const GemmType& type) {
     auto call = [&] { cpu::run_product(product); };
     std::memset(operands.c.data_ptr(), 0x55, static_cast<size_t>(operands.c.numel()) * operands.c.element_size());
     call();
-    row.accuracy = accuracy_of(operands);
+    row.accuracy = accuracy_of(operands, *tile);
     run.add(row, call, others);
     bool square = s.m == 4096 && s.n == 768 && s.k == 768;
     if (square || (run.options().quick && row.family == "bert")) run.add_scaling(row, call);

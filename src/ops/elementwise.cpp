@@ -239,6 +239,33 @@ inline void finish(const OpDef& def, const Tensor* const* inputs, int count, con
 
 }  // namespace
 
+namespace {
+
+// A 0-d tensor does not widen a result of 16 bits: it counts as one of that type, so it is rounded to it before the op.
+// (Autocast chooses types of its own.)
+void round_scalars(const OpDef& def, const Tensor** inputs, int count, Tensor* rounded, const Site& site) {
+  if (context().bits & kAutocast) return;
+  const bool condition = def.elementwise->condition;
+  const Meta* metas[cpu::kMaxInputs];
+  bool same = true;
+  for (int i = condition; i < count; ++i) {
+    if (!inputs[i]->defined()) return;
+    metas[i] = &inputs[i]->meta();
+    same &= metas[i]->dtype == metas[condition]->dtype;
+  }
+  if (same) return;
+  const DType t = common_type(metas + condition, count - condition, def.elementwise->result);
+  if (t != DType::bf16 && t != DType::f16) return;
+  for (int i = condition; i < count; ++i) {
+    const Meta& m = *metas[i];
+    if (m.rank() > 0 || m.wrapped_number || !is_floating(m.dtype) || m.dtype == t) continue;
+    rounded[i] = inputs[i]->to(t, site);
+    inputs[i] = &rounded[i];
+  }
+}
+
+}  // namespace
+
 Tensor binary(const OpDef& def, const Tensor& a, const Tensor& b, const Site& site) {
   uint32_t bits = context().bits;
   if (!(bits & kNotFast) && a.defined() && b.defined() && fast_pair(a.meta(), b.meta())) [[likely]] {
@@ -265,6 +292,8 @@ Tensor binary(const OpDef& def, const Tensor& a, const Tensor& b, const Site& si
       return out;
     }
   }
+  Tensor rounded[2];
+  round_scalars(def, inputs, 2, rounded, site);
   dispatch(def, inputs, 2, &out, nullptr, site);
   return out;
 }
@@ -315,19 +344,24 @@ Tensor& binary_inplace(const OpDef& def, Tensor& a, const Tensor& b, const Site&
     }
   }
   const Tensor* inputs[] = {&a, &b};
+  Tensor rounded[2];
+  round_scalars(def, inputs, 2, rounded, site);
   dispatch_inplace(def, inputs, 2, nullptr, site);
   return a;
 }
 
 Tensor ternary(const OpDef& def, const Tensor& a, const Tensor& b, const Tensor& c, void* params, const Site& site) {
   const Tensor* inputs[] = {&a, &b, &c};
-  Tensor out;
+  Tensor out, rounded[3];
+  round_scalars(def, inputs, 3, rounded, site);
   dispatch(def, inputs, 3, &out, params, site);
   return out;
 }
 
 Tensor& ternary_inplace(const OpDef& def, Tensor& a, const Tensor& b, const Tensor& c, void* params, const Site& site) {
   const Tensor* inputs[] = {&a, &b, &c};
+  Tensor rounded[3];
+  round_scalars(def, inputs, 3, rounded, site);
   dispatch_inplace(def, inputs, 3, params, site);
   return a;
 }

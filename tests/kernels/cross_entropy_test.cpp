@@ -119,6 +119,29 @@ TEST(CrossEntropyKernel, SpecialValues) {
   }
 }
 
+// A target that is nearly certain, or the only class: rounding must not make a loss below zero of it.
+TEST(CrossEntropyKernel, LossesAreNeverNegative) {
+  for (DType t : {f32, f64, bf16, f16}) {
+    for (int64_t inner : {1, 20}) {
+      for (int64_t n : {1, 10}) {
+        Data d({t, 1000 / inner, n, inner}, 0);
+        for (int64_t row = 0; row < 1000; ++row) {
+          const int64_t target = d.target[static_cast<size_t>(row)] = row * 7 % n;
+          const int64_t at = (row / inner * n + target) * inner + row % inner;
+          d.x.set(at, d.x.at(at) + 14 + 0.01 * double(row));
+        }
+        for (double smoothing : {0.0, 0.1}) {
+          cross_entropy(d.call(false, smoothing), d.loss.data(), d.saved.data());
+          for (size_t row = 0; row < 1000; ++row) {
+            ASSERT_GE(d.loss[row], 0) << name_of(t);
+            if (n == 1) ASSERT_NEAR(d.loss[row], 0, 1e-7) << name_of(t);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CrossEntropyKernel, ThreadsDoNotChangeResults) {
   const int before = num_threads();
   Data a({f32, 300, 130, 1}, 0), b({f32, 300, 130, 1}, 0);

@@ -68,6 +68,43 @@ void check_softmax(DType t, Shape s, int64_t shift) {
   ASSERT_TRUE(y.guards_intact() && ly.guards_intact() && dx.guards_intact() && ldx.guards_intact());
 }
 
+TEST(Softmax, OneClassIsCertain) {
+  for (DType t : kFloating) {
+    for (int64_t inner : {1, 40}) {
+      const int64_t outer = inner == 1 ? 1000 : 25;
+      Block x = flat(t, 1000), y = flat(t, 1000), ly = flat(t, 1000);
+      x.fill_random(1, -50, 50);
+      const RowsView v{t, outer, 1, inner};
+      softmax(v, x.data(), y.data());
+      log_softmax(v, x.data(), ly.data());
+      for (int64_t i = 0; i < 1000; ++i) {
+        ASSERT_EQ(y.at(i), 1) << name_of(t) << " " << x.at(i);
+        ASSERT_EQ(ly.at(i), 0) << name_of(t) << " " << x.at(i);
+      }
+    }
+  }
+}
+// One class far above the others: rounding must not make a probability more than 1.
+TEST(Softmax, ProbabilitiesAreNeverAboveOne) {
+  for (DType t : kFloating) {
+    for (int64_t inner : {1, 40}) {
+      const int64_t n = 5, rows = 1000;
+      Block x = flat(t, n * rows), y = flat(t, n * rows), ly = flat(t, n * rows);
+      x.fill_random(2, -3, 3);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t top = r / inner * n * inner + r % inner + r % n * inner;
+        x.set(top, x.at(top) + 12 + 0.01 * double(r));
+      }
+      const RowsView v{t, rows / inner, n, inner};
+      softmax(v, x.data(), y.data());
+      log_softmax(v, x.data(), ly.data());
+      for (int64_t i = 0; i < n * rows; ++i) {
+        ASSERT_LE(y.at(i), 1) << name_of(t);
+        ASSERT_LE(ly.at(i), 0) << name_of(t);
+      }
+    }
+  }
+}
 TEST(Softmax, EveryTailAndDType) {
   for (DType t : kFloating) {
     for (int64_t n = 1; n <= 35; ++n) {

@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -25,6 +26,7 @@ struct PackedHead {
   Blocks keys;
   int64_t key_bytes, value_bytes;
   char *k, *v;
+  bool* finite;  // the values of each block
   PartsBlock block;
 
   PackedHead(const Problem<T>& problem, const Blocks& blocks)
@@ -35,11 +37,13 @@ struct PackedHead {
         block([&](Parts& parts) {
           parts.take(k, key_bytes * keys.count);
           parts.take(v, value_bytes * keys.count);
+          parts.take(finite, keys.count);
         }) {}
   void pack_block(int64_t head, int64_t i) const {
     const int64_t begin = keys.begin(i), n = keys.length(i);
     pack(p.tile, Side::a, p.lines(p.call.k, head), begin, n, 0, p.call.features, k + i * key_bytes);
     pack(p.tile, Side::a, p.columns(p.call.v, head), 0, p.call.value_features, begin, n, v + i * value_bytes);
+    finite[i] = !p.call.causal || p.all_finite(p.call.v, head, begin, n, p.call.value_features);
   }
   void pack_all(int64_t head) const {
     for (int64_t i = 0; i < keys.count; ++i) pack_block(head, i);
@@ -77,7 +81,8 @@ class ForwardLane {
     for (int64_t kb = 0; kb < packed.keys.count; ++kb) {
       for (int64_t i = 0; i < panels; ++i) {
         const int64_t q0 = begin + i * p_.nr, k0 = packed.keys.begin(kb);
-        const int64_t seen = p_.call.causal ? std::min(packed.keys.n, q0 + p_.nr) : packed.keys.n;
+        const bool skips = p_.call.causal && packed.finite[kb];  // else hidden values give 0 * NaN
+        const int64_t seen = skips ? std::min(packed.keys.n, q0 + p_.nr) : packed.keys.n;
         const int64_t keys = std::min(packed.keys.length(kb), seen - k0);
         if (keys > 0) meet(packed, head, kb, i, q0, keys, top + i * p_.nr, sum + i * p_.nr);
       }
@@ -241,8 +246,10 @@ class SingleQuery {
     for (int i = 0; i < p_.nr; ++i) total += sums[i];
     static_cast<T*>(c.log_sum)[head * c.queries + query] = most + std::log2(total);
     std::fill_n(sum_.data(), c.value_features, T(0));
-    p_.rows.add_rows(c.dtype, scores_.data(), p_.head(c.v, head, c.dtype), c.v.row, keys, c.value_features,
-                     sum_.data());
+    const bool skips = keys == c.keys || p_.all_finite(c.v, head, keys, c.keys - keys, c.value_features);
+    if (!skips) std::fill_n(scores_.data() + keys, c.keys - keys, T(0));
+    p_.rows.add_rows(c.dtype, scores_.data(), p_.head(c.v, head, c.dtype), c.v.row, skips ? keys : c.keys,
+                     c.value_features, sum_.data());
     const T factor = total == 0 ? T(0) : 1 / total;
     char* o = p_.head(c.o, head, c.dtype) + query * c.o.row * bytes;
     p_.rows.store_lines(1, sum_.data(), c.value_features, &factor, 1, c.dtype, o, 0);

@@ -103,11 +103,14 @@ class BackwardLane {
     const T* log_sum = static_cast<const T*>(p_.call.log_sum) + head * p_.call.queries;
     const char* o = p_.head(p_.call.o, head, dtype);
     const int64_t bytes = static_cast<int64_t>(size_of(dtype));
+    skips_ = p_.call.causal && p_.all_finite(p_.call.q, head, 0, p_.call.queries, e_) &&
+             p_.all_finite(p_.call.k, head, 0, p_.call.keys, e_);
     for (int64_t i = 0; i < p_.call.queries; ++i) {
       // Queries that see no key: weights of zero.
       log_sum_[i] = std::abs(log_sum[i]);
       if (log_sum_[i] != std::numeric_limits<T>::infinity()) log_sum_[i] = log_sum[i];
       dot_[i] = p_.rows.dot(dtype, at(g.in, i * grads_.g.row * bytes), o + i * p_.call.o.row * bytes, ev_);
+      skips_ &= std::isfinite(dot_[i]);
     }
   }
 
@@ -121,7 +124,7 @@ class BackwardLane {
     }
     bool first = true;
     for (int64_t i = 0; i < queries_.count; ++i) {
-      if (p_.call.causal && queries_.begin(i) + queries_.length(i) <= k0) continue;
+      if (skips_ && queries_.begin(i) + queries_.length(i) <= k0) continue;
       if (p_.drops()) load_keep(head, i, k0, n);
       for (int64_t j = 0; j < n; j += p_.nr) meet(head, i, k0, j, std::min<int64_t>(p_.nr, n - j), first);
       if (grads_.dq.data) add_queries(i, k0, n, dq, add);
@@ -205,7 +208,7 @@ class BackwardLane {
 
   // The first query of a block that sees a key of the panel, at a place where tiles can begin.
   int64_t first_query(int64_t q0, int64_t key, int64_t n) const {
-    if (!p_.call.causal) return 0;
+    if (!skips_) return 0;
     const int64_t unit = std::lcm(p_.mr, p_.tile.k_step);
     return std::clamp<int64_t>(key - q0, 0, n) / unit * unit;
   }
@@ -242,7 +245,7 @@ class BackwardLane {
     const int64_t q0 = queries_.begin(block), n = queries_.length(block), lines = query_grad_.lines;
     const StridedMatrix ds{p_.in_place ? dtype_of<T> : p_.call.dtype, ds_, ds_row_, 1};
     for (int64_t i = 0; i < n; i += lines) {
-      const int64_t seen = p_.call.causal ? std::min(keys, q0 + i + lines - k0) : keys;
+      const int64_t seen = skips_ ? std::min(keys, q0 + i + lines - k0) : keys;
       if (seen <= 0) continue;
       pack(p_.tile, query_grad_.side(), ds, i, std::min(lines, n - i), 0, seen, ds_queries_);
       T* out = dq + (q0 + i) / lines * query_grad_.panel_size;
@@ -259,6 +262,7 @@ class BackwardLane {
   int64_t e_, ev_;
   int64_t q_bytes_, g_bytes_, qt_bytes_, gt_bytes_;
   int64_t ds_row_;
+  bool skips_ = false;        // keys that are hidden from a query, which give zeros unless something is not finite
   char *q_, *g_, *qt_, *gt_;  // side a: queries over features; features over queries, block by block
   T *log_sum_, *dot_;
   char *k_, *v_, *kt_;  // of one block of keys

@@ -143,6 +143,16 @@ struct Problem {
     return {call.dtype, head(view, index, call.dtype), 1, view.row};
   }
 
+  // Whether rows [begin, begin + n) hold no infinity and no NaN: those times zero are NaN.
+  bool all_finite(const HeadsView& view, int64_t index, int64_t begin, int64_t n, int64_t width) const {
+    Workspace<T> zeros(n), sums(width);
+    std::fill_n(zeros.data(), n, T(0));
+    std::fill_n(sums.data(), width, T(0));
+    const char* from = head(view, index, call.dtype) + begin * view.row * static_cast<int64_t>(size_of(call.dtype));
+    rows.add_rows(call.dtype, zeros.data(), from, view.row, n, width, sums.data());
+    return std::all_of(sums.data(), sums.data() + width, [](T sum) { return sum == 0; });
+  }
+
   // Queries over features, scaled where the panels can hold that. (To scale the scores instead costs nothing, but the
   // rounding of the factor, which all scores share, is then all in the result.)
   void pack_queries(Side side, int64_t index, int64_t begin, int64_t n, char* out) const {

@@ -177,6 +177,7 @@ inline RowMoments moments_of_row(const S* x, int64_t n, const Map& also = {}) {
   const double count = static_cast<double>(n);
   T center = 0;
   if (!kInCache) center = hn::GetLane(hn::SumOfLanes(typename V::D(), load_some(x, n).raw)) / static_cast<T>(kLanes);
+  if (!std::isfinite(center)) center = 0;  // an infinity there must count like one anywhere else
   V guess(center);
   auto add_to = [](V d, LaneSums<T, 2>& s) HWY_ATTR {
     s.of[0] += d;

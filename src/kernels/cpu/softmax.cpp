@@ -44,7 +44,15 @@ struct SoftmaxRows {
     }
   };
 
+  // Rows of one element, which the rounding of a sum and its inverse would spoil: 1, or the logarithm 0.
+  static void run_ones(const S* x, S* y, int64_t rows) {
+    map_row(rows, y, [&](int64_t i, int64_t m) HWY_ATTR {
+      const V v = load_some(x + i, m);
+      return v - v + V(kLog ? 0 : 1);  // NaN for what is not finite
+    });
+  }
   [[gnu::noinline]] DEFT_FLATTEN void run(const S* x, S* y, int64_t rows) {
+    if (n == 1) return run_ones(x, y, rows);
     T largest = max_of_row(x, n);
     Rest before{nullptr, nullptr, V(0), V(0)};
     for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
