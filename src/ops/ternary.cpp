@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "ops/binary.h"
+#include "ops/operand.h"
 
 namespace deft {
 
@@ -48,14 +49,24 @@ void ClampTensor::vjp(VjpContext& c) {
   if (c.needs(2)) c.grad_in(2) = where(logical_or(x > high, high < low), g, 0);
 }
 
+namespace {
+// A number next to a tensor must fit into the type both are brought to.
+Tensor number_beside(const Tensor& other, Scalar value) {
+  Tensor number = wrap_number(value);
+  if (!other.defined()) return number;
+  const Meta* metas[] = {&other.meta(), &number.meta()};
+  check_fits(value, elementwise::common_type(metas, 2, ResultType::same), "where");
+  return number;
+}
+}  // namespace
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Site site) {
   return elementwise::ternary(op_def<Where>, condition, a, b, nullptr, site);
 }
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b, Site site) {
-  return where(condition, a, wrap_number(b), site);
+  return where(condition, a, number_beside(a, b), site);
 }
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b, Site site) {
-  return where(condition, wrap_number(a), b, site);
+  return where(condition, number_beside(b, a), b, site);
 }
 Tensor where(const Tensor& condition, Scalar a, Scalar b, Site site) {
   return where(condition, wrap_number(a), wrap_number(b), site);
