@@ -514,6 +514,7 @@ bool any_nan(const T* p, int64_t n) {
 
 }  // namespace
 
+bool has_nan(const Tensor& x) { return has_nan(x, Site()); }
 bool has_nan(const Tensor& x, Site site) {
   note_host_read("has_nan", x, site);
   if (!x.defined() || !is_floating(x.dtype()) || x.numel() == 0) return false;

@@ -72,13 +72,21 @@ Tensor where(const Tensor& condition, Scalar a, Scalar b, Site site) {
   return where(condition, wrap_number(a), wrap_number(b), site);
 }
 
+namespace {
+void check_lerp(const Tensor& start) {
+  DEFT_CHECK(!start.defined() || is_floating(start.dtype()), DTypeError, "lerp: does not take {}; convert it with to()",
+             name_of(start.dtype()));
+}
+}  // namespace
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight, Site site) {
+  check_lerp(start);
   return elementwise::ternary(op_def<Lerp>, start, end, weight, nullptr, site);
 }
 Tensor lerp(const Tensor& start, const Tensor& end, double weight, Site site) {
   return lerp(start, end, wrap_number(weight), site);
 }
 Tensor& lerp_(Tensor& start, const Tensor& end, const Tensor& weight, Site site) {
+  check_lerp(start);
   return elementwise::ternary_inplace(op_def<Lerp>, start, end, weight, nullptr, site);
 }
 Tensor& lerp_(Tensor& start, const Tensor& end, double weight, Site site) {
