@@ -207,6 +207,27 @@ Tensor for_each_query(const Tensor& query, const Tensor& t) {
   return queries == heads ? t : repeat_interleave(t, queries / heads, -3);
 }
 
+// Where PyTorch keeps scaled copies, so that query, key and mask may be written in place before backward.
+bool keeps_copies(const Tensor& query, const Tensor& value, const Tensor& mask) {
+  if (!is_grad_enabled() || context().bits & kCapture) return false;
+  return query.dim() == 2 || value.size(-1) != query.size(-1) || (mask.defined() && mask.requires_grad());
+}
+
+Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask, double dropout_p,
+              bool is_causal, std::optional<double> scale, const Site& site) {
+  double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.sizes().back())));
+  bool on_cuda = has_cuda_kernel(query, value), padded = !on_cuda && hides_padding(attn_mask, query);
+  Tensor v = padded ? without_hidden(value, attn_mask) : value;
+  // Scores of hidden keys are replaced; only the gradient of the query reads the keys themselves.
+  Tensor k = padded && is_grad_enabled() ? without_hidden(key, attn_mask) : key;
+  Dropout::Params drop{.p = dropout_p, .draw = dropout_p > 0 ? generator().next_draw() : PhiloxState{}};
+  if (query.device().is_cpu() || on_cuda)
+    return call<ScaledDotProductAttention>(site, {factor, is_causal, drop.p, drop.draw}, query, k, v, attn_mask)[0];
+  Tensor weights = composed_weights(query, k, attn_mask, is_causal, factor);
+  Shape lead = broadcast_shapes(lead_of(weights.sizes()), lead_of(v.sizes()), kName);
+  return matmul(dropped(weights, drop, lead), v);
+}
+
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -224,17 +245,11 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     Shape lead = broadcast_shapes(lead_of(query.sizes()), lead_of(key.sizes()), kName);
     check_mask(attn_mask, with_last(lead, query.size(-2), key.size(-2)), query.dtype());
   }
-  double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.sizes().back())));
-  bool on_cuda = has_cuda_kernel(query, value), padded = !on_cuda && hides_padding(attn_mask, query);
-  Tensor v = padded ? without_hidden(value, attn_mask) : value;
-  // Scores of hidden keys are replaced; only the gradient of the query reads the keys themselves.
-  Tensor k = padded && is_grad_enabled() ? without_hidden(key, attn_mask) : key;
-  Dropout::Params drop{.p = dropout_p, .draw = dropout_p > 0 ? generator().next_draw() : PhiloxState{}};
-  if (query.device().is_cpu() || on_cuda)
-    return call<ScaledDotProductAttention>(site, {factor, is_causal, drop.p, drop.draw}, query, k, v, attn_mask)[0];
-  Tensor weights = composed_weights(query, k, attn_mask, is_causal, factor);
-  Shape lead = broadcast_shapes(lead_of(weights.sizes()), lead_of(v.sizes()), kName);
-  return matmul(dropped(weights, drop, lead), v);
+  if (keeps_copies(query, value, attn_mask)) {
+    auto copy = [](const Tensor& t) { return t.defined() && t.requires_grad() ? t.clone() : t; };
+    return attend(copy(query), copy(key), value, copy(attn_mask), dropout_p, is_causal, scale, site);
+  }
+  return attend(query, key, value, attn_mask, dropout_p, is_causal, scale, site);
 }
 
 }  // namespace deft

@@ -153,8 +153,9 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool e
   return all(isclose(a, b, rtol, atol, equal_nan, site), {}, false, site).item<bool>(site);
 }
 bool equal(const Tensor& a, const Tensor& b, Site site) {
+  detail::check_defined(a, "equal");
+  detail::check_defined(b, "equal");
   note_comparison("equal", a, b, site);
-  check_pair("equal", a, b);
   return a.sizes() == b.sizes() && all(eq(a, b, site), {}, false, site).item<bool>(site);
 }
 bool Tensor::equal(const Tensor& other, Site site) const { return deft::equal(*this, other, site); }

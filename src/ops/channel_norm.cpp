@@ -11,6 +11,7 @@
 #include "ops/operand.h"
 #include "ops/reduce.h"
 #include "ops/reduce_common.h"
+#include "runtime/context.h"
 #include "runtime/parallel.h"
 
 namespace deft {
@@ -546,7 +547,11 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   DEFT_CHECK(s.space != 1, ValueError,
              "instance_norm: one value per channel (shape {}) has no variance; give larger images or call eval()",
              to_string(x.sizes()));
-  if (!running_mean.defined() && !running_var.defined()) return group_norm(x, s.channels, weight, bias, eps, site);
+  if (!running_mean.defined() && !running_var.defined()) {
+    // A copy of the weight is kept for backward, as with running statistics: it may be written in place before.
+    bool records = is_grad_enabled() && weight.defined() && !(context().bits & kCapture);
+    return group_norm(x, s.channels, records ? weight.clone() : weight, bias, eps, site);
+  }
   // Every channel of every image is a channel of one batch; the running statistics move by their average.
   auto repeat = [&](const Tensor& t) {
     return t.defined() ? t.expand({s.images, s.channels}, site).reshape({s.images * s.channels}, site) : t;

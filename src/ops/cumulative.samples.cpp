@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/binary.h"
 #include "ops/reference.samples.h"
 
 namespace deft {
@@ -84,7 +85,7 @@ OpSamples CumProd::samples() {
     auto mixed = [=](const Tensors& t) {
       Tensor at = tensor(where, {DType::f64}).to(t[0].dtype()).to(t[0].device());
       if (dim == 0) at = at.unsqueeze(1);
-      return t[0] * (1 - at) + t[1] * at;
+      return t[0] * eq(at, 0).to(at.dtype()) + t[1] * at;
     };
     s.good.push_back({note,
                       {real(sizes), real(zero_sizes, 0, 0)},

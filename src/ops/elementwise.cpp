@@ -72,6 +72,8 @@ void keep_layout(Meta& out, const Meta* const* inputs, int count) {
 }  // namespace
 
 void check_types(const OpInfo& info, ResultType result, const Meta* const* inputs, int count, bool condition) {
+  for (int i = 0; i < count; ++i)
+    if (!inputs[i]->defined) return;  // infer() says so
   // The type of the inputs, not that of a result which is always floating.
   bool any = result == ResultType::floating && info.dtypes.contains(DType::i64);
   DType t = condition || any ? inputs[0]->dtype : common_type(inputs, count, ResultType::same);

@@ -1,5 +1,7 @@
 #include "ops/loss.h"
 
+#include <cstdio>
+#include <mutex>
 #include <numeric>
 
 #include "base/check.h"
@@ -44,6 +46,32 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
              to_string(x.sizes()), to_string(target.sizes()));
   DEFT_CHECK(is_floating(x.dtype()), DTypeError, "{}: needs a floating input, found {}", op, describe(x.meta()));
 }
+
+void warn_of_broadcasting(const char* op, const Tensor& x, const Tensor& target) {
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    fmt::print(stderr,
+               "deft: {}: a target of shape {} is broadcast with an input of shape {}, which is rarely meant; "
+               "give both one shape (said once)\n",
+               op, to_string(target.sizes()), to_string(x.sizes()));
+  });
+}
+
+// Input and target of one shape. Others are broadcast, and the first time it is said.
+struct BroadcastPair {
+  Tensor x, target;
+  BroadcastPair(const char* op, const Tensor& a, const Tensor& b, bool warns = true) : x(a), target(b) {
+    detail::check_defined(a, op);
+    detail::check_defined(b, op);
+    if (!(a.sizes() == b.sizes())) {
+      Shape both = broadcast_shapes(a.sizes(), b.sizes(), op);
+      if (warns) warn_of_broadcasting(op, a, b);
+      x = a.expand(both);
+      target = b.expand(both);
+    }
+    check_pair(op, x, target);
+  }
+};
 
 // Losses made of other ops are f32 under autocast, like those that are ops of their own.
 Tensor ranged(const Tensor& x) {
@@ -144,28 +172,31 @@ void PairLossBackward::vjp(VjpContext& c) {
   });
 }
 
-Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction, Site site) {
+Tensor mse_loss(const Tensor& input, const Tensor& given, Reduction reduction, Site site) {
   SiteScope scope(site);
-  check_pair("mse_loss", x, target);
+  auto [x, target] = BroadcastPair("mse_loss", input, given);
   return pair_loss({PairLoss::Kind::squared}, x, target, reduction, site);
 }
 
-Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, Site site) {
+// With gradients wanted it is not one op: that would keep both inputs, which may be written in place before backward.
+Tensor l1_loss(const Tensor& input, const Tensor& given, Reduction reduction, Site site) {
   SiteScope scope(site);
-  check_pair("l1_loss", x, target);
+  auto [x, target] = BroadcastPair("l1_loss", input, given);
+  if (is_grad_enabled() && (x.requires_grad() || target.requires_grad()))
+    return reduced(abs(ranged(x) - ranged(target)), reduction);
   return pair_loss({PairLoss::Kind::absolute}, x, target, reduction, site);
 }
 
-Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta, Site site) {
+Tensor huber_loss(const Tensor& input, const Tensor& given, Reduction reduction, double delta, Site site) {
   SiteScope scope(site);
-  check_pair("huber_loss", x, target);
+  auto [x, target] = BroadcastPair("huber_loss", input, given);
   DEFT_CHECK(delta > 0, ValueError, "huber_loss: delta must be positive, found {}", delta);
   return pair_loss({.kind = PairLoss::Kind::huber, .width = delta}, x, target, reduction, site);
 }
 
-Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta, Site site) {
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& given, Reduction reduction, double beta, Site site) {
   SiteScope scope(site);
-  check_pair("smooth_l1_loss", x, target);
+  auto [x, target] = BroadcastPair("smooth_l1_loss", input, given);
   DEFT_CHECK(beta >= 0, ValueError, "smooth_l1_loss: beta must not be negative, found {}", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
   return pair_loss({.kind = PairLoss::Kind::huber, .width = beta, .scale = 1 / beta}, x, target, reduction, site);
@@ -512,8 +543,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLoss
 
 Tensor kl_div(const Tensor& input, const Tensor& given, KlReduction reduction, bool log_target, Site site) {
   SiteScope scope(site);
-  check_pair("kl_div", input, given);
-  Tensor x = ranged(input), target = ranged(given);
+  auto [shaped, shaped_target] = BroadcastPair("kl_div", input, given, false);
+  Tensor x = ranged(shaped), target = ranged(shaped_target);
   Tensor loss = log_target ? exp(target) * (target - x) : xlogy(target, target) - target * x;
   switch (reduction) {
     case KlReduction::none:
@@ -521,8 +552,8 @@ Tensor kl_div(const Tensor& input, const Tensor& given, KlReduction reduction, b
     case KlReduction::sum:
       return sum(loss);
     case KlReduction::batchmean:
-      DEFT_CHECK(x.dim() >= 1, ShapeError, "kl_div: batchmean needs a batch dimension, found a 0-d tensor");
-      return sum(loss) / static_cast<double>(x.sizes()[0]);
+      DEFT_CHECK(input.dim() >= 1, ShapeError, "kl_div: batchmean needs a batch dimension, found a 0-d tensor");
+      return sum(loss) / static_cast<double>(input.sizes()[0]);
     default:
       return mean(loss);
   }

@@ -56,9 +56,8 @@ Tensor multinomial(const Tensor& weights, int64_t count, bool replacement, Site 
   if (!(context().bits & kCapture)) {
     DEFT_CHECK(all(logical_and(isfinite(rows), ge(rows, 0))).item<bool>(), ValueError,
                "multinomial: the weights must be finite and not negative");
-    int64_t needed = replacement ? 1 : count;
-    DEFT_CHECK(rows.numel() == 0 || all(ge(count_nonzero(rows, {1}), needed)).item<bool>(), ValueError,
-               "multinomial: a row has fewer weights above 0 than the {} it takes", needed);
+    DEFT_CHECK(all(gt(amax(rows, {1}), 0)).item<bool>(), ValueError,
+               "multinomial: a row has no weight above 0; give at least one");
   }
   Tensor drawn = replacement ? draw_again(rows, count) : draw_apart(rows, count);
   return weights.dim() == 1 ? drawn.squeeze(0) : drawn;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "core/describe.h"
+#include "core/function.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
 #include "ops/index.h"
@@ -54,15 +55,30 @@ std::array<Tensor, 2> median(const Tensor& x, int64_t dim, bool keepdim, Site si
   return {chosen(values), chosen(indices)};
 }
 
-// Equal medians share the gradient equally, as those of amax() do.
+namespace {
+
+// The median of all elements. Equal ones share the gradient equally.
+struct MedianOfAll : Function<MedianOfAll> {
+  static Tensor forward(FunctionContext& ctx, const Tensor& flat) {
+    Tensor middle = median(flat, 0)[0];
+    ctx.save_for_backward({where(isnan(middle), isnan(flat), eq(flat, middle))});
+    return middle;
+  }
+  static Tensors backward(FunctionContext& ctx, const Tensors& grads) {
+    Tensor chosen = ctx.saved()[0].to(grads[0].dtype());
+    return {chosen * (grads[0] / chosen.sum())};
+  }
+};
+
+}  // namespace
+
 Tensor median(const Tensor& x, Site site) {
   SiteScope scope(site);
   detail::check_defined(x, "median");
   Tensor flat = x.reshape({-1});
-  if (flat.numel() == 0 && is_floating(x.dtype())) return full({}, NAN, {x.dtype(), x.device()});
-  Tensor middle = median(flat.detach(), 0)[0];
-  if (!x.requires_grad()) return middle;
-  return amax(masked_fill(flat, logical_not(logical_or(eq(flat, middle), isnan(middle))), -INFINITY));
+  if (!is_floating(x.dtype())) return median(flat, 0)[0];
+  if (flat.numel() == 0) return full({}, NAN, {x.dtype(), x.device()});
+  return MedianOfAll::apply(flat);
 }
 
 Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim, bool keepdim, Interpolation interpolation,

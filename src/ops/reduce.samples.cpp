@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/binary.h"
 #include "ops/reference.samples.h"
 
 namespace deft {
@@ -161,7 +162,7 @@ double min_of(const Row& v) { return *std::min_element(v.begin(), v.end()); }
 // Row 1 of an input is taken from another one that is all zeros: factors that are zero, with gradients of their own.
 Tensor with_zeros(const Tensor& x, const Tensor& z, std::vector<double> where) {
   Tensor at = tensor(where, {DType::f64}).to(x.dtype()).to(x.device());
-  return x * (1 - at) + z * at;
+  return x * eq(at, 0).to(at.dtype()) + z * at;
 }
 
 }  // namespace
@@ -299,7 +300,7 @@ OpSamples arg_samples(const char* op, ArgCall f, const Fold& fold) {
 using DimCall = std::array<Tensor, 2> (*)(const Tensor&, int64_t, bool, Site);
 
 OpSamples dim_samples(const char* op, DimCall f, const Fold& value, const Fold& index) {
-  OpSamples s{.op = op, .dtypes = kNumbers};
+  OpSamples s{.op = op, .dtypes = kAllTypes};
   auto add = [&](std::string note, Shape sizes, int64_t dim, bool keepdim, Arg arg) {
     arg.sizes = sizes;
     std::string torch = std::string("torch.") + op + "(a, " + std::to_string(dim) + (keepdim ? ", True)" : ")");

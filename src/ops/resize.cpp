@@ -1,5 +1,6 @@
 #include "ops/resize.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -213,6 +214,22 @@ void PadBackward::cpu(KernelCall& c) {
 }
 void PadBackward::vjp(VjpContext& c) { c.grad_in(0) = call<Pad>(c.node.site, c.params<PadBackward>(), c.grad()); }
 
+namespace {
+
+// Modes that repeat values: circular wraps what cropping leaves, the others mirror and repeat the whole and crop then.
+Tensor pad_and_crop(const Tensor& x, IntList amounts, PadMode mode, const Site& site) {
+  std::vector<int64_t> more(amounts.begin(), amounts.end()), less = more;
+  for (int64_t& n : more) n = std::max<int64_t>(n, 0);
+  for (int64_t& n : less) n = std::min<int64_t>(n, 0);
+  if (mode == PadMode::circular) return pad(pad(x, less, PadMode::constant, 0, site), more, mode, 0, site);
+  Tensor y = pad(pad(x, more, mode, 0, site), less, PadMode::constant, 0, site);
+  DEFT_CHECK(y.numel() > 0 || x.numel() == 0, ShapeError,
+             "pad: the amounts leave nothing of shape {}; crop less in this mode", to_string(x.sizes()));
+  return y;
+}
+
+}  // namespace
+
 Tensor pad(const Tensor& x, IntList amounts, PadMode mode, double value, Site site) {
   detail::check_defined(x, "pad");
   DEFT_CHECK(amounts.size() % 2 == 0 && static_cast<int>(amounts.size() / 2) <= x.dim(), ShapeError,
@@ -220,6 +237,9 @@ Tensor pad(const Tensor& x, IntList amounts, PadMode mode, double value, Site si
              amounts.size(), to_string(x.sizes()));
   DEFT_CHECK(mode == PadMode::constant || amounts.size() <= 6, ShapeError,
              "pad: reflect, replicate and circular take at most 3 dimensions, found {}", amounts.size() / 2);
+  bool crops = std::any_of(amounts.begin(), amounts.end(), [](int64_t n) { return n < 0; });
+  if (mode != PadMode::constant && crops) return pad_and_crop(x, amounts, mode, site);
+  if (mode == PadMode::constant) check_fits(value, x.dtype(), "pad");
   Pad::Params p{.mode = mode, .before = {}, .after = {}, .value = value};
   p.before.resize(x.dim());
   p.after.resize(x.dim());

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "ops/binary.h"
+#include "ops/operand.h"
 
 namespace deft {
 
@@ -48,26 +49,44 @@ void ClampTensor::vjp(VjpContext& c) {
   if (c.needs(2)) c.grad_in(2) = where(logical_or(x > high, high < low), g, 0);
 }
 
+namespace {
+// A number next to a tensor must fit into the type both are brought to.
+Tensor number_beside(const Tensor& other, Scalar value) {
+  Tensor number = wrap_number(value);
+  if (!other.defined()) return number;
+  const Meta* metas[] = {&other.meta(), &number.meta()};
+  check_fits(value, elementwise::common_type(metas, 2, ResultType::same), "where");
+  return number;
+}
+}  // namespace
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Site site) {
   return elementwise::ternary(op_def<Where>, condition, a, b, nullptr, site);
 }
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b, Site site) {
-  return where(condition, a, wrap_number(b), site);
+  return where(condition, a, number_beside(a, b), site);
 }
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b, Site site) {
-  return where(condition, wrap_number(a), b, site);
+  return where(condition, number_beside(b, a), b, site);
 }
 Tensor where(const Tensor& condition, Scalar a, Scalar b, Site site) {
   return where(condition, wrap_number(a), wrap_number(b), site);
 }
 
+namespace {
+void check_lerp(const Tensor& start) {
+  DEFT_CHECK(!start.defined() || is_floating(start.dtype()), DTypeError, "lerp: does not take {}; convert it with to()",
+             name_of(start.dtype()));
+}
+}  // namespace
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight, Site site) {
+  check_lerp(start);
   return elementwise::ternary(op_def<Lerp>, start, end, weight, nullptr, site);
 }
 Tensor lerp(const Tensor& start, const Tensor& end, double weight, Site site) {
   return lerp(start, end, wrap_number(weight), site);
 }
 Tensor& lerp_(Tensor& start, const Tensor& end, const Tensor& weight, Site site) {
+  check_lerp(start);
   return elementwise::ternary_inplace(op_def<Lerp>, start, end, weight, nullptr, site);
 }
 Tensor& lerp_(Tensor& start, const Tensor& end, double weight, Site site) {

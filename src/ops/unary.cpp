@@ -200,9 +200,10 @@ Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std
   detail::check_defined(x, "nan_to_num");
   if (!is_floating(x.dtype())) return x.clone(MemoryFormat::preserve, site);
   double largest = largest_of(x.dtype());
-  Tensor y = masked_fill(x, isnan(x, site), nan, site);
-  y = masked_fill(y, eq(x, INFINITY, site), posinf.value_or(largest), site);
-  return masked_fill(y, eq(x, -INFINITY, site), neginf.value_or(-largest), site);
+  auto rounded = [&](double v) { return v > largest ? INFINITY : v < -largest ? -INFINITY : v; };
+  Tensor y = masked_fill(x, isnan(x, site), rounded(nan), site);
+  y = masked_fill(y, eq(x, INFINITY, site), rounded(posinf.value_or(largest)), site);
+  return masked_fill(y, eq(x, -INFINITY, site), rounded(neginf.value_or(-largest)), site);
 }
 Tensor& nan_to_num_(Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf, Site site) {
   detail::check_defined(x, "nan_to_num_");

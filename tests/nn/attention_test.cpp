@@ -58,6 +58,29 @@ TEST(NnAttention, Masks) {
               {.attn_mask = cases().tensor("added_mask"), .key_padding_mask = padding()});
 }
 
+TEST(NnAttention, MoreKeysThanAreGiven) {
+  static const State added = fixture("added");
+  auto expect = [&](const char* name, MultiheadAttentionOptions options, const AttentionMasks& masks) {
+    for (bool slow : {false, true}) {
+      SCOPED_TRACE(name);
+      MultiheadAttention attention(8, 2, options);
+      expect_as_pytorch(
+          added.part(name), attention,
+          [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+            const Tensor& k = in.back();
+            return {slow ? attention.forward_with_weights(in[0], k, k, masks).output : attention(in[0], k, k, masks)};
+          },
+          64);
+    }
+  };
+  AttentionMasks masks{.key_padding_mask = padding(), .causal = true};
+  AttentionMasks spelled{.attn_mask = hidden_future(5), .key_padding_mask = padding()};
+  expect("attention_bias_kv", {.add_bias_kv = true}, masks);
+  expect("attention_zero_attn", {.add_zero_attn = true}, spelled);
+  expect("attention_both", {.batch_first = true, .add_bias_kv = true, .add_zero_attn = true}, masks);
+  expect("attention_unmasked", {.bias = false, .add_bias_kv = true}, {});
+}
+
 TEST(NnAttention, Weights) {
   for (bool average : {true, false}) {
     MultiheadAttention attention(8, 2);

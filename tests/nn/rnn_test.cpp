@@ -111,6 +111,27 @@ TEST(NnRecurrent, RowsOfABatchDoNotMeet) {
   }
 }
 
+TEST(NnRecurrent, ProjectedStates) {
+  static const State added = fixture("added");
+  auto flat = [](const LSTMResult& r) { return std::vector{r.output, r.hidden, r.cell}; };
+  LSTM one(3, 4, {.proj_size = 2}),
+      deep(3, 4, {.num_layers = 2, .batch_first = true, .bidirectional = true, .proj_size = 2});
+  expect_as_pytorch(
+      added.part("lstm_proj"), one, [&](const std::vector<Tensor>& in) { return flat(one(in[0], in[1], in[2])); }, 32);
+  expect_as_pytorch(
+      added.part("lstm_proj_deep"), deep, [&](const std::vector<Tensor>& in) { return flat(deep(in[0])); }, 32);
+  expect_as_pytorch(
+      added.part("lstm_proj_packed"), deep,
+      [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+        PackedLSTMResult r = deep(pack_padded_sequence(in[0], {5, 3, 1}, true));
+        return {pad_packed_sequence(r.output, true).first, r.hidden, r.cell};
+      },
+      32);
+  expect_error<ValueError>([] { GRU(3, 4, {.proj_size = 2}); }, "for LSTM only");
+  expect_error<ValueError>([] { LSTM(3, 4, {.proj_size = 4}); }, "smaller than the hidden size");
+  EXPECT_EQ(one.describe(), "LSTM(in=3, hidden=4, proj=2)");
+}
+
 TEST(NnRecurrent, FrozenWeightsGetNoGradients) {
   GRU gru(3, 4);
   gru.freeze();
