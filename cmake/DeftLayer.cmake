@@ -37,7 +37,7 @@ function(deft_layer name)
   endif()
   set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
   # Vectors of integers wrap around, also in GCC's intrinsics and Highway (log of NaN); UBSan takes that for overflow.
-  set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Asan>:-fno-sanitize=signed-integer-overflow>)
+  set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Asan,Fuzz>:-fno-sanitize=signed-integer-overflow>)
   # std::future and std::call_once read thread-local variables of the C++ library, which has no static room where a program
   # loaded it late itself.
   foreach(file checkpoint.cpp elementwise_chain.cuda.cpp)

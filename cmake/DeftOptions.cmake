@@ -47,6 +47,6 @@ target_compile_options(deft_fortify INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
 
 target_compile_definitions(deft_options INTERFACE
-  $<$<CONFIG:Debug>:DEFT_DEBUG> $<$<CONFIG:Asan>:DEFT_ASAN> $<$<CONFIG:Tsan>:DEFT_TSAN>)
+  $<$<CONFIG:Debug>:DEFT_DEBUG> $<$<CONFIG:Asan,Fuzz>:DEFT_ASAN> $<$<CONFIG:Tsan>:DEFT_TSAN>)
 target_link_options(deft_options INTERFACE -Wl,--gc-sections)
 target_link_libraries(deft_options INTERFACE Threads::Threads)

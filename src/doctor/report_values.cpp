@@ -56,14 +56,14 @@ Json readable(const Json& report) {
 }
 
 const Json& field(const Json& object, std::string_view key) {
-  static const Json missing;
+  static const Json& missing = *new Json;
   if (!object.is_object()) return missing;
   auto found = object.find(std::string(key));
   return found == object.end() ? missing : *found;
 }
 
 const Json& list(const Json& object, std::string_view key) {
-  static const Json empty = Json::array();
+  static const Json& empty = *new Json(Json::array());
   const Json& found = field(object, key);
   return found.is_array() ? found : empty;
 }

@@ -45,7 +45,7 @@ std::string encode(const std::vector<T>& list) {
 class Decoder {
  public:
   Decoder(const std::string& file, const std::string& name) : file_(file), name_(name) {}
-  StateValue decode(std::string_view text) const {
+  StateValue decode(std::string_view text, bool in_list = false) const {
     check(!text.empty());
     std::string_view rest = text.substr(1);
     switch (text[0]) {
@@ -59,7 +59,7 @@ class Decoder {
       case 's':
         return std::string(rest);
       case '[':
-        check(!rest.empty());
+        check(!rest.empty() && !in_list);  // a file must not decide how deep this goes
         return list(rest.substr(0, rest.size() - 1), rest.back());
       default:
         fail();
@@ -102,7 +102,7 @@ class Decoder {
       auto size = static_cast<size_t>(number<int64_t>(text.substr(0, colon)));
       text.remove_prefix(colon + 1);
       check(size <= text.size());
-      StateValue one = decode(text.substr(0, size));
+      StateValue one = decode(text.substr(0, size), true);
       check(std::holds_alternative<T>(one));
       out.push_back(std::get<T>(one));
       text.remove_prefix(size);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "core/grad_mode.h"
 #include "io/checked_math.h"
 #include "io/crc32.h"
 #include "io/file_format.h"
@@ -80,6 +81,7 @@ class PtReader {
     size_t storage;
     int64_t offset;
     Meta meta;
+    bool negative = false;  // its values are those of the storage with the other sign
   };
 
   // --- The archive
@@ -216,7 +218,28 @@ class PtReader {
     check_bounds(v, sizes, strides, view);
     view.meta = Meta::dense(sizes, storages_[view.storage].dtype, kCPU);
     view.meta.set_strides(strides);
+    const size_t bits = function == "tensor_v3" ? 7 : 6;
+    if (function != "tensor" && v.items[1]->items.size() > bits) read_bits(argument(v, bits, "metadata"), view);
     return view;
+  }
+  // Views that PyTorch has not computed yet: {'neg': True} for the imaginary part of a conjugate.
+  void read_bits(const PickleValue& bits, View& view) {
+    if (bits.kind == Raw::none) return;
+    if (bits.kind != Raw::dict) fail(bits, "metadata", "expected a dict");
+    for (size_t i = 0; i + 1 < bits.items.size(); i += 2) {
+      const PickleValue &key = *bits.items[i], &on = *bits.items[i + 1];
+      if (key.kind != Raw::string && key.kind != Raw::bytes) fail(key, "metadata", "a key is no string");
+      if (on.kind != Raw::boolean) fail(on, "metadata", "'{}' is no bool", printable(key.text));
+      if (key.text == "neg")
+        view.negative = on.integer;
+      else if (on.integer)
+        source_.unsupported({"metadata", path_}, key.offset,
+                            "a tensor with '{}' set is not read; save its resolve_conj().clone() instead",
+                            printable(key.text));
+    }
+    if (view.negative && view.meta.dtype == DType::boolean)
+      source_.unsupported({"metadata", path_}, bits.offset,
+                          "bools have no sign, but 'neg' is set; save a clone instead");
   }
 
   void check_bounds(const PickleValue& v, const Shape& sizes, const Shape& strides, View& view) {
@@ -303,7 +326,10 @@ class PtReader {
       check_bools(s.tensor, file_.source(), {"data", s.entry->name}, s.entry->data);
   }
   Tensor make_view(const View& view) const {
-    return Tensor(make_alias(*storages_[view.storage].tensor.impl(), view.meta, view.offset));
+    Tensor t(make_alias(*storages_[view.storage].tensor.impl(), view.meta, view.offset));
+    if (!view.negative) return t;
+    NoGradGuard no_grad;
+    return t.neg();
   }
 
   static constexpr uint16_t kSeen = 0xfffe;

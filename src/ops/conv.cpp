@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "core/derived_cache.h"
 #include "core/describe.h"
 #include "kernels/cpu/conv.h"
@@ -20,6 +20,11 @@ constexpr const char* kConvNames[] = {"", "conv1d", "conv2d", "conv3d"};
 constexpr const char* kTransposeNames[] = {"", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"};
 
 using Sizes3 = std::array<int64_t, 3>;
+
+void check_spatial(const ConvGeometry& p) {
+  DEFT_CHECK(p.spatial >= 1 && p.spatial <= 3, ValueError,
+             "convolution: found {} spatial dimensions, expected 1, 2 or 3", p.spatial);
+}
 
 void check_geometry(const char* op, const ConvGeometry& p) {
   for (int d = 0; d < p.spatial; ++d) {
@@ -70,6 +75,26 @@ void check_ranks(const char* op, const ConvGeometry& p, const Meta& x, const Met
              to_string(x.sizes), to_string(w.sizes), p.spatial + 2);
 }
 
+// How far a kernel reaches along one dimension.
+Wide reach_of(const ConvGeometry& p, int d, int64_t taps) {
+  return Wide(p.dilation[static_cast<size_t>(d)]) * (taps - 1) + 1;
+}
+
+// Kernels lay out a plane with the padding around it: that may not dwarf what the call reads and writes.
+// large: the sizes on the padded side; small: those on the other.
+void check_padded_plane(const char* op, const ConvGeometry& p, const Shape& large, const Shape& small) {
+  constexpr double kAlwaysFine = 1 << 24, kGrowth = 4;
+  double padded = 1, own = 1, other = 1;
+  for (int d = 0; d < p.spatial; ++d) {
+    const auto size = static_cast<double>(large[d + 2]);
+    padded *= size + 2 * static_cast<double>(p.padding[static_cast<size_t>(d)]);
+    own *= size, other *= static_cast<double>(small[d + 2]);
+  }
+  DEFT_CHECK(padded <= std::max(kAlwaysFine, kGrowth * (own + other)), ShapeError,
+             "{}: padding makes planes of {:.3g} elements between {} and {}; pad less", op, padded, to_string(large),
+             to_string(small));
+}
+
 // The result's meta: channels_last if x is. Where both orders are the same, that is row-major.
 Meta result_meta(const Shape& sizes, const Meta& x, ConvGeometry& p) {
   Meta m = Meta::dense(sizes, x.dtype, x.device);
@@ -88,20 +113,22 @@ Tensor bias_gradient(const Tensor& g) {
 // --- convolution -----------------------------------------------------------------------------------------------
 
 Meta Convolution::infer(const Meta& x, const Meta& w, const Meta& bias, Params& p) {
+  check_spatial(p);
   const char* op = kConvNames[p.spatial];
   check_ranks(op, p, x, w);
   check_geometry(op, p);
-  check_operands(op, p, x, w, bias, w.sizes[1] * p.groups, w.sizes[0]);
+  check_operands(op, p, x, w, bias, checked_int64(Wide(w.sizes[1]) * p.groups, op, "groups"), w.sizes[0]);
   Shape sizes{x.sizes[0], w.sizes[0]};
   for (int d = 0; d < p.spatial; ++d) {
     auto i = static_cast<size_t>(d);
-    int64_t room = x.sizes[d + 2] + 2 * p.padding[i], reach = p.dilation[i] * (w.sizes[d + 2] - 1) + 1;
+    const Wide room = x.sizes[d + 2] + 2 * Wide(p.padding[i]), reach = reach_of(p, d, w.sizes[d + 2]);
     DEFT_CHECK(
         room >= reach, ShapeError,
         "{}: a kernel that reaches over {} elements does not fit into {} (input {} with padding, weight {}); pad more",
         op, reach, room, to_string(x.sizes), to_string(w.sizes));
-    sizes.push_back((room - reach) / p.stride[i] + 1);
+    sizes.push_back(checked_int64((room - reach) / p.stride[i] + 1, op, "padding"));
   }
+  check_padded_plane(op, p, x.sizes, sizes);
   return result_meta(sizes, x, p);
 }
 
@@ -190,24 +217,27 @@ void Convolution::vjp(VjpContext& c) {
 
 Meta ConvTranspose::infer(const Meta& x, const Meta& w, const Meta& bias, Params& q) {
   ConvGeometry& p = q.geometry;
+  check_spatial(p);
   const char* op = kTransposeNames[p.spatial];
   check_ranks(op, p, x, w);
   check_geometry(op, p);
-  check_operands(op, p, x, w, bias, w.sizes[0], w.sizes[1] * p.groups);
-  Shape sizes{x.sizes[0], w.sizes[1] * p.groups};
+  const int64_t c_out = checked_int64(Wide(w.sizes[1]) * p.groups, op, "groups");
+  check_operands(op, p, x, w, bias, w.sizes[0], c_out);
+  Shape sizes{x.sizes[0], c_out};
   for (int d = 0; d < p.spatial; ++d) {
     auto i = static_cast<size_t>(d);
     int64_t extra = q.output_padding[i];
     DEFT_CHECK(extra >= 0 && (extra < p.stride[i] || extra < p.dilation[i]), ValueError,
                "{}: output_padding {} must be at least 0 and smaller than the stride {} or the dilation {}", op, extra,
                p.stride[i], p.dilation[i]);
-    int64_t n =
-        (x.sizes[d + 2] - 1) * p.stride[i] - 2 * p.padding[i] + p.dilation[i] * (w.sizes[d + 2] - 1) + extra + 1;
+    const Wide n =
+        Wide(x.sizes[d + 2] - 1) * p.stride[i] - 2 * Wide(p.padding[i]) + reach_of(p, d, w.sizes[d + 2]) + extra;
     DEFT_CHECK(n >= 1, ShapeError,
                "{}: an input of shape {} with padding {} gives a result of size {}; it must be at least 1", op,
                to_string(x.sizes), p.padding[i], n);
-    sizes.push_back(n);
+    sizes.push_back(checked_int64(n, op, "the result's size"));
   }
+  check_padded_plane(op, p, sizes, x.sizes);
   return result_meta(sizes, x, p);
 }
 
@@ -245,6 +275,9 @@ void ConvTranspose::vjp(VjpContext& c) {
 
 Meta ConvBackwardWeight::infer(const Meta& x, const Meta& g, const Params& q) {
   const ConvGeometry& p = q.geometry;
+  const char* op = "conv_backward_weight";
+  check_spatial(p);
+  check_geometry(op, p);
   DEFT_CHECK(g.defined && x.dtype == g.dtype && x.rank() == p.spatial + 2 && g.rank() == p.spatial + 2 &&
                  x.sizes[0] == g.sizes[0] && x.sizes[1] % p.groups == 0 && g.sizes[1] % p.groups == 0,
              ShapeError, "conv_backward_weight: an input {} and a gradient {} do not belong to one convolution",
@@ -254,7 +287,16 @@ Meta ConvBackwardWeight::infer(const Meta& x, const Meta& g, const Params& q) {
              "for a wider result",
              describe(x), p.groups);
   Shape sizes{g.sizes[1], x.sizes[1] / p.groups};
-  for (int d = 0; d < p.spatial; ++d) sizes.push_back(q.kernel[static_cast<size_t>(d)]);
+  for (int d = 0; d < p.spatial; ++d) {
+    auto i = static_cast<size_t>(d);
+    const Wide room = x.sizes[d + 2] + 2 * Wide(p.padding[i]);
+    const Wide most = Wide(g.sizes[d + 2] - 1) * p.stride[i] + reach_of(p, d, q.kernel[i]);
+    DEFT_CHECK(q.kernel[i] >= 1 && most <= room, ShapeError,
+               "{}: an input {}, a gradient {} and a kernel of {} do not belong to one convolution", op, describe(x),
+               describe(g), q.kernel[i]);
+    sizes.push_back(q.kernel[i]);
+  }
+  check_padded_plane(op, p, x.sizes, g.sizes);
   return Meta::dense(sizes, q.wide_result ? DType::f32 : x.dtype, x.device);
 }
 
@@ -346,8 +388,8 @@ Tensor conv(int spatial, const Tensor& x, const Tensor& weight, const Tensor& bi
     auto i = static_cast<size_t>(d);
     DEFT_CHECK(p.stride[i] == 1, ValueError, "{}: padding `same` needs stride 1, found {}; give the padding in numbers",
                op, p.stride[i]);
-    total[i] = p.dilation[i] * (weight.sizes()[d + 2] - 1);
-    p.padding[i] = (total[i] + 1) / 2;
+    total[i] = checked_int64(Wide(p.dilation[i]) * (weight.sizes()[d + 2] - 1), op, "the dilation");
+    p.padding[i] = total[i] / 2 + total[i] % 2;
   }
   Tensor y = run<Convolution>(site, op, spatial, p, x, weight, bias);
   // An odd total is padded too much by one at the front: drop the position that saw it.

@@ -1,6 +1,7 @@
 // What the kernels of the convolutions share on all devices. `Call` is the device's ConvCall.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
 #include "ops/conv.h"
@@ -30,9 +31,10 @@ Call conv_call(const ConvGeometry& p, const Meta& x, const Meta& y, const int64_
     k.in[d] = x.sizes[d + 2];
     k.out[d] = y.sizes[d + 2];
     k.kernel[d] = kernel[d];
-    k.stride[d] = p.stride[i];
+    // Where there is only one position, or one tap, the steps between them mean nothing: kernels go by them.
+    k.stride[d] = std::min(p.stride[i], std::max<int64_t>(1, k.in[d] + 2 * p.padding[i]));
     k.pad[d] = p.padding[i];
-    k.dilation[d] = p.dilation[i];
+    k.dilation[d] = kernel[d] == 1 ? 1 : p.dilation[i];
   }
   k.channels_last = p.channels_last;
   return k;

@@ -1,8 +1,9 @@
 #include "ops/creation.h"
 
+#include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "core/op.h"
 #include "kernels/cpu/copy.h"
 #include "ops/operand.h"
@@ -116,7 +117,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options, Site
   }
   constexpr double kExact = 0x1p53;
   if (integers && !(is_floating(t.dtype()) && std::abs(a) < kExact && std::abs(b) < kExact))
-    fill_with(t, [&](int64_t i) { return start.to_int64() + i * step.to_int64(); });
+    fill_with(t, [first = static_cast<uint64_t>(start.to_int64()), by = static_cast<uint64_t>(step.to_int64())](
+                     int64_t i) { return static_cast<int64_t>(first + static_cast<uint64_t>(i) * by); });
   else
     cpu::fill_sequence(t.impl()->data, t.dtype(), n, a, s, 0);
   return finish(t, options, site);
@@ -147,7 +149,9 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options, 
 }
 
 Tensor eye(int64_t n, int64_t m, TensorOptions options, Site site) {
-  if (m < 0) m = n;
+  DEFT_CHECK(m >= -1, ShapeError, "eye: the number of columns must not be negative, found {}; -1 is as many as rows",
+             m);
+  if (m == -1) m = n;
   Tensor t = allocate({n, m}, options, site);
   if constexpr (kHasCuda) {
     if (!options.device.is_cpu()) {
@@ -224,7 +228,14 @@ Tensor from_blob(void* data, IntList sizes, TensorOptions options, IntList strid
   if (!strides.empty()) {
     DEFT_CHECK(strides.size() == sizes.size(), ShapeError, "from_blob: {} sizes but {} strides", sizes.size(),
                strides.size());
-    for (int64_t s : strides) DEFT_CHECK(s >= 0, ShapeError, "from_blob: a stride must not be negative, found {}", s);
+    constexpr int64_t kMost = int64_t{1} << 47;  // more elements than memory holds
+    Wide last = 0;
+    for (size_t i = 0; i < strides.size(); ++i) {
+      DEFT_CHECK(strides[i] >= 0, ShapeError, "from_blob: a stride must not be negative, found {}", strides[i]);
+      last = std::max(last, Wide(strides[i])) + Wide(std::max<int64_t>(0, sizes[i] - 1)) * strides[i];
+      DEFT_CHECK(last <= kMost, ShapeError, "from_blob: strides {} for shape {} reach further than memory",
+                 to_string(Shape(strides)), to_string(m.sizes));
+    }
     m.set_strides(Shape(strides));
   }
   return finish(Tensor(make_external(data, m, std::move(on_free))), options, site);

@@ -67,6 +67,8 @@ void LinearIndex::cpu(KernelCall& c) {
 namespace indexing {
 
 Shape indexed_sizes(const Meta& x, const Meta& linear, int64_t first, int64_t count) {
+  DEFT_CHECK(first >= 0 && count >= 1 && first <= x.rank() && count <= x.rank() - first, IndexError,
+             "index: dimensions {} and {} more are not all in shape {}", first, count, to_string(x.sizes));
   Shape sizes;
   for (int i = 0; i < first; ++i) sizes.push_back(x.sizes[i]);
   for (int64_t n : linear.sizes) sizes.push_back(n);

@@ -124,7 +124,8 @@ std::vector<ParamField> fields_of() {
 }
 
 const std::vector<std::vector<ParamField>>& table() {
-  static const std::vector<std::vector<ParamField>> all = {
+  // Never destroyed: threads may outlive static destruction.
+  static const auto& all = *new std::vector<std::vector<ParamField>>{
 #define DEFT_OP(Type) fields_of<Type>(),
 #include "ops/all_ops.def"
 #undef DEFT_OP

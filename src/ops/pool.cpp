@@ -1,6 +1,6 @@
 #include "ops/pool.h"
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "core/describe.h"
 #include "core/grad_mode.h"
 #include "kernels/cpu/pool.h"
@@ -25,7 +25,10 @@ Meta with_spatial(const Meta& x, const std::array<int64_t, 3>& spatial_sizes, DT
 
 // Fills p.in and p.out; x is N, C, spatial...
 void complete(const char* op, const Meta& x, PoolParams& p) {
+  DEFT_CHECK(p.spatial >= 1 && p.spatial <= 3, ValueError, "{}: found {} spatial dimensions, expected 1, 2 or 3", op,
+             p.spatial);
   int n = static_cast<int>(p.spatial);
+  Wide window = 1;  // elements of one
   DEFT_CHECK(x.rank() == n + 2, ShapeError, "{}{}d: needs {} or {} dimensions (N, C, spatial...), found shape {}", op,
              n, n + 1, n + 2, to_string(x.sizes));
   for (int i = 0; i < n; ++i) {
@@ -47,6 +50,7 @@ void complete(const char* op, const Meta& x, PoolParams& p) {
     p.out[d] = cpu::pool_output_size(in, p.kernel[d], p.stride[d], p.pad[d], p.dilation[d], p.ceil_mode);
     DEFT_CHECK(p.out[d] > 0, ShapeError, "{}{}d: kernel {} does not fit into size {} of shape {}", op, n, p.kernel[d],
                in, to_string(x.sizes));
+    window = checked_int64(window * p.kernel[d], op, "the number of elements of a window");
   }
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "core/describe.h"
 #include "kernels/cpu/interpolate.h"
 #include "kernels/cpu/pad.h"
@@ -162,7 +162,7 @@ Meta Pad::infer(const Meta& x, const Params& p) {
   Shape sizes = x.sizes;
   for (int i = 0; i < x.rank(); ++i) {
     int64_t n = x.sizes[i], a = p.before[i], b = p.after[i];
-    constexpr int64_t kMost = int64_t{1} << 60;
+    constexpr int64_t kMost = int64_t{1} << 47;  // more elements than memory holds
     DEFT_CHECK(a >= -kMost && a <= kMost && b >= -kMost && b <= kMost, ShapeError,
                "pad: amounts {} and {} at dimension {} are too large", a, b, i);
     sizes[i] = n + a + b;
@@ -279,11 +279,17 @@ void complete(const char* op, Unfold::Params& p) {
                "{}: kernel {}, stride {} and dilation {} must be positive and padding {} not negative (all below 2^31)",
                op, p.kernel[i], p.stride[i], p.dilation[i], p.pad[i]);
     DEFT_CHECK(p.in[i] >= 0, ShapeError, "{}: a size must not be negative, found {}", op, p.in[i]);
-    int64_t room = p.in[i] + 2 * p.pad[i] - p.dilation[i] * (p.kernel[i] - 1) - 1;
+    const Wide room = p.in[i] + 2 * Wide(p.pad[i]) - Wide(p.dilation[i]) * (p.kernel[i] - 1) - 1;
     DEFT_CHECK(room >= 0, ShapeError, "{}: kernel {} with dilation {} does not fit into size {} with padding {}", op,
                p.kernel[i], p.dilation[i], p.in[i], p.pad[i]);
-    p.out[i] = room / p.stride[i] + 1;
+    p.out[i] = checked_int64(room / p.stride[i] + 1, op, "the number of positions");
   }
+}
+int64_t taps_of(const char* op, const Unfold::Params& p) {
+  return checked_int64(Wide(p.kernel[0]) * p.kernel[1], op, "the size of the kernel");
+}
+int64_t positions_of(const char* op, const Unfold::Params& p) {
+  return checked_int64(Wide(p.out[0]) * p.out[1], op, "the number of positions");
 }
 
 std::array<int64_t, 2> pair_of(IntList l, const char* op) {
@@ -297,7 +303,8 @@ Meta Unfold::infer(const Meta& x, Params& p) {
   DEFT_CHECK(x.rank() == 4, ShapeError, "unfold: needs N, C, H, W or C, H, W, found shape {}", to_string(x.sizes));
   p.in = {x.sizes[2], x.sizes[3]};
   complete("unfold", p);
-  return Meta::dense(Shape{x.sizes[0], x.sizes[1] * p.kernel[0] * p.kernel[1], p.out[0] * p.out[1]}, x.dtype, x.device);
+  const int64_t rows = checked_int64(Wide(x.sizes[1]) * taps_of("unfold", p), "unfold", "the number of rows");
+  return Meta::dense(Shape{x.sizes[0], rows, positions_of("unfold", p)}, x.dtype, x.device);
 }
 void Unfold::cpu(KernelCall& c) {
   Tensor x = as_dense(c.in());
@@ -309,10 +316,10 @@ Meta Fold::infer(const Meta& columns, Params& p) {
   DEFT_CHECK(columns.rank() == 3, ShapeError, "fold: needs N, C kh kw, positions (N may be left out), found shape {}",
              to_string(columns.sizes));
   complete("fold", p);
-  int64_t taps = p.kernel[0] * p.kernel[1];
+  const int64_t taps = taps_of("fold", p);
   DEFT_CHECK(columns.sizes[1] % taps == 0, ShapeError, "fold: {} rows are not a multiple of the {} kernel positions",
              columns.sizes[1], taps);
-  DEFT_CHECK(columns.sizes[2] == p.out[0] * p.out[1], ShapeError, "fold: found {} positions, expected {} x {}",
+  DEFT_CHECK(columns.sizes[2] == positions_of("fold", p), ShapeError, "fold: found {} positions, expected {} x {}",
              columns.sizes[2], p.out[0], p.out[1]);
   return Meta::dense(Shape{columns.sizes[0], columns.sizes[1] / taps, p.in[0], p.in[1]}, columns.dtype, columns.device);
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "core/describe.h"
 #include "ops/dense.h"
 #include "ops/reduce.h"
@@ -55,7 +55,7 @@ Meta Cat::infer(std::span<const Meta* const> inputs, Params& p) {
     Shape other = m->sizes;
     DEFT_CHECK(other.size() == sizes.size(), ShapeError, "cat: shapes {} and {} have different ranks",
                to_string(first->sizes), to_string(other));
-    sizes[d] += other[d];
+    sizes[d] = checked_int64(Wide(sizes[d]) + other[d], "cat", "the sum of the sizes");
     other[d] = sizes[d];
     DEFT_CHECK(other == sizes, ShapeError, "cat: shapes {} and {} differ outside dimension {}", to_string(first->sizes),
                to_string(m->sizes), d);
@@ -248,8 +248,10 @@ Tensor one_hot(const Tensor& index, int64_t classes, Site site) {
     DEFT_CHECK(index.numel() > 0, ValueError, "one_hot: the number of classes of an empty tensor is unknown; pass it");
     DEFT_CHECK(index.dtype() == DType::i64, DTypeError, "one_hot: class numbers are i64, found {}",
                name_of(index.dtype()));
-    classes = max(index, site).item<int64_t>(site) + 1;
-    DEFT_CHECK(classes > 0, IndexError, "one_hot: class numbers must not be negative");
+    const int64_t last = max(index, site).item<int64_t>(site);
+    DEFT_CHECK(last >= 0, IndexError, "one_hot: class numbers must not be negative");
+    DEFT_CHECK(last < INT64_MAX, IndexError, "one_hot: the class number {} is too large", last);
+    classes = last + 1;
   }
   return call<OneHot>(site, {classes}, index);
 }

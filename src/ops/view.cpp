@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "core/describe.h"
 #include "ops/creation.h"
 #include "ops/operand.h"
@@ -41,6 +41,7 @@ Shape complete_sizes(const Meta& x, Shape sizes, const char* op) {
     DEFT_CHECK(known == x.numel, ShapeError, "{}: shape {} has {} elements, but {} has {}", op, to_string(sizes), known,
                to_string(x.sizes), x.numel);
   }
+  checked_numel(sizes, x.dtype);  // with a size of 0, the others may be anything so far
   return sizes;
 }
 
@@ -160,8 +161,9 @@ ViewSpec SliceOp::view(const Meta& x, Params& p) {
   p.start = clip(p.start);
   p.stop = std::max(clip(p.stop), p.start);
   Shape sizes = x.sizes, strides = x.strides;
+  p.step = std::min(p.step, std::max<int64_t>(1, p.stop - p.start));  // a longer one has nowhere to go either
   sizes[d] = (p.stop - p.start + p.step - 1) / p.step;
-  strides[d] *= p.step;
+  if (sizes[d] > 1) strides[d] *= p.step;
   int64_t offset = sizes[d] ? p.start * x.strides[d] : 0;
   return reshaped(x, sizes, strides, offset);
 }
@@ -204,13 +206,15 @@ template <class Params>
 void check_region(const Params& p, int64_t room, const char* op) {
   DEFT_CHECK(p.sizes.size() == p.strides.size(), ShapeError, "{}: {} sizes but {} strides", op, p.sizes.size(),
              p.strides.size());
-  __int128 last = p.offset;
+  constexpr int64_t kMost = int64_t{1} << 47;  // more elements than memory holds
+  Wide last = p.offset;
   bool empty = false;
   for (int i = 0; i < p.sizes.size(); ++i) {
     DEFT_CHECK(p.sizes[i] >= 0 && p.strides[i] >= 0, ShapeError, "{}: sizes {} and strides {} must not be negative", op,
                to_string(p.sizes), to_string(p.strides));
+    DEFT_CHECK(p.strides[i] <= kMost, ShapeError, "{}: a stride of {} is longer than memory", op, p.strides[i]);
     empty |= p.sizes[i] == 0;
-    last += static_cast<__int128>(p.sizes[i] - 1) * p.strides[i];
+    last += Wide(p.sizes[i] - 1) * p.strides[i];
   }
   DEFT_CHECK(empty || (p.offset >= 0 && last < room), IndexError,
              "{}: sizes {}, strides {}, offset {} reach outside the {} elements there are", op, to_string(p.sizes),
@@ -222,7 +226,9 @@ void check_region(const Params& p, int64_t room, const char* op) {
 ViewSpec AsStrided::view(const Meta& x, Params& p) {
   check_region(p, x.span(), "as_strided");
   p.input_strides = x.contiguous ? Shape{} : x.strides;
-  return reshaped(x, p.sizes, p.strides, p.offset);
+  ViewSpec v = reshaped(x, p.sizes, p.strides, p.offset);
+  if (v.meta.numel == 0) v.offset = p.offset = 0;
+  return v;
 }
 void AsStrided::vjp(VjpContext& c) {
   const Params& p = c.params<AsStrided>();
@@ -462,7 +468,7 @@ Tensor unflatten(const Tensor& x, int64_t dim, IntList sizes, Site site) {
 std::vector<Tensor> split(const Tensor& x, IntList sizes, int64_t dim, Site site) {
   detail::check_defined(x, "split");
   DEFT_CHECK(x.dim() > 0, ShapeError, "split: a 0-d tensor cannot be split");
-  int64_t total = 0;
+  Wide total = 0;
   for (int64_t s : sizes) {
     DEFT_CHECK(s >= 0, ValueError, "split: a size must not be negative, found {}", s);
     total += s;
@@ -493,8 +499,13 @@ std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim, Site sit
   DEFT_CHECK(chunks > 0, ValueError, "chunk: the number of chunks must be positive, found {}", chunks);
   DEFT_CHECK(x.dim() > 0, ShapeError, "chunk: a 0-d tensor cannot be split");
   int64_t n = x.size(dim);
-  if (n == 0) return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim, site);
-  return split(x, (n + chunks - 1) / chunks, dim, site);
+  if (n == 0) {  // as many empty ones as were asked for
+    constexpr int64_t kMost = 1 << 16;
+    DEFT_CHECK(chunks <= kMost, ValueError, "chunk: {} chunks of an empty dimension are more than {}; ask for fewer",
+               chunks, kMost);
+    return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim, site);
+  }
+  return split(x, (n - 1) / chunks + 1, dim, site);
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim, Site site) {

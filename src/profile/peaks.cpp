@@ -485,7 +485,7 @@ double f32_products(const MachinePeaks& peaks) {
 
 const MachinePeaks& machine_peaks() {
   static std::mutex mutex;
-  static std::map<int, MachinePeaks> measured;
+  static auto& measured = *new std::map<int, MachinePeaks>;  // never destroyed: threads may outlive static destruction
   std::lock_guard lock(mutex);
   const int threads = num_threads();
   auto [it, added] = measured.try_emplace(threads);

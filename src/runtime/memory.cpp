@@ -97,6 +97,7 @@ struct BufferCache {
 constinit BufferCache cache;
 constinit std::atomic<int64_t> system_calls{0};
 constinit std::atomic<void (*)()> release_more{nullptr};
+constinit std::atomic<size_t> request_limit{0};  // of tests
 
 // A child made by fork() must not inherit a lock that another thread held.
 [[maybe_unused]] const int fork_handlers =
@@ -132,6 +133,7 @@ size_t drop_cache() noexcept {
 
 // Sanitizers abort on sizes they find absurd instead of refusing them.
 size_t largest_sane_request() {
+  if (const size_t limit = request_limit.load(std::memory_order_relaxed)) return limit;
 #if defined(DEFT_ASAN) || defined(DEFT_TSAN) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
 #else
@@ -179,6 +181,7 @@ void* system_allocate(size_t bytes, size_t requested) {
 }
 void give_back_first(void (*release)()) { release_more.store(release, std::memory_order_release); }
 void system_free(void* p) noexcept { std::free(p); }
+void refuse_requests_above(size_t bytes) noexcept { request_limit.store(bytes, std::memory_order_relaxed); }
 
 void* allocate_buffer_unchecked(size_t bytes) {
   if (bytes > kMaxBytes) [[unlikely]]

@@ -147,9 +147,12 @@ void wake_workers(int count) {
   if (asleep > 0 && awake < count) futex_wake(pool.epoch, count - awake);
 }
 
+// A thread that outlives main() may be in the middle of a job: then the workers are left to it. Once `taken` is ours it
+// stays so, and what comes later runs on its caller's thread.
 struct JoinAtExit {
   ~JoinAtExit() {
     pool.stop.store(true);
+    if (pool.taken.exchange(true)) return;
     pool.epoch.fetch_add(1);
     futex_wake(pool.epoch, kMaxThreads);
     for (int i = pool.workers.exchange(0) - 1; i >= 0; --i) {
@@ -211,6 +214,13 @@ void run_in_pool(const Split& split, int count, const FunctionRef<void(int64_t, 
   if (error) std::rethrow_exception(std::move(error));
 }
 
+bool take_pool() {
+  if (pool.stop.load(std::memory_order_relaxed) || pool.taken.exchange(true)) return false;
+  if (!pool.stop.load()) return true;
+  pool.taken.store(false);  // the program ended in between
+  return false;
+}
+
 void run_in_turn(const Split& split, int count, const FunctionRef<void(int64_t, int64_t)>& body) {
   SerialScope serial;
   for (int i = 0; i < count; ++i) {
@@ -231,8 +241,7 @@ void parallel_for_slow(int64_t begin, int64_t end, int64_t grain, FunctionRef<vo
   int count = static_cast<int>(std::min<int64_t>(num_threads(), items / std::max<int64_t>(grain, 1)));
   if (count <= 1) return body(begin, end);
   Split split(begin, end, count);
-  bool own_pool =
-      !in_lane && !pool.stop.load(std::memory_order_relaxed) && !pool.taken.exchange(true, std::memory_order_acquire);
+  bool own_pool = !in_lane && take_pool();
   own_pool ? run_in_pool(split, count, body) : run_in_turn(split, count, body);
 }
 

@@ -9,6 +9,7 @@
 #include "core/grad_mode.h"
 #include "data/loader_util.h"
 #include "ops/creation.h"
+#include "ops/random.h"
 
 namespace deft::data {
 namespace {
@@ -61,6 +62,27 @@ TEST(LoaderBatch, FieldsByPositionAndName) {
     ASSERT_TRUE(loader.next(batch));
     EXPECT_EQ((batch["fixed"][1][1].item<double>()), SampleRng(5, 0, 5).uniform());
   }
+}
+
+// What samples draw, themselves and through ops, differs from sample to sample, from epoch to epoch and between seeds:
+// equal draws would be equal augmentation.
+TEST(LoaderBatch, EverySampleDrawsNumbersOfItsOwn) {
+  std::vector<Field> fields{{"own", DType::f64, {}}, {"by_op", DType::f64, {}}};
+  auto set = std::make_shared<FunctionSet>(16, fields, [](int64_t, SampleWriter& out) {
+    *out.fixed<double>(0) = out.rng().uniform();
+    *out.fixed<double>(1) = rand({}, {DType::f64}).item<double>();
+  });
+  std::set<double> all;
+  size_t drawn = 0;
+  for (uint64_t seed : {1, 2}) {
+    DataLoader loader(set, {.batch_size = 4, .seed = seed, .workers = 2});
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (Batch& batch : loader)
+        for (int i = 0; i < 2; ++i)
+          for (double v : batch[i].to_vector<double>()) all.insert(v), ++drawn;
+  }
+  EXPECT_EQ(drawn, 128u);
+  EXPECT_EQ(all.size(), drawn);
 }
 
 TEST(LoaderBatch, VaryingFieldsArePadded) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <set>
 #include <thread>
 
 #include "image_files.h"
@@ -44,6 +45,18 @@ std::vector<T> run_file(const std::string& file, const ImageOptions& o, SampleRn
   transform.decode(encoded(file), rng, work);
   transform.write(work, out.data());
   return out;
+}
+
+// One picture, sample after sample: cut, flipped and coloured in another way each time.
+TEST(Transforms, EverySampleIsChangedInItsOwnWay) {
+  Picture p = make_picture(40, 50);
+  ImageOptions o = bytes_of(16, 16, Cut::random);
+  o.flip = 0.5;
+  o.jitter = {0.4, 0.4, 0.4, 0.1};
+  std::set<std::vector<uint8_t>> made;
+  for (int64_t sample = 0; sample < 20; ++sample) made.insert(run(p, o, SampleRng(1, 0, sample)));
+  EXPECT_EQ(made.size(), 20u);
+  EXPECT_EQ(run(p, o, SampleRng(1, 0, 3)), run(p, o, SampleRng(1, 0, 3)));
 }
 
 // ---- Resizing against exact arithmetic

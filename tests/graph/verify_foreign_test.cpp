@@ -1,5 +1,6 @@
 #include "graph/verify_foreign.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -8,6 +9,7 @@
 #include "graph/executable.h"
 #include "graph/passes.h"
 #include "ops/all_ops.h"
+#include "ops/param_fields.h"
 
 // What plan files as a whole must refuse is in tests/io/plan_file_test.cpp.
 namespace deft {
@@ -119,6 +121,58 @@ TEST(VerifyForeign, WritesNextToWhatTheyRead) {
   size_t at = t.text.find("+16 f32 3,4 8,1");
   ASSERT_NE(at, std::string::npos) << t.text;
   EXPECT_THROW(t.parsed("+16 f32 3,4 8,1", "+8 f32 3,4 8,1"), Error) << t.text;
+}
+
+// Each number of each op whose kernels multiply sizes, steps and borders: no product of those within the limit
+// overflows, and what is beyond it is refused before any rule looks at it.
+TEST(VerifyForeign, WindowsAndBordersHaveALimit) {
+  NoGradGuard no_grad;
+  constexpr int64_t kMost = int64_t{1} << 20;
+  auto says = [](const graph::Graph& g) -> std::string {
+    try {
+      graph::verify_foreign(g);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  Tensor x = ones({1, 2, 6, 6}), w = ones({2, 2, 3, 3});
+  const std::vector<std::function<Tensor(const Tensor&)>> calls = {
+      [&](const Tensor& in) { return conv2d(in, w); },
+      [&](const Tensor& in) { return conv_transpose2d(in, w); },
+      [](const Tensor& in) { return max_pool2d(in, {2}); },
+      [](const Tensor& in) { return avg_pool2d(in, {2}); },
+      [](const Tensor& in) {
+        return interpolate(in, {9, 9});
+      },
+      [](const Tensor& in) {
+        return pad(in, {1, 1, 1, 1});
+      },
+      [](const Tensor& in) { return unfold(in, {2}); },
+      [](const Tensor& in) {
+        return fold(unfold(in, {2}), {6, 6}, {2});
+      }};
+  for (const auto& call : calls) {
+    const graph::Graph good = graph::capture([&](const Tensors& in) { return Tensors{call(in[0])}; }, {x}).graph;
+    EXPECT_EQ(says(good), "");
+    const graph::Instruction& last = good.instructions.back();
+    for (const ParamField& f : param_fields(*last.def)) {
+      if (f.kind != FieldKind::integer && f.kind != FieldKind::shape) continue;
+      const ParamField number{FieldKind::integer, f.offset + (f.kind == FieldKind::shape ? 8 : 0),
+                              f.kind == FieldKind::shape ? 8 : f.bytes};
+      for (int64_t beyond : {kMost + 1, -kMost - 1}) {
+        graph::Graph g = good;
+        write_integer(number, g.instructions.back().params.data(), beyond);
+        EXPECT_NE(says(g).find(fmt::format("the parameter {} is too large", beyond)), std::string::npos)
+            << last.def->info.name << " at byte " << number.offset << ": " << says(g);
+      }
+      for (int64_t within : {kMost, -kMost}) {
+        graph::Graph g = good;
+        write_integer(number, g.instructions.back().params.data(), within);
+        EXPECT_EQ(says(g).find("is too large"), std::string::npos) << last.def->info.name << ": " << says(g);
+      }
+    }
+  }
 }
 
 TEST(VerifyForeign, GradientsOfWeights) {

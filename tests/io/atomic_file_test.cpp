@@ -91,6 +91,59 @@ TEST(AtomicFile, InterruptedAndShortWrites) {
   EXPECT_TRUE(is_old_or_new(folder / "x"));
 }
 
+// Opening, locking and syncing are tried again, too.
+TEST(AtomicFile, EveryCallMayBeInterrupted) {
+  Folder folder;
+  static int interrupted;
+  interrupted = 0;
+  static const auto saved = file_calls();
+  static const auto first_fails = [](int& done) {
+    if (done++ % 2) return false;
+    ++interrupted;
+    errno = EINTR;
+    return true;
+  };
+  static int opened, locked, synced;
+  opened = locked = synced = 0;
+  file_calls().open = [](const char* p, int flags, mode_t m) {
+    return !(flags & O_DIRECTORY) && first_fails(opened) ? -1 : saved.open(p, flags, m);
+  };
+  file_calls().lock = [](int fd) { return first_fails(locked) ? -1 : saved.lock(fd); };
+  file_calls().sync = [](int fd) { return first_fails(synced) ? -1 : saved.sync(fd); };
+  save_safetensors(folder / "x", kNew);
+  file_calls() = saved;
+  EXPECT_EQ(opened, 2);
+  EXPECT_EQ(locked, 2);
+  EXPECT_GE(synced, 2);
+  EXPECT_TRUE(is_old_or_new(folder / "x"));
+}
+
+// The file's bytes before it gets its name, and the name itself, which lies in the folder, after that.
+TEST(AtomicFile, TheFileAndThenItsNameAreMadePermanent) {
+  Folder folder;
+  static std::vector<std::string> events;
+  static ino_t synced_folder;
+  events.clear(), synced_folder = 0;
+  static const auto saved = file_calls();
+  file_calls().sync = [](int fd) {
+    struct stat s = {};
+    fstat(fd, &s);
+    events.push_back(S_ISDIR(s.st_mode) ? "sync folder" : "sync file");
+    if (S_ISDIR(s.st_mode)) synced_folder = s.st_ino;
+    return saved.sync(fd);
+  };
+  file_calls().rename = [](const char* from, const char* to) {
+    events.push_back("rename");
+    return saved.rename(from, to);
+  };
+  save_safetensors(folder / "x", kNew);
+  file_calls() = saved;
+  EXPECT_EQ(events, (std::vector<std::string>{"sync file", "rename", "sync folder"}));
+  struct stat s = {};
+  ASSERT_EQ(stat(folder.path.c_str(), &s), 0);
+  EXPECT_EQ(synced_folder, s.st_ino);
+}
+
 TEST(AtomicFile, SaysHowMuchRoomIsNeededAndFree) {
   Folder folder;
   try {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "checkpoint_util.h"
+#include "io/checksum.h"
 #include "io/load_tensors.h"
 #include "io/safetensors.h"
 #include "io_util.h"
@@ -31,6 +32,33 @@ TEST(Checkpoint, NanComesBack) {
   state.values["x"] = std::nan("");
   save_checkpoint(folder / "a.safetensors", state);
   EXPECT_TRUE(std::isnan(load_checkpoint(folder / "a.safetensors").state.get<double>("x")));
+}
+
+// The stored form of a list in a list in a list...
+std::string nested_lists(int depth) {
+  std::vector<std::string> heads;  // innermost first
+  size_t size = 2;
+  for (int i = 1; i < depth; ++i) {
+    heads.push_back("[" + std::to_string(size) + ":");
+    size += heads.back().size() + 1;
+  }
+  std::string text;
+  for (size_t i = heads.size(); i-- > 0;) text += heads[i];
+  return text + "[s" + std::string(heads.size(), 's');
+}
+TEST(Checkpoint, AFileDoesNotDecideHowDeepCallsGo) {
+  Folder folder;
+  for (int depth : {1, 2, 50'000}) {
+    Metadata metadata{
+        {"deft.checkpoint", "1"}, {"deft.step", "1"}, {"deft.config", ""}, {"value.x", nested_lists(depth)}};
+    metadata["deft.crc32"] = checksum(metadata, {}, "deft.crc32");
+    save_safetensors(folder / "a.safetensors", {}, metadata);
+    if (depth == 1) {
+      EXPECT_TRUE(load_checkpoint(folder / "a.safetensors").state.get<std::vector<std::string>>("x").empty());
+      continue;
+    }
+    expect_load_error([&] { load_checkpoint(folder / "a.safetensors"); }, "value 'x'", 8, "is not of a known form");
+  }
 }
 
 // FI8

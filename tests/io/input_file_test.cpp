@@ -3,6 +3,11 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 
 #include "io/load_tensors.h"
 #include "io/npy.h"
@@ -10,6 +15,19 @@
 #include "io/safetensors.h"
 #include "io/sha256.h"
 #include "io_util.h"
+
+namespace {
+int disturbed_reads = 0;  // 0: they are not
+}
+
+// In place of the C library's. The first call of two is interrupted, the other gives 70 bytes at most.
+extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t offset) {
+  if (disturbed_reads && disturbed_reads++ % 2) {
+    errno = EINTR;
+    return -1;
+  }
+  return syscall(SYS_pread64, fd, to, disturbed_reads ? std::min<size_t>(bytes, 70) : bytes, offset);
+}
 
 namespace deft::io {
 namespace {
@@ -69,6 +87,21 @@ TEST(CommonBad, CM4_ChangesWhileRead) {
     expect_load_error([&] { file.check_unchanged(); }, "file", 0, "it had 50 bytes, now 60");
   }
 }
+// Written over with as many bytes as it had: only the time tells.
+TEST(CommonBad, CM4_ChangesWhileReadToTheSameSize) {
+  Folder folder;
+  write_file(folder / "x", std::string(100, 'x'));
+  InputFile file(folder / "x", "test");
+  file.check_unchanged();
+  struct stat s = {};
+  ASSERT_EQ(stat((folder / "x").c_str(), &s), 0);
+  for (const timespec& moved : {timespec{0, 1}, timespec{1, 0}}) {
+    const timespec times[] = {s.st_atim,
+                              {s.st_mtim.tv_sec + moved.tv_sec, (s.st_mtim.tv_nsec + moved.tv_nsec) % 1'000'000'000}};
+    ASSERT_EQ(utimensat(AT_FDCWD, (folder / "x").c_str(), times, 0), 0);
+    expect_load_error([&] { file.check_unchanged(); }, "file", 0, "it had 100 bytes, now 100");
+  }
+}
 TEST(CommonBad, CM5_AnotherFormatThanTheExtension) {
   Folder folder;
   auto copy = [&](const std::string& from, const std::string& to) {
@@ -113,6 +146,22 @@ TEST(CommonBad, CM6_WrongHash) {
 }
 TEST(CommonBad, CM7_PathWithNul) {
   expect_all_fail(std::string("a\0b", 3), "path", 1, "the path holds a NUL character");
+}
+
+// Reads that a signal interrupts, and reads that give less than was asked for, go on.
+TEST(InputFile, InterruptedAndShortReads) {
+  Folder folder;
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += static_cast<char>('a' + i % 26);
+  write_file(folder / "x", text);
+  InputFile file(folder / "x", "test");
+  std::string read(text.size(), ' ');
+  disturbed_reads = 1;
+  file.read(0, read.data(), read.size(), "data");
+  const int calls = disturbed_reads;
+  disturbed_reads = 0;
+  EXPECT_EQ(read, text);
+  EXPECT_GT(calls, 20);
 }
 
 TEST(InputFile, NothingIsAllocatedForBytesThatAreNotThere) {

@@ -122,6 +122,13 @@ TEST(Pt, TensorsOutliveTheFile) {
   EXPECT_THROW(load_pt(fixture("io/tensor.pt")).state_dict(), ValueError);
 }
 
+// torch.tensor([1 + 2j, 3 - 4j]).conj(): the imaginary part is a view that is to be negated.
+TEST(Pt, NegativeViewsAreComputed) {
+  NamedTensors t = load_pt(fixture("io/negative.pt")).state_dict();
+  EXPECT_EQ(find_tensor(t, "imag")->to_vector<double>(), (std::vector<double>{-2, 4}));
+  EXPECT_EQ(find_tensor(t, "real")->to_vector<double>(), (std::vector<double>{1, 3}));
+}
+
 TEST(Pt, WhatIsRefusedByName) {
   auto path = [](const char* name) { return fixture("io/"s + name); };
   expect_unsupported([&] { load_pt(path("legacy.pt")); },
@@ -148,11 +155,11 @@ std::string tuple(const std::vector<std::string>& parts) {
 struct TensorText {
   std::string storage = "ctorch\nFloatStorage\n", key = text("0"), numel = number(6), offset = number(0);
   std::string sizes = tuple({number(2), number(3)}), strides = tuple({number(3), number(1)});
-  std::string tag = text("storage");
+  std::string tag = text("storage"), metadata = "";
   std::string id() const { return tuple({tag, storage, key, text("cuda:0"), numel}); }
   std::string str() const {
     return "ctorch._utils\n_rebuild_tensor_v2\n" +
-           tuple({id() + "Q", offset, sizes, strides, "\x89", "ccollections\nOrderedDict\n)R"}) + "R";
+           tuple({id() + "Q", offset, sizes, strides, "\x89", "ccollections\nOrderedDict\n)R" + metadata}) + "R";
   }
 };
 std::string dict(const std::string& tensor) { return "\x80\2}" + text("w") + tensor + "s."; }
@@ -190,6 +197,34 @@ TEST(Pt, ByHand) {
   std::string f8 = v3;
   f8.replace(f8.find("float32"), 7, "float8_e4m3fn");
   expect_unsupported([&] { parse(archive(dict(f8))); }, "Deft has no type for torch.float8_e4m3fn");
+}
+
+TEST(Pt, BitsOfViews) {
+  TensorText t;
+  for (const char* nothing : {"N", "}"}) {
+    t.metadata = nothing;
+    EXPECT_EQ(parse(t).state_dict()[0].tensor.sizes(), (Shape{2, 3}));
+  }
+  auto with = [](const std::string& key, const std::string& value) {
+    TensorText bits;
+    bits.metadata = "}" + key + value + "s";
+    return bits;
+  };
+  EXPECT_EQ(parse(with(text("conj"), "\x89")).state_dict().size(), 1u);
+  EXPECT_TRUE(std::signbit(parse(with(text("neg"), "\x88")).state_dict()[0].tensor.to_vector<double>()[0]));
+  EXPECT_FALSE(std::signbit(parse(with(text("neg"), "\x89")).state_dict()[0].tensor.to_vector<double>()[0]));
+  expect_unsupported([&] { parse(with(text("conj"), "\x88")); }, "a tensor with 'conj' set");
+  expect_unsupported([&] { parse(with(text("lazy"), "\x88")); }, "a tensor with 'lazy' set");
+  TensorText other = with(number(1), "\x88");
+  expect_bad(other, "metadata of 'w'", place(other, other.metadata) + 1, "a key is no string");
+  other = with(text("neg"), text("yes"));
+  expect_bad(other, "metadata of 'w'", place(other, text("yes")), "'neg' is no bool");
+  other.metadata = number(77);
+  expect_bad(other, "metadata of 'w'", place(other, other.metadata), "expected a dict");
+  TensorText bools = with(text("neg"), "\x88");
+  bools.storage = "ctorch\nBoolStorage\n";
+  bools.numel = number(24);
+  expect_unsupported([&] { parse(bools); }, "bools have no sign");
 }
 
 TEST(PtBad, ZP7_Deflated) {

@@ -193,6 +193,16 @@ TEST(ZipBad, ZP5_Overlap) {
   same.members[1].offset = 0;
   expect_bad(same.build(), "name of 'b'", 30, "the local header says 'a'");
 }
+// By one byte: the last of the first member's data is the first of the second's header.
+TEST(ZipBad, ZP5_OverlapByOneByte) {
+  ZipBuilder b = two();
+  ZipMember& first = b.members[0];
+  const std::string data = first.data + "P";  // which a header begins with
+  first.crc = first.local_crc = crc32(0, bytes_of(data));
+  first.size = first.packed_size = first.local_size = first.local_packed = static_cast<uint32_t>(data.size());
+  expect_bad(b.build(), "offset of 'dir/b'", 36, "the member lies over 'a'");
+  EXPECT_EQ(read_all(two().build()).size(), 2u);  // next to each other is fine
+}
 TEST(ZipBad, ZP6_OffsetPastTheEnd) {
   ZipBuilder b = two();
   b.members[1].offset = 0x7fffffff;

@@ -126,6 +126,25 @@ TEST(LRScheduler, RestartBeginsAgain) {
   }
 }
 
+// A restart is at epoch 0, also where the rate changes at every epoch.
+TEST(LRScheduler, RestartGivesTheFirstRate) {
+  auto optimizer = new_optimizer();
+  const std::vector<double> rates{optimizer->lr(0), optimizer->lr(1)};
+  auto check = [&](LRScheduler&& schedule, double factor) {
+    for (int i = 0; i < 3; ++i) schedule.step();
+    schedule.restart();
+    for (size_t g = 0; g < 2; ++g) expect_rate(optimizer->lr(g), rates[g] * factor, 1, "restarted");
+    for (size_t g = 0; g < 2; ++g) optimizer->set_lr(rates[g], g);
+  };
+  check(StepLR(*optimizer, 1, 0.5), 1);
+  check(MultiStepLR(*optimizer, {1, 2}, 0.5), 1);
+  check(ExponentialLR(*optimizer, 0.5), 1);
+  check(ConstantLR(*optimizer, 0.25, 1), 0.25);
+  check(LinearLR(*optimizer, 0.5, 1.0, 2), 0.5);
+  check(CosineAnnealingLR(*optimizer, 2), 1);
+  check(CosineAnnealingWarmRestarts(*optimizer, 1), 1);
+}
+
 TEST(LRScheduler, SchedulesMadeLaterBeginAtTheInitialRate) {
   auto optimizer = new_optimizer();
   ExponentialLR exponential(*optimizer, 0.5);

@@ -95,13 +95,14 @@ bool input_phase(const ConvCall& c, const int64_t r[3], Phase& p) {
     if (w.count[d] == 0) return false;
     // Kernel taps k with (r + pad - k * dil) divisible by the stride: k = first + t * tap_skip.
     p.tap_skip[d] = s / std::gcd(s, dil);
+    const int64_t most = std::min(p.tap_skip[d], c.kernel[d]);
     p.first[d] = 0;
-    while (p.first[d] < p.tap_skip[d] && (r[d] + c.pad[d] - p.first[d] * dil) % s != 0) ++p.first[d];
-    const bool any = p.first[d] < p.tap_skip[d] && p.first[d] < c.kernel[d];
+    while (p.first[d] < most && (r[d] + c.pad[d] - p.first[d] * dil) % s != 0) ++p.first[d];
+    const bool any = p.first[d] < most;
     w.taps[d] = any ? (c.kernel[d] - p.first[d] + p.tap_skip[d] - 1) / p.tap_skip[d] : 0;
     w.step[d] = 1;
     w.base[d] = any ? (r[d] + c.pad[d] - p.first[d] * dil) / s : 0;
-    w.tap_step[d] = -p.tap_skip[d] * dil / s;
+    w.tap_step[d] = -(dil / std::gcd(s, dil));
     w.size[d] = c.out[d];
   }
   return true;

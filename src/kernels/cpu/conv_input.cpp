@@ -23,9 +23,11 @@ Phases find_phases(const ConvCall& c) {
   Phases p;
   p.phase.assign(taps, -1), p.tap.assign(taps, 0);
   int64_t r[3], before = 0;
-  for (r[0] = 0; r[0] < c.stride[0]; ++r[0]) {
-    for (r[1] = 0; r[1] < c.stride[1]; ++r[1]) {
-      for (r[2] = 0; r[2] < c.stride[2]; ++r[2]) {
+  int64_t most[3];  // a class holds a position only if it begins inside
+  for (int d = 0; d < 3; ++d) most[d] = std::min(c.stride[d], c.in[d]);
+  for (r[0] = 0; r[0] < most[0]; ++r[0]) {
+    for (r[1] = 0; r[1] < most[1]; ++r[1]) {
+      for (r[2] = 0; r[2] < most[2]; ++r[2]) {
         Phase phase;
         if (!input_phase(c, r, phase)) continue;
         const Window& w = phase.window;

@@ -76,10 +76,11 @@ Lists usable_tiles(uint64_t features) {
   return lists;
 }
 
-// Tests lower the level and raise it again. Lists are kept for good: packed matrices refer to their tiles.
+// Tests lower the level and raise it again. Lists are kept for good: packed matrices refer to their tiles, and threads
+// may outlive static destruction.
 const Lists& lists_for(uint64_t features) {
   static std::mutex mutex;
-  static std::vector<std::unique_ptr<const Lists>> all;
+  static auto& all = *new std::vector<std::unique_ptr<const Lists>>;
   std::lock_guard lock(mutex);
   for (const auto& lists : all) {
     if (lists->features == features) return *lists;
