@@ -351,7 +351,7 @@ void try_techniques(const Flags& f, const std::shared_ptr<const TrainedTask>& tr
 
 PlanCase read_plan(const Flags& f, const Progress& progress) {
   progress.show("reading the plan");
-  PlanCase c = plan_case(f.plan_file, f.task, f.weights);
+  PlanCase c = plan_case(f.plan_file, f.task, f.weights, seconds_in(f.budget));
   DEFT_CHECK(f.kind == "infer" || c.plan.labelled, ValueError,
              "{} is measured on {}, which have no labels for --task {}; use --task infer", f.plan_file, c.plan.data,
              f.kind);

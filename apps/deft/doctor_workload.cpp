@@ -379,12 +379,13 @@ std::shared_ptr<const TrainedTask> trained_task(const TaskOptions& options, cons
   return trained;
 }
 
-PlanCase plan_case(const std::string& file, const TaskOptions& options, const std::string& weights) {
+PlanCase plan_case(const std::string& file, const TaskOptions& options, const std::string& weights, double budget) {
   PlanCase c{open_plan_task(file, options), nullptr, nullptr};
   auto trained = std::make_shared<TrainedTask>();
   trained->options = options;
   trained->options.model = c.plan.model.empty() ? "an unnamed model" : c.plan.model;
   trained->plan_file = file;
+  trained->budget = budget;
   trained->options.data = c.plan.data;
   trained->options.device = c.plan.device;
   trained->task = c.plan.task;

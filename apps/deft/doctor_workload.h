@@ -38,7 +38,7 @@ struct PlanCase {
   PlanTask plan;
   std::shared_ptr<const TrainedTask> trained, compared;
 };
-PlanCase plan_case(const std::string& file, const TaskOptions& options, const std::string& weights);
+PlanCase plan_case(const std::string& file, const TaskOptions& options, const std::string& weights, double budget);
 // Both in the plan's largest batches, in turns.
 doctor::TrialResult against_eager(const PlanCase& c, double seconds);
 

@@ -128,7 +128,7 @@ class Doctor(unittest.TestCase):
         self.runs_as_printed(self.report)
         text = pathlib.Path(self.path("a text's file"))
         text.write_text("the cat sat on the mat. " * 600)
-        for arguments in ([*SMALL, "--task", "train", "--train-size", "256"], [*SMALL, "--task", "eval"],
+        for arguments in ([*SMALL, "--task", "train"], [*SMALL, "--task", "eval"],
                           ["-m", "gpt2", "-d", "text", "--path", str(text), "--length", "16", "--test-size", "16"],
                           ["-m", "bert", "-d", "text", "--path", str(text), "--length", "16", "--test-size", "16"]):
             run = deft("doctor", *arguments, "--budget", "5s", "-o", "json", cwd=self.holder.name)

@@ -98,7 +98,7 @@ class Use(WithPlans):
             low = {"autocast", "dtype"} & set(settings)
             self.assertAlmostEqual(planned["test_loss"], plain["test_loss"], delta=0.02 if low else 1e-5)
             self.assertAlmostEqual(planned["accuracy_percent"], plain["accuracy_percent"], delta=2.5 if low else 0.01)
-            self.assertEqual(planned["amp"], settings.get("autocast", "f32"))
+            self.assertEqual(planned["amp"], settings.get("autocast", settings.get("dtype", "f32")))
 
     def test_training_learns_the_same(self):
         flags = ["train", *DATA, "-e", "1"]
