@@ -366,8 +366,6 @@ Tensor scatter_mean(const Tensor& x, int64_t dim, const Tensor& index, const Ten
 
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, ScatterReduce reduce,
                       bool include_self, Site site) {
-  detail::check_defined(x, "scatter_reduce");
-  detail::check_defined(index, "scatter_reduce");
   if (!include_self && reduce != ScatterReduce::assign) {
     SiteScope scope(site);
     Tensor start = without_targets(x, dim, index, reduce, site);

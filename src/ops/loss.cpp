@@ -73,6 +73,9 @@ struct BroadcastPair {
   }
 };
 
+// f16 and bf16 as f32: small constants vanish in them.
+Tensor widened(const Tensor& x) { return x.element_size() < 4 ? x.to(DType::f32) : x; }
+
 // Losses made of other ops are f32 under autocast, like those that are ops of their own.
 Tensor ranged(const Tensor& x) {
   bool low = context().bits & kAutocast && is_floating(x.dtype()) && x.element_size() < 4;
@@ -103,6 +106,16 @@ Tensor pair_loss(PairLoss::Params p, const Tensor& x, const Tensor& target, Redu
   p.mean = reduction == Reduction::mean;
   if (reduction != Reduction::none && is_one_pass(p, x, target)) return call<PairLoss>(site, p, x, target);
   return reduced(pair_losses(p, ranged(x), ranged(target)), reduction);
+}
+
+// What pair_loss() gives, bit by bit, keeping the difference instead of both inputs: those may be written in place
+// before backward.
+Tensor l1_of_difference(const Tensor& x, const Tensor& target, Reduction reduction, const Site& site) {
+  constexpr PairLoss::Params kAbsolute{PairLoss::Kind::absolute};
+  if (reduction == Reduction::none || !is_one_pass(kAbsolute, x, target))
+    return pair_loss(kAbsolute, x, target, reduction, site);
+  Tensor difference = widened(x) - widened(target);
+  return narrowed(pair_loss(kAbsolute, difference, zeros_like(difference), reduction, site), x.dtype());
 }
 
 // Both of one memory order; x is as it is where it is dense.
@@ -178,12 +191,11 @@ Tensor mse_loss(const Tensor& input, const Tensor& given, Reduction reduction, S
   return pair_loss({PairLoss::Kind::squared}, x, target, reduction, site);
 }
 
-// With gradients wanted it is not one op: that would keep both inputs, which may be written in place before backward.
 Tensor l1_loss(const Tensor& input, const Tensor& given, Reduction reduction, Site site) {
   SiteScope scope(site);
   auto [x, target] = BroadcastPair("l1_loss", input, given);
   if (is_grad_enabled() && (x.requires_grad() || target.requires_grad()))
-    return reduced(abs(ranged(x) - ranged(target)), reduction);
+    return l1_of_difference(x, target, reduction, site);
   return pair_loss({PairLoss::Kind::absolute}, x, target, reduction, site);
 }
 
@@ -217,9 +229,6 @@ Tensor probability_loss_with_edges(const Tensor& x, const Tensor& target, const 
   Tensor slope = (at - target.detach()) * (1 / kEdge);
   return where(edge, flat + (x - at) * slope, probability_loss(masked_fill(x, edge, 0.5), target));
 }
-
-// f16 and bf16 as f32: small constants vanish in them.
-Tensor widened(const Tensor& x) { return x.element_size() < 4 ? x.to(DType::f32) : x; }
 
 // Undefined where no element is near 0 or 1. A device is not waited for to find out, and a capture holds any values.
 Tensor probability_edges(const Tensor& x) {

@@ -61,6 +61,7 @@ struct RandpermFill {
   static constexpr const char* not_differentiable = "it fills integers";
   static Meta infer(const Meta& x, const Params& p);
   static void cpu(KernelCall& c);
+  static OpSamples samples();
 };
 
 // 1 with probability p (per element), else 0, in the type of p.

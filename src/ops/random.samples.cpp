@@ -1,6 +1,10 @@
+#include <fmt/format.h>
+
 #include <cmath>
 #include <numbers>
+#include <utility>
 
+#include "core/op.h"
 #include "ops/creation.h"
 #include "ops/random.h"
 #include "ops/sample.h"
@@ -88,6 +92,41 @@ OpSamples Dropout::samples() {
   s.good.push_back(dropout_case({}, 0.25));
   s.good.push_back(dropout_case({0, 3}, 0.25));
   for (double p : {-0.1, 1.5}) s.bad.push_back(bad_probability(p));
+  return s;
+}
+
+OpSamples RandpermFill::samples() {
+  OpSamples s{.op = "randperm_", .dtypes = only(DType::i64), .grad = false};
+  for (int64_t n : {0, 1, 2, 7, 64, 1000})
+    s.good.push_back({.note = fmt::format("{} numbers", n),
+                      .args = {},
+                      .call =
+                          [n](const Tensors&) {
+                            RngScope fixed(kDraw);
+                            return Tensors{randperm(n)};
+                          },
+                      .expect =
+                          [n](const Tensors&) {
+                            Tensor y = arange(0, n, 1, DType::f64);
+                            double* v = y.data<double>();
+                            for (int64_t i = n - 1; i >= 1; --i) {  // Fisher-Yates, from the end
+                              auto words = philox(kDraw, static_cast<uint64_t>(i));
+                              uint64_t bits = static_cast<uint64_t>(words[0]) << 32 | words[1];
+                              auto other = static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(i + 1) >> 64;
+                              std::swap(v[i], v[static_cast<int64_t>(other)]);
+                            }
+                            return Tensors{y};
+                          }});
+  s.bad.push_back(
+      {"negative", {}, [](const Tensors&) { return Tensors{randperm(-1)}; }, "ValueError", "must not be negative"});
+  s.bad.push_back({"matrix",
+                   {},
+                   [](const Tensors&) {
+                     Tensor x = zeros({2, 3}, DType::i64);
+                     return Tensors{call_inplace<RandpermFill>(Site::current(), {kDraw}, x)};
+                   },
+                   "ShapeError",
+                   "fills a vector"});
   return s;
 }
 

@@ -466,6 +466,7 @@ std::array<Tensor, 2> min(const Tensor& x, int64_t dim, bool keepdim, Site site)
 Tensor normalize(const Tensor& x, double p, int64_t dim, double eps, Site site) {
   SiteScope scope(site);
   detail::check_defined(x, "normalize");
+  dim = normalize_dim(dim, x.dim(), "normalize");
   return x / clamp_min(norm(x, p, {dim}, true), eps);
 }
 std::array<Tensor, 2> aminmax(const Tensor& x, IntList dims, bool keepdim, Site site) {

@@ -255,7 +255,7 @@ OpSamples Pad::samples() {
   add("last dim", {3, 4}, {1, 2});
   add("two dims", {2, 3, 4}, {1, 0, 2, 3});
   add("all dims", {2, 3, 2}, {1, 1, 0, 2, 3, 0}, PadMode::constant, 1.5);
-  add("value", {2, 3}, {2, 2, 1, 0}, PadMode::constant, -3);
+  add("value", {2, 3}, {2, 2, 1, 0}, PadMode::constant, 3);
   add("image", {2, 3, 5, 4}, {1, 2, 3, 4});
   add("crop", {4, 7}, {-2, -1, -1, 0});
   add("crop and pad", {5, 6}, {-2, 3, 1, -1}, PadMode::constant, 2);
@@ -278,6 +278,10 @@ OpSamples Pad::samples() {
     add("nothing to do", {1, 2, 3}, {0, 0}, m);
     add("no samples", {0, 2, 4}, {1, 2}, m, 0, false);
     add("large", {4, 5, 40, 37}, {3, 2, 4, 1}, m);
+  }
+  for (PadMode m : {PadMode::reflect, PadMode::replicate}) {
+    add("crop", {1, 2, 4}, {-1, 0}, m);
+    add("crop and pad", {1, 2, 4, 5}, {2, -1, -2, 1}, m);
   }
   add("far", {1, 2, 2, 3}, {7, 5, 0, 9}, PadMode::replicate);
   add("size one", {1, 1, 1}, {2, 3}, PadMode::replicate);
@@ -302,9 +306,7 @@ OpSamples Pad::samples() {
   bad("reflect of nothing", {1, 2, 0}, {1, 0}, PadMode::reflect, "ShapeError", "do not work for size 0");
   bad("replicate of nothing", {1, 2, 0}, {1, 0}, PadMode::replicate, "ShapeError", "do not work for size 0");
   bad("circular of nothing", {1, 2, 0}, {0, 1}, PadMode::circular, "ShapeError", "do not work for size 0");
-  bad("reflect crop", {1, 2, 4}, {-1, 0}, PadMode::reflect, "ShapeError", "do not work");
-  bad("replicate crop", {1, 2, 4}, {1, -1}, PadMode::replicate, "ShapeError", "do not work");
-  bad("circular crop", {1, 2, 4}, {-1, 1}, PadMode::circular, "ShapeError", "do not work");
+  bad("replicate crop to nothing", {1, 2, 4}, {-2, -2}, PadMode::replicate, "ShapeError", "leave nothing");
   bad("four dims", {1, 2, 2, 2, 2}, {1, 1, 1, 1, 1, 1, 1, 1}, PadMode::replicate, "ShapeError",
       "at most 3 dimensions, found 4");
   s.bad.push_back({"undefined",

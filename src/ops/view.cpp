@@ -212,7 +212,7 @@ void check_region(const Params& p, int64_t room, const char* op) {
   for (int i = 0; i < p.sizes.size(); ++i) {
     DEFT_CHECK(p.sizes[i] >= 0 && p.strides[i] >= 0, ShapeError, "{}: sizes {} and strides {} must not be negative", op,
                to_string(p.sizes), to_string(p.strides));
-    DEFT_CHECK(p.strides[i] <= kMost, ShapeError, "{}: a stride of {} is longer than memory", op, p.strides[i]);
+    DEFT_CHECK(p.strides[i] <= kMost, IndexError, "{}: a stride of {} is longer than memory", op, p.strides[i]);
     empty |= p.sizes[i] == 0;
     last += Wide(p.sizes[i] - 1) * p.strides[i];
   }

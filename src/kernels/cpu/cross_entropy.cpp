@@ -83,7 +83,7 @@ void forward_row(const Task<S>& t, int64_t row, double* loss, C<S>* largest, C<S
         return load_some(x + i, m);
       },
       [](int64_t, int64_t, RowVec<S>) {});
-  const double log_of_sum = base.log_of(sum);
+  const double log_of_sum = t.n == 1 ? 0 : base.log_of(sum);  // the rounding of the base would be all there is
   *log_sum = static_cast<C<S>>(log_of_sum);
   *loss = t.loss(row, static_cast<double>(*largest), log_of_sum, t.spread == 0 ? 0 : sum_below(t, x, *largest));
 }
