@@ -55,28 +55,44 @@ inline ConvCall make(DType t, int spatial, int64_t n, int64_t c_in, int64_t c_ou
   return c;
 }
 
-// Calls f(x index, w index, y index, c_in, c_out) for every product of the convolution.
+// Where each tap of each position of the output reads its input; -1: outside.
+inline std::vector<int64_t> places_read(const ConvCall& c) {
+  const int64_t s = c.spatial, out = product(c.out, s), taps = product(c.kernel, s);
+  std::vector<int64_t> places;
+  places.reserve(static_cast<size_t>(out * taps));
+  for (int64_t q = 0; q < out; ++q) {
+    for (int64_t t = 0; t < taps; ++t) {
+      int64_t place = 0, qr = q, tr = t, scale = 1;
+      bool inside = true;
+      for (int64_t d = s - 1; d >= 0; --d) {
+        const int64_t at = qr % c.out[d] * c.stride[d] - c.pad[d] + tr % c.kernel[d] * c.dilation[d];
+        inside = inside && at >= 0 && at < c.in[d];
+        place += at * scale;
+        scale *= c.in[d];
+        qr /= c.out[d];
+        tr /= c.kernel[d];
+      }
+      places.push_back(inside ? place : -1);
+    }
+  }
+  return places;
+}
+
+// Calls f(x index, w index, y index) for every product of the convolution.
 template <class F>
 void for_each_product(const ConvCall& c, F f) {
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, s = c.spatial;
   const int64_t in = product(c.in, s), out = product(c.out, s), taps = product(c.kernel, s);
+  const std::vector<int64_t> places = places_read(c);
   for (int64_t n = 0; n < c.n; ++n) {
     for (int64_t o = 0; o < c.c_out; ++o) {
       for (int64_t i = 0; i < cg; ++i) {
         const int64_t channel = o / og * cg + i;
+        const int64_t* place = places.data();
         for (int64_t q = 0; q < out; ++q) {
           for (int64_t t = 0; t < taps; ++t) {
-            int64_t pos = 0, qr = q, tr = t, scale = 1;
-            bool inside = true;
-            for (int64_t d = s - 1; d >= 0; --d) {
-              const int64_t at = qr % c.out[d] * c.stride[d] - c.pad[d] + tr % c.kernel[d] * c.dilation[d];
-              inside = inside && at >= 0 && at < c.in[d];
-              pos += at * scale;
-              scale *= c.in[d];
-              qr /= c.out[d];
-              tr /= c.kernel[d];
-            }
-            if (!inside) continue;
+            const int64_t pos = *place++;
+            if (pos < 0) continue;
             const int64_t x = c.channels_last ? (n * in + pos) * c.c_in + channel : (n * c.c_in + channel) * in + pos;
             const int64_t y = c.channels_last ? (n * out + q) * c.c_out + o : (n * c.c_out + o) * out + q;
             f(x, (o * cg + i) * taps + t, y);
