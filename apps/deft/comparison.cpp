@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/note.h"
 #include "bench/report.h"
 #include "exit_code.h"
 
@@ -247,12 +248,11 @@ std::string to_text(const Comparison& c, bool all_rows) {
 }
 
 int tell(const Comparison& c) {
-  if (!c.other_machine.empty())
-    fmt::print(stderr, "warning: the reports are of different machines ({})\n", c.other_machine);
+  if (!c.other_machine.empty()) print_note("warning: the reports are of different machines ({})\n", c.other_machine);
   if (!c.only_before.empty())
-    fmt::print(stderr, "warning: {} row{} only in the first report: {}\n", c.only_before.size(),
+    print_note("warning: {} row{} only in the first report: {}\n", c.only_before.size(),
                c.only_before.size() == 1 ? " is" : "s are", some(c.only_before));
-  for (const Failure& f : c.failures) fmt::print(stderr, "regression: {}\n", f.to_string());
+  for (const Failure& f : c.failures) print_note("regression: {}\n", f.to_string());
   return c.failures.empty() ? kOk : kRegression;
 }
 

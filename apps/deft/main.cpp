@@ -1,4 +1,5 @@
 // The deft command line. Result on stdout, everything else on stderr; exit codes in exit_code.h.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/note.h"
 #include "bench/machine.h"
 #include "data/data_error.h"
 #include "exit_code.h"
@@ -72,7 +74,7 @@ int run(const std::vector<std::string>& arguments) {
 
 int fail(int code, const std::string& kind, std::string what) {
   std::replace(what.begin(), what.end(), '\n', ' ');
-  fmt::print(stderr, "{}: {}\n", kind, what);
+  print_note("{}: {}\n", kind, what);
   return code;
 }
 
@@ -109,7 +111,14 @@ int run_and_flush(int argc, char** argv) {
   return code;
 }
 
+// A file that is opened must not get the number of a closed stdout or stderr: what is meant for those would go into it.
+void keep_standard_numbers() {
+  for (int number : {0, 1, 2})
+    if (fcntl(number, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) return;
+}
+
 int guarded_main(int argc, char** argv) {
+  keep_standard_numbers();
   try {
     return run_and_flush(argc, argv);
   } catch (const UsageError& error) {

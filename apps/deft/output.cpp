@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/note.h"
 #include "bench/interrupt.h"
 #include "comparison.h"
 #include "exit_code.h"
@@ -60,7 +61,7 @@ Progress::~Progress() {
   if (on_) std::fputs("\r\033[K", stderr);
 }
 void Progress::show(const std::string& what) const {
-  if (on_) fmt::print(stderr, "\r\033[K{}: {} ...", verb_, what);
+  if (on_) print_note("\r\033[K{}: {} ...", verb_, what);
 }
 
 int print_rows_so_far(const CommonFlags& flags) {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/note.h"
 #include "io/file_format.h"
 #include "io/input_file.h"
 #include "nn/compile_module.h"
@@ -30,8 +31,8 @@ class PlanMerge {
   void leave_out(const std::string& what) { left_out_.push_back(what); }
 
   void tell(const std::string& file) const {
-    if (!kept_.empty()) fmt::print(stderr, "{}: flags win over the plan: {}\n", file, fmt::join(kept_, ", "));
-    if (!left_out_.empty()) fmt::print(stderr, "{}: not used here: {}\n", file, fmt::join(left_out_, "; "));
+    if (!kept_.empty()) print_note("{}: flags win over the plan: {}\n", file, fmt::join(kept_, ", "));
+    if (!left_out_.empty()) print_note("{}: not used here: {}\n", file, fmt::join(left_out_, "; "));
   }
 
  private:
@@ -61,11 +62,10 @@ void fit_to_training(Plan& plan, const std::string& file, PlanMerge& merge) {
 
 void warn(const Plan& plan, PlanUse use, const std::string& file, const TaskOptions& task) {
   if (use != PlanUse::train && plan.task() == "train")
-    fmt::print(stderr, "{}: the plan was measured for training; deft doctor --task {} measures one for this\n", file,
+    print_note("{}: the plan was measured for training; deft doctor --task {} measures one for this\n", file,
                use == PlanUse::eval ? "eval" : "infer");
-  if (std::string text = plan.foreign(); !text.empty()) fmt::print(stderr, "{}: {}\n", file, text);
-  if (std::string text = plan.other_workload(task.model, task.data); !text.empty())
-    fmt::print(stderr, "{}: {}\n", file, text);
+  if (std::string text = plan.foreign(); !text.empty()) print_note("{}: {}\n", file, text);
+  if (std::string text = plan.other_workload(task.model, task.data); !text.empty()) print_note("{}: {}\n", file, text);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // deft plan show: a plan of deft doctor in words.
 #include <fmt/format.h>
 
+#include "base/note.h"
 #include "doctor/plan.h"
 #include "exit_code.h"
 #include "output.h"
@@ -55,7 +56,7 @@ std::vector<Line> lines_of(const Plan& plan) {
 
 int run(const Flags& f) {
   Plan plan = Plan::load(f.file);
-  if (std::string warning = plan.foreign(); !warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
+  if (std::string warning = plan.foreign(); !warning.empty()) print_note("warning: {}\n", warning);
   if (f.format == "json") {
     bench::Json json = bench::Json::parse(plan.to_json());
     json["foreign"] = plan.foreign().empty() ? bench::Json() : bench::Json(plan.foreign());

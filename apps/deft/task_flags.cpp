@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "amp/autocast.h"
+#include "base/note.h"
 #include "model_file.h"
 
 namespace deft::cli {
@@ -66,7 +67,7 @@ void tell_left_out(const std::string& verb, const LeftOut& left_out) {
   std::vector<std::string> different;  // an epoch repeats those of the one before
   for (const std::string& error : left_out.errors)
     if (std::ranges::find(different, error) == different.end()) different.push_back(error);
-  fmt::print(stderr, "{}: {} times a sample could not be read and was left out: {}\n", verb, left_out.count,
+  print_note("{}: {} times a sample could not be read and was left out: {}\n", verb, left_out.count,
              fmt::join(different, "; "));
 }
 
@@ -81,7 +82,7 @@ DType amp_dtype(const std::string& amp, bool quiet, Device device) {
   if (amp == "f16") return DType::f16;
   if (amp == "off") return DType::f32;
   AutocastChoice choice = choose_autocast(device);
-  if (!quiet) fmt::print(stderr, "amp: {}: {}\n", name_of(choice.dtype), choice.reason);
+  if (!quiet) print_note("amp: {}: {}\n", name_of(choice.dtype), choice.reason);
   return choice.dtype;
 }
 

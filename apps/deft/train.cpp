@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/note.h"
 #include "exit_code.h"
 #include "output.h"
 #include "plan_flags.h"
@@ -91,8 +92,7 @@ class Log {
   void operator()(const std::string& line) {
     if (path_.empty() || failed_ || file_ << line << std::endl) return;
     failed_ = true;
-    fmt::print(stderr, "deft: the log {} cannot be written ({}); nothing more goes into it\n", path_,
-               std::strerror(errno));
+    print_note("deft: the log {} cannot be written ({}); nothing more goes into it\n", path_, std::strerror(errno));
   }
   bool failed() const { return failed_; }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/note.h"
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernel_image.h"
@@ -97,7 +98,7 @@ Kernels& kernels() {
 
 void note_once(const std::string& why) {
   static std::once_flag noted;
-  std::call_once(noted, [&] { fmt::print(stderr, "deft: {}; such chains of ops run one by one\n", why); });
+  std::call_once(noted, [&] { print_note("deft: {}; such chains of ops run one by one\n", why); });
 }
 
 std::unique_ptr<const cuda::RuntimeKernel> build(const Key& key) {

@@ -1,10 +1,10 @@
 #include "ops/loss.h"
 
-#include <cstdio>
-#include <mutex>
+#include <atomic>
 #include <numeric>
 
 #include "base/check.h"
+#include "base/note.h"
 #include "core/describe.h"
 #include "core/engine.h"
 #include "core/grad_mode.h"
@@ -48,13 +48,12 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
 }
 
 void warn_of_broadcasting(const char* op, const Tensor& x, const Tensor& target) {
-  static std::once_flag told;
-  std::call_once(told, [&] {
-    fmt::print(stderr,
-               "deft: {}: a target of shape {} is broadcast with an input of shape {}, which is rarely meant; "
-               "give both one shape (said once)\n",
-               op, to_string(target.sizes()), to_string(x.sizes()));
-  });
+  static std::atomic<bool> told{false};
+  if (told.exchange(true)) return;
+  print_note(
+      "deft: {}: a target of shape {} is broadcast with an input of shape {}, which is rarely meant; "
+      "give both one shape (said once)\n",
+      op, to_string(target.sizes()), to_string(x.sizes()));
 }
 
 // Input and target of one shape. Others are broadcast, and the first time it is said.

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/check.h"
+#include "base/note.h"
 #include "runtime/cpu_info.h"
 
 namespace deft {
@@ -108,7 +109,7 @@ const IsaChoice& isa_choice() {
   static const auto* choice = new IsaChoice(choose_isa(kHere, cpu_features(), std::getenv("DEFT_CPU_ISA")));
   [[maybe_unused]] static const bool said = [] {
     if (!choice->ignored.empty()) {
-      fmt::print(stderr, "deft: {}; kernels use {}\n", choice->ignored, level_of(*choice).name);
+      print_note("deft: {}; kernels use {}\n", choice->ignored, level_of(*choice).name);
     }
     return true;
   }();

@@ -1,4 +1,5 @@
 #include "runtime/numerics.h"
+#include "base/note.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +16,7 @@ bool set_in_env(const char* name, bool otherwise = false) {
   const std::string_view value = text ? text : "";
   if (value == "0" || value == "1") return value == "1";
   if (!value.empty()) {
-    fmt::print(stderr, "deft: {}={} is neither 0 nor 1; it stays {}\n", name, value, otherwise ? "on" : "off");
+    print_note("deft: {}={} is neither 0 nor 1; it stays {}\n", name, value, otherwise ? "on" : "off");
   }
   return otherwise;
 }
@@ -24,7 +25,7 @@ Autotune autotune_in_env() {
   const char* text = std::getenv("DEFT_AUTOTUNE");
   const std::string_view mode = text ? text : "on";
   if (mode != "off" && mode != "on" && mode != "exhaustive")
-    fmt::print(stderr, "deft: DEFT_AUTOTUNE={} is not one of off, on, exhaustive; it stays on\n", mode);
+    print_note("deft: DEFT_AUTOTUNE={} is not one of off, on, exhaustive; it stays on\n", mode);
   return mode == "off" ? Autotune::off : mode == "exhaustive" ? Autotune::exhaustive : Autotune::on;
 }
 

@@ -33,6 +33,23 @@ class FullDisk(unittest.TestCase):
                 self.assertEqual(run.returncode, 3, f"{arguments}: {run.stderr}")
                 self.assertIn("could not write the result", run.stderr)
 
+    def test_what_cannot_be_told_changes_nothing(self):
+        settings = {"DEFT_AUTOTUNE": "x", "DEFT_CPU_ISA": "none", "DEFT_DETERMINISTIC": "abc", "DEFT_NUM_THREADS": "q"}
+        with tempfile.TemporaryDirectory() as folder:
+            train = ["train", *QUICK, "--overwrite", "--out", folder, "--amp", "auto"]
+            for arguments, env in ((["nosuch"], {}), (["eval", "-w", "nofile"], {}), (["train", *QUICK, "--log", "/dev/full"], {}),
+                                   (["explain"], settings), (train, settings)):
+                env = {**os.environ, **env}
+                expected = deft(*arguments, env=env).returncode
+                with open("/dev/full", "w") as full:
+                    run = deft(*arguments, env=env, stdout=subprocess.PIPE, stderr=full)
+                self.assertEqual(run.returncode, expected, arguments)
+                run = subprocess.run(["sh", "-c", 'exec "$0" "$@" 2>&-', DEFT, *map(str, arguments)], env=env, stdout=subprocess.PIPE,
+                                     timeout=300)
+                self.assertEqual(run.returncode, expected, arguments)
+            whole = deft("eval", *QUICK[:-2], "-w", max(pathlib.Path(folder).glob("*.safetensors")))  # nothing was written into it
+            self.assertEqual(whole.returncode, 0, whole.stderr)
+
     def test_a_log_that_cannot_be_written_is_told_and_the_run_goes_on(self):
         run = deft("train", *QUICK, "--log", "/dev/full", "-o", "json")
         self.assertEqual(run.returncode, 3, run.stderr)

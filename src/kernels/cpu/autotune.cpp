@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/note.h"
 #include "runtime/cache_file.h"
 #include "runtime/config.h"
 #include "runtime/context.h"
@@ -173,8 +174,8 @@ void Tuner::decide(const TuneKey& key, const Trial& t) {
 void Tuner::load() {
   const CacheFile file = read_cache_file(options_.file, kKind, kFormat, kMostBytes);
   if (file.state == CacheFileState::damaged || file.state == CacheFileState::foreign) {
-    fmt::print(
-        stderr, "deft: {} is {}; ignored\n", options_.file,
+    print_note(
+        "deft: {} is {}; ignored\n", options_.file,
         file.state == CacheFileState::damaged ? "damaged or of another version" : "not a file of autotuning results");
   }
   std::vector<Line> lines = Line::all(file.body);
