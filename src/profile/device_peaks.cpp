@@ -73,7 +73,7 @@ MachinePeaks measured() {
 }  // namespace
 
 const MachinePeaks& device_peaks() {
-  static const MachinePeaks peaks = measured();
+  static const MachinePeaks& peaks = *new MachinePeaks(measured());  // never destroyed: threads may outlive main()
   return peaks;
 }
 

@@ -25,7 +25,7 @@ class SteadyClock final : public EnergyClock {
 };
 
 EnergyClock& steady_clock() {
-  static SteadyClock clock;
+  static SteadyClock& clock = *new SteadyClock;  // never destroyed: threads may outlive main()
   return clock;
 }
 

@@ -96,7 +96,7 @@ void check(const LatencyOptions& o) {
 }  // namespace
 
 LatencyClock& wall_clock() {
-  static WallClock clock;
+  static WallClock& clock = *new WallClock;  // never destroyed: threads may outlive main()
   return clock;
 }
 

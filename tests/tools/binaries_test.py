@@ -83,6 +83,21 @@ class Binaries(unittest.TestCase):
         kernels = [n for n in names if re.match(r"_Z(N|NK|TI|TS|TV|ZN|GVZN)4deft(3cpu|4cuda)", n)]
         self.assertEqual(kernels, [])
 
+    @unittest.skipUnless(RELEASE, "others keep destructors that do nothing")
+    def test_nothing_that_ops_use_is_destroyed_in_the_end(self):
+        """Statics and threads of programs may run ops until the process is gone: whoever registers a destructor is known."""
+        known = {"__cxa_atexit": {"autostart", "autotune", "parallel"},  # writes its report; keeps its results; ends its threads
+                 "__cxa_thread_atexit": {"collector", "profile_hook", "scratch", "small_pool"}}  # what comes later is served
+        found = {name: set() for name in known}
+        for part in output("readelf", "-sW", BUILD / "lib/libdeft.a").split("\nFile: ")[1:]:
+            place = re.match(r"\S*\((.*?)\.(cpp|cu)\.o\)", part)
+            if not place or "cuda" in place[1] or place[2] == "cu":
+                continue
+            for name in known:
+                if re.search(rf" UND {name}$", part, re.M):
+                    found[name].add(place[1])
+        self.assertEqual(found, known)
+
     def test_the_library_is_named_by_its_minor_version(self):
         version = re.search(r"CMAKE_PROJECT_VERSION:STATIC=(\d+\.\d+)", CACHE).group(1)
         self.assertIn(f"[libdeft.so.{version}]", output("readelf", "-dW", LIBRARY))
