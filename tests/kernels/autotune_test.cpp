@@ -359,6 +359,8 @@ TEST_F(Autotuning, TheFolderComesFromTheEnvironment) {
     setenv(name, (std::string("/") + name).c_str(), 1);
   }
   EXPECT_EQ(tuner_file(), "/DEFT_CACHE_DIR/autotune.txt");
+  setenv("DEFT_CACHE_DIR", "", 1);
+  EXPECT_EQ(tuner_file(), "") << "switched off";
   unsetenv("DEFT_CACHE_DIR");
   EXPECT_EQ(tuner_file(), "/XDG_CACHE_HOME/deft/autotune.txt");
   setenv("XDG_CACHE_HOME", "", 1);

@@ -34,5 +34,21 @@ TEST(ElementwiseEdges, FloatsBecomeBytesThroughI64) {
   EXPECT_EQ(tensor<double>({1e10, -kInf, kNan}).to(i32).to_vector<int>(), (std::vector<int>{INT32_MAX, INT32_MIN, 0}));
 }
 
+// A 0-d tensor does not widen a result of 16 bits: it is rounded to its type before the op, as in PyTorch.
+TEST(ElementwiseEdges, ScalarTensorsAreRoundedToTheResult) {
+  const double exponent = 4.996;  // 4.99609375 in f16, 5 in bf16: whole, so that negative bases have a power
+  Tensor base = tensor<double>({-2, -0.5, 3}).to(bf16), number = full({}, exponent, f16);
+  const std::vector<double> want = pow(base, full({}, exponent, bf16)).to(f64).to_vector<double>();
+  EXPECT_EQ(want, (std::vector<double>{-32, -0.03125, 243}));
+  EXPECT_EQ(pow(base, number).to(f64).to_vector<double>(), want);
+  EXPECT_EQ(base.clone().pow_(number).to(f64).to_vector<double>(), want);
+  Tensor five = full({3}, 5, bf16);
+  EXPECT_EQ(gt(five, number).to_vector<bool>(), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(eq(five, number).to_vector<bool>(), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(lt(full({}, exponent, f32), five).to_vector<bool>(), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(where(five > 0, number, five).to(f64).to_vector<double>(), (std::vector<double>{5, 5, 5}));
+  EXPECT_EQ(addcmul(zeros({3}, bf16), five, number).to(f64).to_vector<double>(), (std::vector<double>{25, 25, 25}));
+}
+
 }  // namespace
 }  // namespace deft

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <string>
 
 #include "base/error.h"
 #include "core/engine.h"
@@ -10,6 +12,7 @@
 #include "ops/norm.h"
 #include "ops/random.h"
 #include "ops/reduce.h"
+#include "ops/unary.h"
 
 namespace deft {
 namespace {
@@ -152,6 +155,30 @@ TEST(Norms, OnlyWhatIsNeededIsSaved) {
   EXPECT_EQ(z.grad_fn()->saved, 0);
   EXPECT_EQ(grad({z.sum()}, {bias})[0].to_vector<float>(), std::vector<float>(3, 4.0f));
   EXPECT_EQ(grad({y.sum()}, {bias})[0].to_vector<float>(), std::vector<float>(3, 4.0f));
+}
+
+// An infinity counts the same wherever in a row it lies: the mean is infinite, the variance NaN.
+TEST(Norm, AnInfinityAnywhereInARow) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (DType t : {f32, f64, bf16, f16})
+    for (int64_t n : {3, 17, 50, 300})
+      for (int64_t at : {int64_t{0}, int64_t{1}, n / 2, n - 1})
+        for (double value : {kInf, -kInf}) {
+          SCOPED_TRACE(std::string(name_of(t)) + " " + std::to_string(at) + " of " + std::to_string(n));
+          Tensor x = rand({2, 2, n}, t), mean = zeros({2}, t), var = ones({2}, t);
+          x[1][0].narrow(0, at, 1).fill_(value);
+          for (bool by_instance : {true, false}) {
+            mean.zero_();
+            Tensor y = by_instance ? instance_norm(x, mean, var, {}, {}, true, 1.0)
+                                   : batch_norm(x, mean, var, {}, {}, true, 1.0);
+            EXPECT_EQ(mean[0].item(), value);
+            EXPECT_TRUE(std::isfinite(mean[1].item()));
+            EXPECT_TRUE(std::isnan(var[0].item()));
+            EXPECT_FALSE(isnan(y).select(1, 1).any().item<bool>());
+            EXPECT_TRUE(isnan(y[1][0]).all().item<bool>());
+          }
+          EXPECT_EQ(isnan(layer_norm(x, {n})).to(i64).sum().item<int64_t>(), n);
+        }
 }
 
 }  // namespace
