@@ -1,5 +1,4 @@
 #include "runtime/numerics.h"
-#include "base/note.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/note.h"
 namespace deft {
 
 namespace {
