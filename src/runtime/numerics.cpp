@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/note.h"
+
 namespace deft {
 
 namespace {
