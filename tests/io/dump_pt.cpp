@@ -81,9 +81,7 @@ struct Writer {
 };
 
 json dump(const std::string& bytes) {
-  const auto fail = [](const char* kind, const std::exception& e) {
-    return json{{"error", kind}, {"text", e.what()}};
-  };
+  const auto fail = [](const char* kind, const std::exception& e) { return json{{"error", kind}, {"text", e.what()}}; };
   try {
     const PtFile file = parse_pt(std::as_bytes(std::span(bytes)), "mutant", {});
     return {{"value", Writer().write(file.root())}};

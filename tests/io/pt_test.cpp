@@ -388,9 +388,11 @@ TEST(PtBad, Devices) {
   EXPECT_EQ(loads_as(tuple({text("cuda"), number(1)})), "cuda:1");
   EXPECT_EQ(loads_as(tuple({text("cuda:1")})), "cuda:1");
   EXPECT_EQ(loads_as(tuple({text("cpu")})), "cpu");
-  for (const std::string& bad : {")"s, tuple({number(1)}), tuple({text("cuda:0"), number(0)}), tuple({text("cuda"), number(-1)}),
-                                 tuple({text("cuda"), text("0")}), tuple({text("cuda"), number(0), number(0)})})
-    expect_load_error([&] { loads_as(bad); }, "device of 'w'", kPickle + 9 + device.size() + bad.size(), "this is no device");
+  for (const std::string& bad :
+       {")"s, tuple({number(1)}), tuple({text("cuda:0"), number(0)}), tuple({text("cuda"), number(-1)}),
+        tuple({text("cuda"), text("0")}), tuple({text("cuda"), number(0), number(0)})})
+    expect_load_error([&] { loads_as(bad); }, "device of 'w'", kPickle + 9 + device.size() + bad.size(),
+                      "this is no device");
 }
 TEST(PtBad, BillionLaughs) {
   // Lists of ten references to the list before, nested 60 deep: linear work.
