@@ -1,9 +1,11 @@
 // The deft command line. Result on stdout, everything else on stderr; exit codes in exit_code.h.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -89,6 +91,22 @@ int fail_for_memory() {
   return fail_for_memory("the system gave no more; take smaller batches or fewer workers, or close other programs");
 }
 
+// Code of others ends the program where memory is refused in a destructor or another function that must not throw:
+// nlohmann's trees need some to be destroyed, CLI11 to look for a name.
+std::terminate_handler end_otherwise = nullptr;
+[[noreturn]] void end_of_program() {
+  try {
+    if (const std::exception_ptr last = std::current_exception()) std::rethrow_exception(last);
+  } catch (const OutOfMemoryError& error) {
+    _exit(fail_for_memory(error.what()));
+  } catch (const std::bad_alloc&) {
+    _exit(fail_for_memory());
+  } catch (...) {
+  }
+  end_otherwise();
+  std::abort();
+}
+
 // A sample that cannot be read; running out of memory is no matter of the sample.
 int fail_for_sample(const data::DataError& error) {
   try {
@@ -119,6 +137,7 @@ void keep_standard_numbers() {
 
 int guarded_main(int argc, char** argv) {
   keep_standard_numbers();
+  end_otherwise = std::set_terminate(end_of_program);
   try {
     return run_and_flush(argc, argv);
   } catch (const UsageError& error) {

@@ -148,7 +148,10 @@ class PtReader {
     } else if (v.kind == Raw::persistent) {
       fail(v, "storage", "a storage outside of a tensor cannot be read");
     } else if (v.kind == Raw::call) {
-      if (!is_call(v, "torch.Size") && !is_call(v, "torch.device")) fail(v, "REDUCE", "this cannot be called");
+      if (is_call(v, "torch.device"))
+        check_device(v);
+      else if (!is_call(v, "torch.Size"))
+        fail(v, "REDUCE", "this cannot be called");
       size_of_call(v);
     } else {
       find_tensors_in(v, length);
@@ -170,6 +173,14 @@ class PtReader {
         path_ += fmt::format("{}", key && key->kind == Raw::integer ? key->integer : static_cast<int64_t>(i));
       find_tensors(*v.items[i]);
     }
+  }
+  // ("cuda", 0), or "cuda:0" and "cpu" alone.
+  void check_device(const PickleValue& v) {
+    const auto& parts = v.items[1]->items;
+    const bool named = !parts.empty() && parts.size() <= 2 && parts[0]->kind == Raw::string;
+    const bool numbered = parts.size() < 2 || (parts[1]->kind == Raw::integer && parts[1]->integer >= 0 &&
+                                               parts[0]->text.find(':') == std::string_view::npos);
+    if (!named || !numbered) fail(v, "device", "this is no device: expected a name and perhaps a number");
   }
   void size_of_call(const PickleValue& v) {
     if (!is_call(v, "torch.Size")) return;
@@ -230,9 +241,11 @@ class PtReader {
       const PickleValue &key = *bits.items[i], &on = *bits.items[i + 1];
       if (key.kind != Raw::string && key.kind != Raw::bytes) fail(key, "metadata", "a key is no string");
       if (on.kind != Raw::boolean) fail(on, "metadata", "'{}' is no bool", printable(key.text));
+      if (!on.integer)  // it reads them all as True
+        fail(on, "metadata", "'{}' is False, which PyTorch never writes; save the tensor again", printable(key.text));
       if (key.text == "neg")
-        view.negative = on.integer;
-      else if (on.integer)
+        view.negative = true;
+      else
         source_.unsupported({"metadata", path_}, key.offset,
                             "a tensor with '{}' set is not read; save its resolve_conj().clone() instead",
                             printable(key.text));

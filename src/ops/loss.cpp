@@ -606,8 +606,9 @@ Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& tar
              "cosine_embedding_loss: needs floating inputs, found {} and {}", describe(a.meta()), describe(b.meta()));
   constexpr double kEps = 1e-12;  // as in PyTorch, which adds it to the squared lengths
   Tensor x = widened(a), y = widened(b);
-  Tensor lengths = (sum(x * x, {-1}) + kEps) * (sum(y * y, {-1}) + kEps);
-  Tensor cosine = sum(x * y, {-1}) / sqrt(lengths);
+  // Each root by itself: the product of two squared lengths leaves the range of f32 from 4e9 on.
+  Tensor lengths = sqrt(sum(x * x, {-1}) + kEps) * sqrt(sum(y * y, {-1}) + kEps);
+  Tensor cosine = sum(x * y, {-1}) / lengths;
   DEFT_CHECK(target.sizes() == cosine.sizes(), ShapeError,
              "cosine_embedding_loss: {} pairs need a target of shape {}, found {}", cosine.numel(),
              to_string(cosine.sizes()), to_string(target.sizes()));

@@ -8,7 +8,6 @@
 #include "ops/cumulative.h"
 #include "ops/random.h"
 #include "ops/reduce.h"
-#include "ops/shape_ops.h"
 #include "ops/sort.h"
 #include "ops/unary.h"
 #include "ops/view.h"
@@ -31,12 +30,17 @@ Tensor draw_again(const Tensor& weights, int64_t count) {
   Tensor sums = cumsum(weights, -1);
   Tensor marks = (sums / sums.narrow(1, sums.size(1) - 1, 1)).unsqueeze(1);
   int64_t most = std::max<int64_t>(1, kAtOnce / std::max<int64_t>(1, weights.numel()));
-  std::vector<Tensor> parts;
-  for (int64_t at = 0; at < count; at += most) {
-    Tensor u = rand({weights.size(0), std::min(most, count - at), 1}, {weights.dtype(), weights.device()});
-    parts.push_back(le(marks, u).sum({-1}));
+  const auto draw = [&](int64_t n) {
+    Tensor u = rand({weights.size(0), n, 1}, {weights.dtype(), weights.device()});
+    return le(marks, u).sum({-1});
+  };
+  if (count <= most) return draw(count);
+  Tensor drawn = empty({weights.size(0), count}, {DType::i64, weights.device()});  // or no memory, before any work
+  for (int64_t at = 0; at < count && drawn.numel() > 0; at += most) {
+    const int64_t n = std::min(most, count - at);
+    drawn.narrow(1, at, n).copy_(draw(n));
   }
-  return cat(parts, 1);
+  return drawn;
 }
 
 }  // namespace

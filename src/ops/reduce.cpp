@@ -467,7 +467,8 @@ Tensor normalize(const Tensor& x, double p, int64_t dim, double eps, Site site) 
   SiteScope scope(site);
   detail::check_defined(x, "normalize");
   dim = normalize_dim(dim, x.dim(), "normalize");
-  return x / clamp_min(norm(x, p, {dim}, true), eps);
+  const double least = x.dtype() == DType::f16 ? std::max(eps, 0x1p-24) : eps;  // a smaller one is 0 there
+  return x / clamp_min(norm(x, p, {dim}, true), least);
 }
 std::array<Tensor, 2> aminmax(const Tensor& x, IntList dims, bool keepdim, Site site) {
   return {amin(x, dims, keepdim, site), amax(x, dims, keepdim, site)};

@@ -37,7 +37,7 @@ void Addcdiv::vjp(VjpContext& c) {
   if (c.needs(1)) c.grad_in(1) = g * value / c.saved_input(2);
   if (c.needs(2)) {
     Tensor b = c.saved_input(2);
-    c.grad_in(2) = -g * value * c.saved_input(1) / (b * b);
+    c.grad_in(2) = -g * (c.saved_input(1) * value / b / b);  // b * b leaves the range of the type
   }
 }
 

@@ -171,6 +171,20 @@ void merge_moments(Sums& to, double n_to, const Sums& part, double n_part) {
   to.b += part.b + delta * delta * (n_to * (n_part / n));
 }
 
+// The squares of numbers leave the range of f32 long before they do: such planes, and those with infinities and NaN,
+// are summed again in f64.
+template <class S>
+HWY_NOINLINE Sums wide_moments(const S* x, int64_t n, int64_t stride) {
+  double mean = 0, squares = 0;
+  for (int64_t i = 0; i < n; ++i)
+    mean += static_cast<double>(static_cast<C<S>>(x[i * stride])) / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const double d = static_cast<double>(static_cast<C<S>>(x[i * stride])) - mean;
+    squares += d * d;
+  }
+  return {mean, squares};
+}
+
 // As moments_of_row(): deviations from a guess, and once more where one was far off.
 template <class S>
 void moments_of_tile(const S* x, const Tile& t, Sums* out) {
@@ -201,6 +215,8 @@ void moments_of_tile(const S* x, const Tile& t, Sums* out) {
   for (int64_t i = 0; i < t.width; ++i) {
     const double shift = out[i].a / count, squares = out[i].b - shift * out[i].a;
     out[i] = {static_cast<double>(center[i]) + shift, squares > 0 || squares != squares ? squares : 0};
+    if (!std::isfinite(squares)) [[unlikely]]
+      out[i] = wide_moments(x + i, t.rows, t.stride);
   }
 }
 template <Gate kGate, class S>
@@ -277,6 +293,10 @@ void moments_any(const ChannelsView& v, const void* x, double* mean, double* squ
       const RowMoments m = moments_of_row<false>(xs + p * v.s, v.s);
       mean[p] = m.mean;
       squares[p] = m.squares;
+      if (std::isfinite(m.squares)) return;
+      const Sums wide = wide_moments(xs + p * v.s, v.s, 1);
+      mean[p] = wide.a;
+      squares[p] = wide.b;
     });
   });
 }

@@ -26,11 +26,27 @@ struct Moments {
   C<S> mean, rstd;
 };
 
+// The squares of a row leave the range of f32 long before its numbers do: such rows, and those with infinities and NaN,
+// are summed again in f64.
+template <class S, bool kLayer>
+HWY_NOINLINE Moments<S> wide_moments(const S* x, int64_t n, double eps) {
+  const double count = static_cast<double>(n);
+  double mean = 0, squares = 0;
+  for (int64_t i = 0; kLayer && i < n; ++i) mean += static_cast<double>(static_cast<C<S>>(x[i])) / count;
+  for (int64_t i = 0; i < n; ++i) {
+    const double d = static_cast<double>(static_cast<C<S>>(x[i])) - mean;
+    squares += d * d;
+  }
+  return {static_cast<C<S>>(mean), static_cast<C<S>>(1 / std::sqrt(squares / count + eps))};
+}
+
 template <class S, bool kLayer, class Map = NoMap>
 Moments<S> norm_moments(const S* x, int64_t n, double eps, const Map& also = {}) {
   const double count = static_cast<double>(n);
   if constexpr (kLayer) {
     const RowMoments m = moments_of_row<true>(x, n, also);
+    if (!std::isfinite(m.squares)) [[unlikely]]
+      return wide_moments<S, kLayer>(x, n, eps);
     return {static_cast<C<S>>(m.mean), static_cast<C<S>>(1 / std::sqrt(m.squares / count + eps))};
   } else {
     auto add = [&](int64_t i, int64_t m, LaneSums<C<S>, 1>& s) HWY_ATTR {
@@ -38,6 +54,8 @@ Moments<S> norm_moments(const S* x, int64_t n, double eps, const Map& also = {})
       s.of[0] = fma(v, v, s.of[0]);
     };
     const auto [squares] = sum_row<C<S>, 1>(n, add, also);
+    if (!std::isfinite(squares)) [[unlikely]]
+      return wide_moments<S, kLayer>(x, n, eps);
     return {C<S>(0), static_cast<C<S>>(1 / std::sqrt(squares / count + eps))};
   }
 }
@@ -137,12 +155,13 @@ void backward_rows(const NormBackwardCall& c, int64_t begin, int64_t end, C<S>* 
   sum_backward_row<S, kLayer, kGamma, kParams>(next, gamma, dgamma, dbeta, n);
   for (int64_t k = begin; k < end; ++k) {
     const BackwardRow<S> r = next;
-    const V mean(r.mean), rstd(r.rstd), of_x(-r.rstd * r.rstd * r.slope), offset(-r.rstd * r.offset);
+    // rstd once inside and once outside: its square leaves the range of f32.
+    const V mean(r.mean), rstd(r.rstd), of_x(-r.rstd * r.slope), offset(-r.rstd * r.offset);
     auto dx = [&](int64_t i, int64_t m) HWY_ATTR {
       V g = load_some(r.g + i, m), x = load_some(r.x + i, m);
       if constexpr (kLayer) x -= mean;
       if constexpr (kGamma) g *= load_some(gamma + i, m);
-      return fma(g, rstd, fma(x, of_x, offset));
+      return fma(fma(x, of_x, g), rstd, offset);
     };
     S* to = static_cast<S*>(c.dx) + (c.dx ? k * n : 0);
     if (k + 1 < end) {
