@@ -37,19 +37,20 @@ class _CompiledFunction:
         self._function, self._module, self._symbolic, self._plans = function, module, dynamic is not False, {}
         functools.update_wrapper(self, function, updated=())
 
-    def _state(self):
-        return hash(tuple(m.training for m in self._module.modules())) if self._module is not None else 0
-
     def _make(self, form):
-        made = {}
+        # Plans hold these two; they must not hold the plans in turn, since no collector sees through the library.
+        function, module, made = self._function, self._module, {}
 
         def run(tensors):
             args, kwargs = _put_together(form, tensors)
             results = []
-            made["form"] = _take_apart(self._function(*args, **kwargs), results)
+            made["form"] = _take_apart(function(*args, **kwargs), results)
             return results
 
-        return _C._Compiled(run, self._state, self._symbolic), made
+        def state():
+            return hash(tuple(m.training for m in module.modules())) if module is not None else 0
+
+        return _C._Compiled(run, state, self._symbolic), made
 
     def __call__(self, *args, **kwargs):
         tensors = []

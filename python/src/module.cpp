@@ -4,6 +4,7 @@
 #include "bind_op.h"
 #include "exchange.h"
 #include "nb_tensor.h"
+#include "ops/all_ops.h"
 #include "ops/op_table.h"
 #include "runtime/backend.h"
 #include "runtime/memory.h"
@@ -27,9 +28,11 @@ void add_table(nb::module_& m) {
     return r;
   }, "What is bound: (signature, op, where) of every function.");
   m.def("_op_names", [] {
-    std::vector<std::string> r;
-    for (int i = 0; const OpDef* op = op_at(i); ++i) r.emplace_back(op->info.name);
-    return r;
+    return std::vector<std::string>{
+#define DEFT_OP(Type) Type::info.name,
+#include "ops/all_ops.def"
+#undef DEFT_OP
+    };
   }, "The names of the library's op table.");
   m.def("_op_devices", [](const std::string& name) {
     const OpDef* op = find_op(name);
@@ -63,6 +66,7 @@ void add_machine(nb::module_& m) {
 
 NB_MODULE(_C, m) {
   using namespace deft::python;
+  nb::set_leak_warnings(false);  // element types live as long as the process
   m.doc() = "Deft's library. The names for users are in the package deft.";
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {

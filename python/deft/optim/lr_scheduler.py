@@ -280,7 +280,7 @@ class OneCycleLR(LRScheduler):
         up = float(pct_start * total_steps) - 1
         self._schedule_phases = [(up, "initial_lr", "max_lr", "max_momentum", "base_momentum")]
         if three_phase:
-            self._schedule_phases.append((2 * up + 1 - 1, "max_lr", "initial_lr", "base_momentum", "max_momentum"))
+            self._schedule_phases.append((2 * up, "max_lr", "initial_lr", "base_momentum", "max_momentum"))
             self._schedule_phases.append((total_steps - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum"))
         else:
             self._schedule_phases.append((total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum"))
@@ -300,8 +300,8 @@ class OneCycleLR(LRScheduler):
         return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
     def get_lr(self):
-        if self.last_epoch > self.total_steps - 1:
-            raise ValueError(f"Tried to step {self.last_epoch + 1} times. The specified number of total steps is {self.total_steps}")
+        if self.last_epoch > self.total_steps:
+            raise ValueError(f"Tried to step {self.last_epoch} times. The specified number of total steps is {self.total_steps}")
         rates = []
         for group in self.optimizer.param_groups:
             start = 0.0
