@@ -17,6 +17,7 @@ _C._set_mode_decorator(_modes.decorate)
 globals().update({name: f for name, f in vars(_C.functions).items() if not name.startswith("__")})
 globals().update({name: f for name, f in vars(_functions).items() if not name.startswith("_")})
 _tensor.install(globals())
+globals().update(IndexError=_C.IndexError, ValueError=_C.ValueError)  # Deft's, which are Python's too
 
 from . import autograd, nn
 from ._compile import compile

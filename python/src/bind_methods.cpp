@@ -78,14 +78,14 @@ void bind_conversions() {
          Tensor r = to_any(t, first, second, dtype, device, non_blocking, copy, format, s);
          return {r.is_same(t) ? Py_NewRef(x.p) : wrap(std::move(r))};
        },
-       "cast");
+       "to");
 #define DEFT_AS(name, type)                                                                \
   bind(name "(input)", kMethod,                                                            \
        [](const Tensor& x, Site s) -> OrSame {                                             \
          if (x.dtype() == type) return {};                                                 \
          return {x.to(type, s)};                                                           \
        },                                                                                  \
-       "cast");
+       "to");
   DEFT_AS("float", DType::f32)
   DEFT_AS("double", DType::f64)
   DEFT_AS("half", DType::f16)
@@ -96,17 +96,17 @@ void bind_conversions() {
   DEFT_AS("byte", DType::u8)
   DEFT_AS("bool", DType::boolean)
 #undef DEFT_AS
-  bind("type_as(input, other)", kMethod, [](const Tensor& x, const Tensor& other, Site s) { return x.type_as(other, s); }, "cast");
+  bind("type_as(input, other)", kMethod, [](const Tensor& x, const Tensor& other, Site s) { return x.type_as(other, s); }, "to");
   bind("cpu(input)", kMethod, [](const Tensor& x, Site s) -> OrSame {
     if (x.device().is_cpu()) return {};
     return {x.to(kCPU, false, s)};
-  }, "transfer");
+  }, "to_device");
   bind("cuda(input, device=None, non_blocking=False)", kMethod,
        [](const Tensor& x, std::optional<Device> device, bool non_blocking, Site s) {
          return x.to(device.value_or(kCUDA), non_blocking, s);
        },
-       "transfer");
-  bind("pin_memory(input)", kMethod, [](const Tensor& x, Site s) { return x.pin_memory(s); }, "transfer");
+       "to_device");
+  bind("pin_memory(input)", kMethod, [](const Tensor& x, Site s) { return x.pin_memory(s); }, "to_device");
   bind("contiguous(input, memory_format=None)", kMethod,
        [](const Tensor& x, std::optional<MemoryFormat> format, Site s) -> OrSame {
          MemoryFormat f = format.value_or(MemoryFormat::contiguous);

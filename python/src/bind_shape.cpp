@@ -133,8 +133,8 @@ void bind_cuts() {
          for (size_t i = 0; i < dims->size(); ++i) r = roll(r, shifts[i], (*dims)[i], s);
          return r;
        });
-  bind("tril(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return tril(x, d, s); }, "triangle");
-  bind("triu(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return triu(x, d, s); }, "triangle");
+  bind("tril(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return tril(x, d, s); }, "tril");
+  bind("triu(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return triu(x, d, s); }, "tril");
   bind("diag(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return diag(x, d, s); }, "diagonal");
   bind("one_hot(tensor, num_classes=-1)", kFunctional,
        [](const Tensor& x, int64_t classes, Site s) { return one_hot(x, classes, s); });
@@ -153,21 +153,31 @@ Tensor scatter_any(const Tensor& x, int64_t dim, const Tensor& index, const Oper
   return scatter_reduce(x, dim, index, source, choose(*reduce, kOld), true, s);
 }
 
+Operand source_of(const std::optional<Operand>& src, const std::optional<Scalar>& value) {
+  DEFT_CHECK(src.has_value() != value.has_value(), ValueError, "scatter: one of src and value is needed, and not both");
+  return src ? *src : Operand{nullptr, *value};
+}
+
 void bind_gather_and_scatter() {
   bind("gather(input, dim, index)", kEverywhere,
        [](const Tensor& x, int64_t dim, const Tensor& index, Site s) { return gather(x, dim, index, s); });
-  bind("scatter(input, dim, index, src, *, reduce=None)", kEverywhere,
-       [](const Tensor& x, int64_t dim, const Tensor& index, Operand src, std::optional<std::string> reduce, Site s) {
-         return scatter_any(x, dim, index, src, reduce, s);
-       });
-  bind("scatter_(input, dim, index, src, *, reduce=None)", kMethod,
-       [](Tensor& x, int64_t dim, const Tensor& index, Operand src, std::optional<std::string> reduce, Site s) {
-         if (src.tensor && !reduce)
-           x.scatter_(dim, index, *src.tensor, s);
+  bind("scatter(input, dim, index, src=None, value=None, *, reduce=None)", kEverywhere,
+       [](const Tensor& x, int64_t dim, const Tensor& index, std::optional<Operand> src, std::optional<Scalar> value,
+          std::optional<std::string> reduce, Site s) {
+         return scatter_any(x, dim, index, source_of(src, value), reduce, s);
+       },
+       "scatter_reduce");
+  bind("scatter_(input, dim, index, src=None, value=None, *, reduce=None)", kMethod,
+       [](Tensor& x, int64_t dim, const Tensor& index, std::optional<Operand> src, std::optional<Scalar> value,
+          std::optional<std::string> reduce, Site s) {
+         Operand source = source_of(src, value);
+         if (source.tensor && !reduce)
+           x.scatter_(dim, index, *source.tensor, s);
          else
-           x.copy_(scatter_any(x, dim, index, src, reduce, s), s);
+           x.copy_(scatter_any(x, dim, index, source, reduce, s), s);
          return Same();
-       });
+       },
+       "scatter_reduce");
   bind("scatter_add(input, dim, index, src)", kEverywhere,
        [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src, Site s) {
          return scatter_add(x, dim, index, src, s);
@@ -179,8 +189,7 @@ void bind_gather_and_scatter() {
        });
   bind("scatter_reduce(input, dim, index, src, reduce, *, include_self=True)", kEverywhere,
        [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src, std::string reduce, bool include_self,
-          Site s) { return scatter_reduce(x, dim, index, src, choose(reduce, kReduces), include_self, s); },
-       "scatter");
+          Site s) { return scatter_reduce(x, dim, index, src, choose(reduce, kReduces), include_self, s); });
   bind("index_select(input, dim, index)", kEverywhere,
        [](const Tensor& x, int64_t dim, const Tensor& index, Site s) { return index_select(x, dim, index, s); });
   bind("index_add(input, dim, index, source, *, alpha=1)", kEverywhere,

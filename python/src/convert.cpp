@@ -30,7 +30,8 @@ PyTypeObject* dtype_type;
 DType default_type = DType::f32;
 
 Device device_from(const std::string& type, std::optional<int> index) {
-  Device d = parse_device(type);
+  if (type == "cuda" && !index) index = 0;
+  Device d = parse_device(type == "cuda" ? "cuda:0" : type);
   if (index) {
     if (type.find(':') != std::string::npos) fail(PyExc_RuntimeError, "device: '%s' has an index already", type.c_str());
     if (*index < 0 || *index > 127) fail(PyExc_RuntimeError, "device: the index %d is not one", *index);
@@ -108,7 +109,7 @@ DType to_dtype(PyObject* p) {
 }
 
 Device to_device(PyObject* p) {
-  if (PyUnicode_Check(p)) return parse_device(to_text(p));
+  if (PyUnicode_Check(p)) return device_from(to_text(p), {});
   if (nb::isinstance<Device>(nb::handle(p))) return nb::cast<Device>(nb::handle(p));
   if (is_integer(p)) return device_from("cuda", static_cast<int>(to_int(p)));
   fail(PyExc_TypeError, "expected a device or its name, found %s", Py_TYPE(p)->tp_name);

@@ -35,7 +35,8 @@ class Bindings(unittest.TestCase):
         for name in NO_FUNCTION:
             self.assertNotIn(name, bound)
             self.assertIn(name, names)
-        self.assertEqual(bound - names, set(), "bound for an op that is not in the table")
+        composed = {"isclose", "allclose", "equal", "nan_to_num"}
+        self.assertEqual(bound - names - composed, set(), "bound for an op that is not in the table")
 
     def test_signatures_can_be_read(self):
         for name, function in vars(_C.ops).items():
