@@ -40,8 +40,6 @@ class _Formatter:
         if options.sci_mode is not None:
             self.scientific = options.sci_mode
         self.width = max((len(self.text(v)) for v in values if math.isfinite(v)), default=1)
-        if any(not math.isfinite(v) for v in values):
-            self.width = max(self.width, 4 if any(v == -math.inf for v in values) else 3)
 
     def text(self, v):
         if not self.floating:

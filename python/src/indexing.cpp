@@ -37,7 +37,7 @@ TensorIndex to_index(PyObject* p) {
     if (t.numel() == 0 && is_floating(t.dtype())) t = t.to(DType::i64);  // []
     return is_integral(t.dtype()) ? t.to(DType::i64) : t;
   }
-  fail(PyExc_TypeError,
+  fail(PyFloat_Check(p) ? PyExc_IndexError : PyExc_TypeError,
        "tensors are indexed by integers, slices, None, Ellipsis, and integer or bool tensors and lists, not %s",
        Py_TYPE(p)->tp_name);
 }

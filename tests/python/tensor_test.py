@@ -108,7 +108,7 @@ class Indexing(unittest.TestCase):
         self.assertEqual(i.tolist(), [2, 0])
 
     def test_errors_are_those_of_python(self):
-        for error, index in ((IndexError, 5), (IndexError, (0, 0, 0, 0)), (TypeError, "a"), (TypeError, 1.5),
+        for error, index in ((IndexError, 5), (IndexError, (0, 0, 0, 0)), (TypeError, "a"), (IndexError, 1.5),
                              (ValueError, slice(None, None, -1))):
             with self.assertRaises(error, msg=index):
                 self.x[index]
@@ -228,6 +228,7 @@ class Text(unittest.TestCase):
         self.assertEqual(repr(deft.tensor([1.0], requires_grad=True)), "tensor([1.], requires_grad=True)")
         self.assertEqual(repr(deft.tensor([1.0], requires_grad=True) * 2), "tensor([2.], grad_fn=<MulBackward0>)")
         self.assertEqual(repr(deft.tensor([math.inf, math.nan, -1.0])), "tensor([inf, nan, -1.])")
+        self.assertEqual(repr(deft.tensor([math.nan, 1.0])), "tensor([nan, 1.])")
         self.assertEqual(repr(deft.tensor([1e-8, 1.0])), "tensor([1.0000e-08, 1.0000e+00])")
         self.assertEqual(repr(deft.arange(2000)), "tensor([   0,    1,    2,  ..., 1997, 1998, 1999])")
         self.assertEqual(f"{deft.tensor(1.5):.2f}", "1.50")
