@@ -21,17 +21,21 @@ globals().update(IndexError=_C.IndexError, ValueError=_C.ValueError)  # Deft's, 
 
 from . import autograd, nn
 from ._compile import compile
-from ._tensor_text import set_printoptions
-from .amp import autocast
-from .serialization import load, save
 
 inf, nan, pi, e = _functions._math.inf, _functions._math.nan, _functions._math.pi, _functions._math.e
 
 # Loaded when they are first used: importing deft takes a fraction of a second.
 _LAZY = ("optim", "amp", "utils", "cuda", "safetensors", "serialization")
+_FROM = {"load": "serialization", "save": "serialization", "autocast": "amp", "set_printoptions": "_tensor_text"}
 
 
 def __getattr__(name):
+    if name in _FROM:
+        import importlib
+
+        value = getattr(importlib.import_module("." + _FROM[name], __name__), name)
+        globals()[name] = value
+        return value
     from ._nearest import module_getattr
 
-    return module_getattr(__name__, lambda: [*globals(), *_LAZY], _LAZY)(name)
+    return module_getattr(__name__, lambda: [*globals(), *_LAZY, *_FROM], _LAZY)(name)

@@ -1,7 +1,6 @@
 """What makes decorators of no_grad, enable_grad, set_grad_enabled, inference_mode and autocast."""
 
 import functools
-import inspect
 
 
 def _around_generator(mode, function):
@@ -61,6 +60,8 @@ def _around_coroutine(mode, function):
 
 def decorate(mode, function):
     """`function` with the mode on while it runs. Classes have their __init__ decorated, as in torch."""
+    import inspect  # only where something is decorated: it takes a tenth of the time of importing deft
+
     if inspect.isclass(function):
         function.__init__ = decorate(mode, function.__init__)
         return function

@@ -97,6 +97,8 @@ Signature::Signature(const char* text) {
 
 std::string Signature::text_signature(bool method) const {
   std::string list = arguments;
+  // torch has an argument of this name, which Python's grammar has not: it can be given by position, or in a dict.
+  if (size_t at = list.find(" from="); at != std::string::npos) list.insert(at + 5, "_");
   if (method) {
     size_t comma = list.find(", ");
     list = "$self" + (comma == list.npos ? std::string() : list.substr(comma));
