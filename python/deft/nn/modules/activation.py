@@ -33,7 +33,8 @@ def _make(name, function_name, arguments):
     passed = "".join(f", {a}=self.{a}" for a in arguments)
     lines += ["def forward(self, input):", f"    return function(input{passed})"]
     shown = [a for a in arguments if a != "inplace"]
-    lines += ["def extra_repr(self):", "    parts = [" + ", ".join(f"f'{a}={{self.{a}!r}}'" for a in shown) + "]"]
+    text = (lambda a: f"str(self.{a})") if shown == ["lambd"] else (lambda a: f"f'{a}={{self.{a}!r}}'")
+    lines += ["def extra_repr(self):", "    parts = [" + ", ".join(map(text, shown)) + "]"]
     if "inplace" in arguments:
         lines += ["    if self.inplace: parts.append('inplace=True')"]
     lines += ["    return ', '.join(parts)"]

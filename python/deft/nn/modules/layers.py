@@ -150,8 +150,9 @@ class _Conv(Module):
 
     def extra_repr(self):
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
-        for name, plain in (("padding", (0,) * self.dims), ("dilation", (1,) * self.dims), ("groups", 1)):
-            if getattr(self, name) != plain:
+        zeros, ones = (0,) * self.dims, (1,) * self.dims
+        for name, plain in (("padding", zeros), ("dilation", ones), ("output_padding", zeros), ("groups", 1)):
+            if getattr(self, name, plain) != plain:
                 parts.append(f"{name}={getattr(self, name)}")
         if self.bias is None:
             parts.append("bias=False")
