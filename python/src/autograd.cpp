@@ -1,8 +1,8 @@
 // backward(), grad(), hooks and nodes.
+#include "core/checkpoint.h"
 #include "core/engine.h"
 #include "core/grad_mode.h"
 #include "core/hooks.h"
-#include "core/checkpoint.h"
 #include "core/node.h"
 #include "nb_tensor.h"
 
@@ -36,7 +36,8 @@ void take_result(PyObject* result, std::vector<Tensor>& tensors) {
   if (result == Py_None) return;
   Ref list = is_tensor(result) ? owned(PyTuple_Pack(1, result)) : owned(PySequence_Tuple(result));
   if (static_cast<size_t>(PyTuple_GET_SIZE(list.get())) != tensors.size())
-    fail(PyExc_RuntimeError, "a hook returned %zd gradients, expected %zu", PyTuple_GET_SIZE(list.get()), tensors.size());
+    fail(PyExc_RuntimeError, "a hook returned %zd gradients, expected %zu", PyTuple_GET_SIZE(list.get()),
+         tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     PyObject* item = PyTuple_GET_ITEM(list.get(), static_cast<Py_ssize_t>(i));
     if (item == Py_None) continue;
@@ -117,45 +118,57 @@ void add_nodes(nb::module_& m) {
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def("__exit__", [](Handle& h, nb::args) { h.remove(); });
   nb::class_<PyNode>(m, "Node", "A recorded operation.")
-      .def("name", [](const PyNode& n) { return node_name(*n.node); }, "The kind of operation.")
+      .def(
+          "name", [](const PyNode& n) { return node_name(*n.node); }, "The kind of operation.")
       .def("__repr__", [](const PyNode& n) { return "<" + node_name(*n.node) + ">"; })
-      .def("__eq__", [](const PyNode& a, nb::handle b) {
-        return nb::isinstance<PyNode>(b) && nb::cast<PyNode&>(b).node == a.node;
-      })
+      .def("__eq__", [](const PyNode& a,
+                        nb::handle b) { return nb::isinstance<PyNode>(b) && nb::cast<PyNode&>(b).node == a.node; })
       .def("__hash__", [](const PyNode& n) { return reinterpret_cast<size_t>(n.node.get()) >> 4; })
-      .def_prop_ro("next_functions", &next_functions, "The nodes that its gradients go to, each with an output's number.")
-      .def("register_hook",
-           [](const PyNode& n, nb::object hook) {
-             HookHandle h = register_node_hook(n.node, nullptr, post_hook(hook));
-             return Handle{[node = n.node, h] { remove_node_hook(node, h); }};
-           },
-           nb::arg("fn"), "Calls fn(grad_inputs, grad_outputs) after the node has run.")
-      .def("register_prehook",
-           [](const PyNode& n, nb::object hook) {
-             HookHandle h = register_node_hook(n.node, pre_hook(hook));
-             return Handle{[node = n.node, h] { remove_node_hook(node, h); }};
-           },
-           nb::arg("fn"), "Calls fn(grad_outputs) before the node runs.");
+      .def_prop_ro("next_functions", &next_functions,
+                   "The nodes that its gradients go to, each with an output's number.")
+      .def(
+          "register_hook",
+          [](const PyNode& n, nb::object hook) {
+            HookHandle h = register_node_hook(n.node, nullptr, post_hook(hook));
+            return Handle{[node = n.node, h] { remove_node_hook(node, h); }};
+          },
+          nb::arg("fn"), "Calls fn(grad_inputs, grad_outputs) after the node has run.")
+      .def(
+          "register_prehook",
+          [](const PyNode& n, nb::object hook) {
+            HookHandle h = register_node_hook(n.node, pre_hook(hook));
+            return Handle{[node = n.node, h] { remove_node_hook(node, h); }};
+          },
+          nb::arg("fn"), "Calls fn(grad_outputs) before the node runs.");
 }
 
 void add_hooks(nb::module_& m) {
-  m.def("_grad_fn", [](const Tensor& t) { return wrap_node(t.grad_fn()); }, nb::arg("tensor"));
-  m.def("_register_hook", [](const Tensor& t, nb::object hook) {
-    if (!t.requires_grad()) fail(PyExc_RuntimeError, "cannot register a hook on a tensor that doesn't require gradient");
-    HookHandle h = t.register_hook([f = Shared(hook.ptr())](const Tensor& g) { return call_hook(f, g); });
-    return Handle{[t, h] { t.remove_hook(h); }};
-  }, nb::arg("tensor"), nb::arg("hook"));
+  m.def(
+      "_grad_fn", [](const Tensor& t) { return wrap_node(t.grad_fn()); }, nb::arg("tensor"));
+  m.def(
+      "_register_hook",
+      [](const Tensor& t, nb::object hook) {
+        if (!t.requires_grad())
+          fail(PyExc_RuntimeError, "cannot register a hook on a tensor that doesn't require gradient");
+        HookHandle h = t.register_hook([f = Shared(hook.ptr())](const Tensor& g) { return call_hook(f, g); });
+        return Handle{[t, h] { t.remove_hook(h); }};
+      },
+      nb::arg("tensor"), nb::arg("hook"));
   // Runs once .grad is up to date, with the tensor itself.
-  m.def("_register_post_accumulate_grad_hook", [](const Tensor& t, nb::object hook) {
-    if (!t.is_leaf()) fail(PyExc_RuntimeError, "post accumulate grad hooks cannot be registered on non-leaf tensors");
-    auto after = [f = Shared(hook.ptr()), impl = t.impl()](std::vector<Tensor>&, const std::vector<Tensor>&) {
-      GilHeld lock;
-      Ref self = Ref::steal(wrap(Tensor(ImplPtr::share(impl))));  // the leaf owns the hook, not the other way round
-      if (!Ref::steal(PyObject_CallOneArg(f.get(), self.get()))) throw nb::python_error();
-    };
-    HookHandle h = register_node_hook(t, nullptr, after, here());
-    return Handle{[t, h] { remove_node_hook(t, h); }};
-  }, nb::arg("tensor"), nb::arg("hook"));
+  m.def(
+      "_register_post_accumulate_grad_hook",
+      [](const Tensor& t, nb::object hook) {
+        if (!t.is_leaf())
+          fail(PyExc_RuntimeError, "post accumulate grad hooks cannot be registered on non-leaf tensors");
+        auto after = [f = Shared(hook.ptr()), impl = t.impl()](std::vector<Tensor>&, const std::vector<Tensor>&) {
+          GilHeld lock;
+          Ref self = Ref::steal(wrap(Tensor(ImplPtr::share(impl))));  // the leaf owns the hook, not the other way round
+          if (!Ref::steal(PyObject_CallOneArg(f.get(), self.get()))) throw nb::python_error();
+        };
+        HookHandle h = register_node_hook(t, nullptr, after, here());
+        return Handle{[t, h] { remove_node_hook(t, h); }};
+      },
+      nb::arg("tensor"), nb::arg("hook"));
 }
 
 std::vector<Tensor> gradients_of(nb::handle h, size_t count) {
@@ -168,44 +181,53 @@ std::vector<Tensor> gradients_of(nb::handle h, size_t count) {
 }
 
 void add_engine(nb::module_& m) {
-  m.def("_run_backward", [](nb::handle tensors, nb::handle gradients, bool retain_graph, bool create_graph) {
-    std::vector<Tensor> roots = tensors_of(tensors), grads = gradients_of(gradients, roots.size());
-    Site site = here();
-    GilReleased released;
-    backward(roots, grads, {retain_graph, create_graph}, site);
-  }, nb::arg("tensors"), nb::arg("grad_tensors").none(), nb::arg("retain_graph"), nb::arg("create_graph"));
-  m.def("_grad", [](nb::handle outputs, nb::handle inputs, nb::handle gradients, bool retain_graph, bool create_graph,
-                    bool allow_unused) {
-    std::vector<Tensor> roots = tensors_of(outputs), leaves = tensors_of(inputs);
-    std::vector<Tensor> grads = gradients_of(gradients, roots.size()), r;
-    Site site = here();
-    {
-      GilReleased released;
-      r = grad(roots, leaves, grads, {retain_graph, create_graph, allow_unused}, site);
-    }
-    return nb::steal<nb::tuple>(tuple_of(r).release());
-  }, nb::arg("outputs"), nb::arg("inputs"), nb::arg("grad_outputs").none(), nb::arg("retain_graph"),
-        nb::arg("create_graph"), nb::arg("allow_unused"));
-  m.def("_checkpoint", [](nb::object function, nb::handle inputs) {
-    auto call = [f = Shared(function.ptr())](const Tensors& x) {
-      GilHeld lock;
-      try {
-        Ref given = tuple_of(x);
-        Ref result = owned(PyObject_Call(f.get(), given.get(), nullptr));
-        Ref list = owned(PySequence_Tuple(result.get()));
-        return to_tensors(list.get());
-      } catch (const PythonError&) {
-        throw nb::python_error();
-      }
-    };
-    Tensors given = tensors_of(inputs), r;
-    Site site = here();
-    {
-      GilReleased released;
-      r = checkpoint(call, given, site);
-    }
-    return nb::steal<nb::tuple>(tuple_of(r).release());
-  }, nb::arg("function"), nb::arg("inputs"));
+  m.def(
+      "_run_backward",
+      [](nb::handle tensors, nb::handle gradients, bool retain_graph, bool create_graph) {
+        std::vector<Tensor> roots = tensors_of(tensors), grads = gradients_of(gradients, roots.size());
+        Site site = here();
+        GilReleased released;
+        backward(roots, grads, {retain_graph, create_graph}, site);
+      },
+      nb::arg("tensors"), nb::arg("grad_tensors").none(), nb::arg("retain_graph"), nb::arg("create_graph"));
+  m.def(
+      "_grad",
+      [](nb::handle outputs, nb::handle inputs, nb::handle gradients, bool retain_graph, bool create_graph,
+         bool allow_unused) {
+        std::vector<Tensor> roots = tensors_of(outputs), leaves = tensors_of(inputs);
+        std::vector<Tensor> grads = gradients_of(gradients, roots.size()), r;
+        Site site = here();
+        {
+          GilReleased released;
+          r = grad(roots, leaves, grads, {retain_graph, create_graph, allow_unused}, site);
+        }
+        return nb::steal<nb::tuple>(tuple_of(r).release());
+      },
+      nb::arg("outputs"), nb::arg("inputs"), nb::arg("grad_outputs").none(), nb::arg("retain_graph"),
+      nb::arg("create_graph"), nb::arg("allow_unused"));
+  m.def(
+      "_checkpoint",
+      [](nb::object function, nb::handle inputs) {
+        auto call = [f = Shared(function.ptr())](const Tensors& x) {
+          GilHeld lock;
+          try {
+            Ref given = tuple_of(x);
+            Ref result = owned(PyObject_Call(f.get(), given.get(), nullptr));
+            Ref list = owned(PySequence_Tuple(result.get()));
+            return to_tensors(list.get());
+          } catch (const PythonError&) {
+            throw nb::python_error();
+          }
+        };
+        Tensors given = tensors_of(inputs), r;
+        Site site = here();
+        {
+          GilReleased released;
+          r = checkpoint(call, given, site);
+        }
+        return nb::steal<nb::tuple>(tuple_of(r).release());
+      },
+      nb::arg("function"), nb::arg("inputs"));
 }
 
 // `with` over one bit of the context.
@@ -222,13 +244,20 @@ void add_autograd(nb::module_& m) {
   add_hooks(m);
   add_engine(m);
   nb::class_<BitScope>(m, "_BitScope")
-      .def("__enter__", [](BitScope& s) {
-        s.outer = context().bits & s.bit;
-        set_bit(s.bit, s.on);
-      })
+      .def("__enter__",
+           [](BitScope& s) {
+             s.outer = context().bits & s.bit;
+             set_bit(s.bit, s.on);
+           })
       .def("__exit__", [](BitScope& s, nb::args) { set_bit(s.bit, s.outer); });
-  m.def("_detect_anomaly", [](bool on) { return BitScope{kAnomaly, on}; }, nb::arg("mode") = true);
-  m.def("_deterministic", [](bool on) { set_bit(kDeterministic, on); }, nb::arg("mode"));
+  m.def(
+      "_detect_anomaly",
+      [](bool on) {
+        return BitScope{kAnomaly, on};
+      },
+      nb::arg("mode") = true);
+  m.def(
+      "_deterministic", [](bool on) { set_bit(kDeterministic, on); }, nb::arg("mode"));
   m.def("_is_deterministic", [] { return (context().bits & kDeterministic) != 0; });
 }
 

@@ -12,15 +12,17 @@ Tensor on_both(const Operand& a, const Operand& b, const Site& site, F&& f) {
 }
 
 void bind_unary() {
-#define DEFT_UNARY(Type, function)                                                                        \
-  bind(#function "(input)", kEverywhere, [](const Tensor& x, Site s) { return function(x, s); },          \
-       op_def<Type>.info.name);                                                                           \
-  bind(#function "_(input)", kEverywhere,                                                                 \
-       [](Tensor& x, Site s) {                                                                            \
-         function##_(x, s);                                                                               \
-         return Same();                                                                                   \
-       },                                                                                                 \
-       op_def<Type>.info.name);
+#define DEFT_UNARY(Type, function)                                                              \
+  bind(                                                                                         \
+      #function "(input)", kEverywhere, [](const Tensor& x, Site s) { return function(x, s); }, \
+      op_def<Type>.info.name);                                                                  \
+  bind(                                                                                         \
+      #function "_(input)", kEverywhere,                                                        \
+      [](Tensor& x, Site s) {                                                                   \
+        function##_(x, s);                                                                      \
+        return Same();                                                                          \
+      },                                                                                        \
+      op_def<Type>.info.name);
 #define DEFT_UNARY_P(Type, function)
 #include "ops/unary.def"
 #define DEFT_UNARY_P(Type, function)
@@ -29,18 +31,20 @@ void bind_unary() {
 }
 
 void bind_binary() {
-#define DEFT_BINARY(Type, function)                                                                              \
-  bind(#function "(input, other)", kEverywhere,                                                                  \
-       [](Operand a, Operand b, Site s) {                                                                        \
-         return on_both(a, b, s, [](const auto& x, const auto& y, const Site& t) { return function(x, y, t); }); \
-       },                                                                                                        \
-       op_def<Type>.info.name);                                                                                  \
-  bind(#function "_(input, other)", kMethod,                                                                     \
-       [](Tensor& a, Operand b, Site s) {                                                                        \
-         b.tensor ? function##_(a, *b.tensor, s) : function##_(a, b.scalar, s);                                  \
-         return Same();                                                                                          \
-       },                                                                                                        \
-       op_def<Type>.info.name);
+#define DEFT_BINARY(Type, function)                                                                             \
+  bind(                                                                                                         \
+      #function "(input, other)", kEverywhere,                                                                  \
+      [](Operand a, Operand b, Site s) {                                                                        \
+        return on_both(a, b, s, [](const auto& x, const auto& y, const Site& t) { return function(x, y, t); }); \
+      },                                                                                                        \
+      op_def<Type>.info.name);                                                                                  \
+  bind(                                                                                                         \
+      #function "_(input, other)", kMethod,                                                                     \
+      [](Tensor& a, Operand b, Site s) {                                                                        \
+        b.tensor ? function##_(a, *b.tensor, s) : function##_(a, b.scalar, s);                                  \
+        return Same();                                                                                          \
+      },                                                                                                        \
+      op_def<Type>.info.name);
 #include "ops/binary.def"
 #undef DEFT_BINARY
 }
@@ -59,11 +63,13 @@ Operand times(const Operand& b, Scalar alpha, Tensor& kept, const Site& site) {
 void bind_sums() {
   bind("add(input, other, *, alpha=1)", kEverywhere, [](Operand a, Operand b, Scalar alpha, Site s) {
     Tensor kept;
-    return on_both(a, times(b, alpha, kept, s), s, [](const auto& x, const auto& y, const Site& t) { return add(x, y, t); });
+    return on_both(a, times(b, alpha, kept, s), s,
+                   [](const auto& x, const auto& y, const Site& t) { return add(x, y, t); });
   });
   bind("sub(input, other, *, alpha=1)", kEverywhere, [](Operand a, Operand b, Scalar alpha, Site s) {
     Tensor kept;
-    return on_both(a, times(b, alpha, kept, s), s, [](const auto& x, const auto& y, const Site& t) { return sub(x, y, t); });
+    return on_both(a, times(b, alpha, kept, s), s,
+                   [](const auto& x, const auto& y, const Site& t) { return sub(x, y, t); });
   });
   bind("add_(input, other, *, alpha=1)", kMethod, [](Tensor& a, Operand b, Scalar alpha, Site s) {
     Tensor kept;
@@ -77,13 +83,14 @@ void bind_sums() {
     c.tensor ? sub_(a, *c.tensor, s) : sub_(a, c.scalar, s);
     return Same();
   });
-  bind("rsub(input, other, *, alpha=1)", kEverywhere,
-       [](const Tensor& a, Operand b, Scalar alpha, Site s) {
-         Tensor kept;
-         return on_both(b, times({&a}, alpha, kept, s), s,
-                        [](const auto& x, const auto& y, const Site& t) { return sub(x, y, t); });
-       },
-       "sub");
+  bind(
+      "rsub(input, other, *, alpha=1)", kEverywhere,
+      [](const Tensor& a, Operand b, Scalar alpha, Site s) {
+        Tensor kept;
+        return on_both(b, times({&a}, alpha, kept, s), s,
+                       [](const auto& x, const auto& y, const Site& t) { return sub(x, y, t); });
+      },
+      "sub");
 }
 
 enum class Rounding { none, trunc, floor };
@@ -99,7 +106,8 @@ void bind_division() {
          if (mode == Rounding::floor) return on_both(a, b, s, divide_floor);
          Tensor q = trunc(on_both(a, b, s, divide), s);
          const Tensor& like = a.tensor ? *a.tensor : *b.tensor;
-         bool whole = !is_floating(like.dtype()) && (b.tensor ? !is_floating(b.tensor->dtype()) : !b.scalar.is_floating());
+         bool whole =
+             !is_floating(like.dtype()) && (b.tensor ? !is_floating(b.tensor->dtype()) : !b.scalar.is_floating());
          return whole ? q.to(like.dtype(), s) : q;
        });
   bind("div_(input, other, *, rounding_mode=None)", kMethod,
@@ -144,29 +152,33 @@ void bind_clamps() {
     }
     return Same();
   });
-  bind("clamp_min(input, min)", kEverywhere,
-       [](const Tensor& x, Operand min, Site s) { return clamp_any(x, min, {}, s); }, "clamp");
-  bind("clamp_max(input, max)", kEverywhere,
-       [](const Tensor& x, Operand max, Site s) { return clamp_any(x, {}, max, s); }, "clamp");
-  bind("clamp_min_(input, min)", kMethod,
-       [](Tensor& x, Scalar min, Site s) {
-         clamp_min_(x, min, s);
-         return Same();
-       },
-       "clamp");
-  bind("clamp_max_(input, max)", kMethod,
-       [](Tensor& x, Scalar max, Site s) {
-         clamp_max_(x, max, s);
-         return Same();
-       },
-       "clamp");
-  bind("_clamp_tensor(input, min, max)", kPrivate,
-       [](const Tensor& x, const Tensor& min, const Tensor& max, Site s) { return clamp(x, min, max, s); },
-       "clamp_tensor");
+  bind(
+      "clamp_min(input, min)", kEverywhere,
+      [](const Tensor& x, Operand min, Site s) { return clamp_any(x, min, {}, s); }, "clamp");
+  bind(
+      "clamp_max(input, max)", kEverywhere,
+      [](const Tensor& x, Operand max, Site s) { return clamp_any(x, {}, max, s); }, "clamp");
+  bind(
+      "clamp_min_(input, min)", kMethod,
+      [](Tensor& x, Scalar min, Site s) {
+        clamp_min_(x, min, s);
+        return Same();
+      },
+      "clamp");
+  bind(
+      "clamp_max_(input, max)", kMethod,
+      [](Tensor& x, Scalar max, Site s) {
+        clamp_max_(x, max, s);
+        return Same();
+      },
+      "clamp");
+  bind(
+      "_clamp_tensor(input, min, max)", kPrivate,
+      [](const Tensor& x, const Tensor& min, const Tensor& max, Site s) { return clamp(x, min, max, s); },
+      "clamp_tensor");
   bind("nan_to_num(input, nan=0.0, posinf=None, neginf=None)", kEverywhere,
-       [](const Tensor& x, std::optional<double> nan, std::optional<double> posinf, std::optional<double> neginf, Site s) {
-         return nan_to_num(x, nan.value_or(0), posinf, neginf, s);
-       });
+       [](const Tensor& x, std::optional<double> nan, std::optional<double> posinf, std::optional<double> neginf,
+          Site s) { return nan_to_num(x, nan.value_or(0), posinf, neginf, s); });
   bind("nan_to_num_(input, nan=0.0, posinf=None, neginf=None)", kMethod,
        [](Tensor& x, std::optional<double> nan, std::optional<double> posinf, std::optional<double> neginf, Site s) {
          nan_to_num_(x, nan.value_or(0), posinf, neginf, s);
@@ -187,11 +199,12 @@ void bind_ternary() {
          if (y.tensor) return {wrap(where(c, x.scalar, *y.tensor, s))};
          return {wrap(where(c, x.scalar, y.scalar, s))};
        });
-  bind("_where_method(input, condition, other)", kPrivate,
-       [](const Tensor& x, const Tensor& c, Operand y, Site s) {
-         return y.tensor ? where(c, x, *y.tensor, s) : where(c, x, y.scalar, s);
-       },
-       "where");
+  bind(
+      "_where_method(input, condition, other)", kPrivate,
+      [](const Tensor& x, const Tensor& c, Operand y, Site s) {
+        return y.tensor ? where(c, x, *y.tensor, s) : where(c, x, y.scalar, s);
+      },
+      "where");
   bind("lerp(input, end, weight)", kEverywhere, [](const Tensor& x, const Tensor& end, Operand weight, Site s) {
     return weight.tensor ? lerp(x, end, *weight.tensor, s) : lerp(x, end, weight.scalar.to_double(), s);
   });
@@ -200,14 +213,18 @@ void bind_ternary() {
     return Same();
   });
   bind("addcmul(input, tensor1, tensor2, *, value=1)", kEverywhere,
-       [](const Tensor& x, const Tensor& a, const Tensor& b, double value, Site s) { return addcmul(x, a, b, value, s); });
+       [](const Tensor& x, const Tensor& a, const Tensor& b, double value, Site s) {
+         return addcmul(x, a, b, value, s);
+       });
   bind("addcmul_(input, tensor1, tensor2, *, value=1)", kMethod,
        [](Tensor& x, const Tensor& a, const Tensor& b, double value, Site s) {
          addcmul_(x, a, b, value, s);
          return Same();
        });
   bind("addcdiv(input, tensor1, tensor2, *, value=1)", kEverywhere,
-       [](const Tensor& x, const Tensor& a, const Tensor& b, double value, Site s) { return addcdiv(x, a, b, value, s); });
+       [](const Tensor& x, const Tensor& a, const Tensor& b, double value, Site s) {
+         return addcdiv(x, a, b, value, s);
+       });
   bind("addcdiv_(input, tensor1, tensor2, *, value=1)", kMethod,
        [](Tensor& x, const Tensor& a, const Tensor& b, double value, Site s) {
          addcdiv_(x, a, b, value, s);
@@ -231,21 +248,23 @@ constexpr Choice<GeluApproximation> kGelus[] = {{"none", GeluApproximation::none
 
 // Activations with parameters, as torch.nn.functional has them, and their forms that write into x.
 void bind_activations() {
-#define DEFT_ACTIVATION(name, torch_name, argument, value)                                                 \
-  bind(torch_name "(input, " argument "=" #value ", inplace=False)", kFunctional,                          \
-       [](const Tensor& x, double p, bool inplace, Site s) -> OrSame {                                     \
-         if (!inplace) return {name(x, p, s)};                                                             \
-         Tensor y = x;                                                                                     \
-         name##_(y, p, s);                                                                                 \
-         return {};                                                                                        \
-       },                                                                                                  \
-       #name);                                                                                             \
-  bind(torch_name "_(input, " argument "=" #value ")", kFunctional,                                        \
-       [](Tensor& x, double p, Site s) {                                                                   \
-         name##_(x, p, s);                                                                                 \
-         return Same();                                                                                    \
-       },                                                                                                  \
-       #name);
+#define DEFT_ACTIVATION(name, torch_name, argument, value)                       \
+  bind(                                                                          \
+      torch_name "(input, " argument "=" #value ", inplace=False)", kFunctional, \
+      [](const Tensor& x, double p, bool inplace, Site s) -> OrSame {            \
+        if (!inplace) return {name(x, p, s)};                                    \
+        Tensor y = x;                                                            \
+        name##_(y, p, s);                                                        \
+        return {};                                                               \
+      },                                                                         \
+      #name);                                                                    \
+  bind(                                                                          \
+      torch_name "_(input, " argument "=" #value ")", kFunctional,               \
+      [](Tensor& x, double p, Site s) {                                          \
+        name##_(x, p, s);                                                        \
+        return Same();                                                           \
+      },                                                                         \
+      #name);
   DEFT_ACTIVATION(leaky_relu, "leaky_relu", "negative_slope", 0.01)
   DEFT_ACTIVATION(elu, "elu", "alpha", 1.0)
   DEFT_ACTIVATION(celu, "celu", "alpha", 1.0)
@@ -272,17 +291,19 @@ void bind_activations() {
          threshold_(y, limit, value, s);
          return {};
        });
-  bind("_huber(input, delta=1.0, scale=1.0)", kPrivate,
-       [](const Tensor& x, double delta, double scale, Site s) { return huber(x, delta, scale, s); }, "huber");
-#define DEFT_SWITCHED(name, torch_name)                         \
-  bind(torch_name "(input, inplace=False)", kFunctional,        \
-       [](const Tensor& x, bool inplace, Site s) -> OrSame {    \
-         if (!inplace) return {name(x, s)};                     \
-         Tensor y = x;                                          \
-         name##_(y, s);                                         \
-         return {};                                             \
-       },                                                       \
-       #name);
+  bind(
+      "_huber(input, delta=1.0, scale=1.0)", kPrivate,
+      [](const Tensor& x, double delta, double scale, Site s) { return huber(x, delta, scale, s); }, "huber");
+#define DEFT_SWITCHED(name, torch_name)                     \
+  bind(                                                     \
+      torch_name "(input, inplace=False)", kFunctional,     \
+      [](const Tensor& x, bool inplace, Site s) -> OrSame { \
+        if (!inplace) return {name(x, s)};                  \
+        Tensor y = x;                                       \
+        name##_(y, s);                                      \
+        return {};                                          \
+      },                                                    \
+      #name);
   DEFT_SWITCHED(relu, "relu")
   DEFT_SWITCHED(relu6, "relu6")
   DEFT_SWITCHED(selu, "selu")
@@ -292,7 +313,8 @@ void bind_activations() {
   DEFT_SWITCHED(hardswish, "hardswish")
 #undef DEFT_SWITCHED
 #define DEFT_PLAIN(name, torch_name) \
-  bind(torch_name "(input)", kFunctional, [](const Tensor& x, Site s) { return name(x, s); }, #name);
+  bind(                              \
+      torch_name "(input)", kFunctional, [](const Tensor& x, Site s) { return name(x, s); }, #name);
   DEFT_PLAIN(log_sigmoid, "logsigmoid")
   DEFT_PLAIN(softsign, "softsign")
   DEFT_PLAIN(tanhshrink, "tanhshrink")

@@ -9,10 +9,15 @@ namespace {
 
 void bind_products() {
   bind("matmul(input, other)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return matmul(a, b, s); });
-  bind("mm(input, mat2)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return mm(a, b, s); }, "matmul");
-  bind("bmm(input, mat2)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return bmm(a, b, s); }, "matmul");
-  bind("mv(input, vec)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return mv(a, b, s); }, "matmul");
-  bind("dot(input, tensor)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return dot(a, b, s); }, "matmul");
+  bind(
+      "mm(input, mat2)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return mm(a, b, s); }, "matmul");
+  bind(
+      "bmm(input, mat2)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return bmm(a, b, s); }, "matmul");
+  bind(
+      "mv(input, vec)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return mv(a, b, s); }, "matmul");
+  bind(
+      "dot(input, tensor)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return dot(a, b, s); },
+      "matmul");
   bind("addmm(input, mat1, mat2, *, beta=1, alpha=1)", kEverywhere,
        [](const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha, Site s) {
          return addmm(x, a, b, beta, alpha, s);
@@ -22,36 +27,43 @@ void bind_products() {
          return baddbmm(x, a, b, beta, alpha, s);
        });
   bind("outer(input, vec2)", kEverywhere, [](const Tensor& a, const Tensor& b, Site s) { return outer(a, b, s); });
-  bind("_tensordot(a, b, dims_a, dims_b)", kPrivate,
-       [](const Tensor& a, const Tensor& b, Ints dims_a, Ints dims_b, Site s) { return tensordot(a, b, dims_a, dims_b, s); },
-       "tensordot");
-  bind("_einsum(equation, operands)", kPrivate,
-       [](std::string equation, std::vector<Tensor> operands, Site s) { return einsum(equation, operands, s); }, "einsum");
+  bind(
+      "_tensordot(a, b, dims_a, dims_b)", kPrivate,
+      [](const Tensor& a, const Tensor& b, Ints dims_a, Ints dims_b, Site s) {
+        return tensordot(a, b, dims_a, dims_b, s);
+      },
+      "tensordot");
+  bind(
+      "_einsum(equation, operands)", kPrivate,
+      [](std::string equation, std::vector<Tensor> operands, Site s) { return einsum(equation, operands, s); },
+      "einsum");
   bind("linear(input, weight, bias=None)", kFunctional,
        [](const Tensor& x, const Tensor& w, Tensor b, Site s) { return linear(x, w, b, s); });
   bind("bilinear(input1, input2, weight, bias=None)", kFunctional,
-       [](const Tensor& a, const Tensor& b, const Tensor& w, Tensor bias, Site s) { return bilinear(a, b, w, bias, s); });
+       [](const Tensor& a, const Tensor& b, const Tensor& w, Tensor bias, Site s) {
+         return bilinear(a, b, w, bias, s);
+       });
 }
 
 void bind_convolutions() {
-#define DEFT_CONV(n)                                                                                                   \
-  bind("conv" #n "d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1)", kFunctional | kFunction,    \
-       [](const Tensor& x, const Tensor& w, Tensor b, Ints stride, Padding padding, Ints dilation, int64_t groups,     \
-          Site s) {                                                                                                    \
-         static constexpr Choice<ConvPadding> kModes[] = {{"valid", ConvPadding::valid}, {"same", ConvPadding::same}}; \
-         if (!padding.mode.empty())                                                                                    \
-           return conv##n##d(x, w, b, stride, choose(padding.mode, kModes), dilation, groups, s);                      \
-         return conv##n##d(x, w, b, stride, padding.ints, dilation, groups, s);                                        \
-       },                                                                                                              \
-       "convolution");                                                                                                 \
-  bind("conv_transpose" #n                                                                                             \
-       "d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1)",                     \
-       kFunctional | kFunction,                                                                                        \
-       [](const Tensor& x, const Tensor& w, Tensor b, Ints stride, Ints padding, Ints output_padding, int64_t groups,  \
-          Ints dilation, Site s) {                                                                                     \
-         return conv_transpose##n##d(x, w, b, stride, padding, output_padding, groups, dilation, s);                   \
-       },                                                                                                              \
-       "conv_transpose");
+#define DEFT_CONV(n)                                                                                                  \
+  bind(                                                                                                               \
+      "conv" #n "d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1)", kFunctional | kFunction,    \
+      [](const Tensor& x, const Tensor& w, Tensor b, Ints stride, Padding padding, Ints dilation, int64_t groups,     \
+         Site s) {                                                                                                    \
+        static constexpr Choice<ConvPadding> kModes[] = {{"valid", ConvPadding::valid}, {"same", ConvPadding::same}}; \
+        if (!padding.mode.empty())                                                                                    \
+          return conv##n##d(x, w, b, stride, choose(padding.mode, kModes), dilation, groups, s);                      \
+        return conv##n##d(x, w, b, stride, padding.ints, dilation, groups, s);                                        \
+      },                                                                                                              \
+      "convolution");                                                                                                 \
+  bind(                                                                                                               \
+      "conv_transpose" #n "d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1)", \
+      kFunctional | kFunction,                                                                                        \
+      [](const Tensor& x, const Tensor& w, Tensor b, Ints stride, Ints padding, Ints output_padding, int64_t groups,  \
+         Ints dilation,                                                                                               \
+         Site s) { return conv_transpose##n##d(x, w, b, stride, padding, output_padding, groups, dilation, s); },     \
+      "conv_transpose");
   DEFT_CONV(1)
   DEFT_CONV(2)
   DEFT_CONV(3)
@@ -64,33 +76,37 @@ OneOrTwo with_indices(std::array<Tensor, 2>&& r) { return {std::move(r[0]), std:
 
 void bind_pools() {
 #define DEFT_POOL(n)                                                                                                   \
-  bind("max_pool" #n                                                                                                   \
-       "d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)",             \
-       kFunctional,                                                                                                    \
-       [](const Tensor& x, Ints kernel, std::optional<Ints> stride, Ints padding, Ints dilation, bool ceil_mode,       \
-          bool return_indices, Site s) -> OneOrTwo {                                                                   \
-         if (return_indices)                                                                                           \
-           return with_indices(                                                                                        \
-               max_pool##n##d_with_indices(x, kernel, or_empty(stride), padding, dilation, ceil_mode, s));             \
-         return {max_pool##n##d(x, kernel, or_empty(stride), padding, dilation, ceil_mode, s), {}};                    \
-       },                                                                                                              \
-       "max_pool");                                                                                                    \
-  bind("avg_pool" #n                                                                                                   \
-       "d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None)", \
-       kFunctional,                                                                                                    \
-       [](const Tensor& x, Ints kernel, std::optional<Ints> stride, Ints padding, bool ceil_mode, bool include,        \
-          std::optional<int64_t> divisor, Site s) {                                                                    \
-         return avg_pool##n##d(x, kernel, or_empty(stride), padding, ceil_mode, include, divisor.value_or(0), s);      \
-       },                                                                                                              \
-       "avg_pool");                                                                                                    \
-  bind("_adaptive_avg_pool" #n "d(input, output_size)", kPrivate,                                                      \
-       [](const Tensor& x, Ints output, Site s) { return adaptive_avg_pool##n##d(x, output, s); }, "avg_pool");        \
-  bind("_adaptive_max_pool" #n "d(input, output_size, return_indices=False)", kPrivate,                                \
-       [](const Tensor& x, Ints output, bool return_indices, Site s) -> OneOrTwo {                                     \
-         if (return_indices) return with_indices(adaptive_max_pool##n##d_with_indices(x, output, s));                  \
-         return {adaptive_max_pool##n##d(x, output, s), {}};                                                           \
-       },                                                                                                              \
-       "max_pool");
+  bind(                                                                                                                \
+      "max_pool" #n                                                                                                    \
+      "d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)",              \
+      kFunctional,                                                                                                     \
+      [](const Tensor& x, Ints kernel, std::optional<Ints> stride, Ints padding, Ints dilation, bool ceil_mode,        \
+         bool return_indices, Site s) -> OneOrTwo {                                                                    \
+        if (return_indices)                                                                                            \
+          return with_indices(                                                                                         \
+              max_pool##n##d_with_indices(x, kernel, or_empty(stride), padding, dilation, ceil_mode, s));              \
+        return {max_pool##n##d(x, kernel, or_empty(stride), padding, dilation, ceil_mode, s), {}};                     \
+      },                                                                                                               \
+      "max_pool");                                                                                                     \
+  bind(                                                                                                                \
+      "avg_pool" #n                                                                                                    \
+      "d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None)", \
+      kFunctional,                                                                                                     \
+      [](const Tensor& x, Ints kernel, std::optional<Ints> stride, Ints padding, bool ceil_mode, bool include,         \
+         std::optional<int64_t> divisor, Site s) {                                                                     \
+        return avg_pool##n##d(x, kernel, or_empty(stride), padding, ceil_mode, include, divisor.value_or(0), s);       \
+      },                                                                                                               \
+      "avg_pool");                                                                                                     \
+  bind(                                                                                                                \
+      "_adaptive_avg_pool" #n "d(input, output_size)", kPrivate,                                                       \
+      [](const Tensor& x, Ints output, Site s) { return adaptive_avg_pool##n##d(x, output, s); }, "avg_pool");         \
+  bind(                                                                                                                \
+      "_adaptive_max_pool" #n "d(input, output_size, return_indices=False)", kPrivate,                                 \
+      [](const Tensor& x, Ints output, bool return_indices, Site s) -> OneOrTwo {                                      \
+        if (return_indices) return with_indices(adaptive_max_pool##n##d_with_indices(x, output, s));                   \
+        return {adaptive_max_pool##n##d(x, output, s), {}};                                                            \
+      },                                                                                                               \
+      "max_pool");
   DEFT_POOL(1)
   DEFT_POOL(2)
   DEFT_POOL(3)
@@ -99,25 +115,31 @@ void bind_pools() {
 
 void bind_norms() {
   bind("layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05)", kFunctional,
-       [](const Tensor& x, Ints shape, Tensor w, Tensor b, double eps, Site s) { return layer_norm(x, shape, w, b, eps, s); });
+       [](const Tensor& x, Ints shape, Tensor w, Tensor b, double eps, Site s) {
+         return layer_norm(x, shape, w, b, eps, s);
+       });
   bind("rms_norm(input, normalized_shape, weight=None, eps=None)", kFunctional,
        [](const Tensor& x, Ints shape, Tensor w, std::optional<double> eps, Site s) {
          DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;  // 16 bits are computed in f32
          return rms_norm(x, shape, w, eps.value_or(epsilon_of(t)), s);
        });
   bind("group_norm(input, num_groups, weight=None, bias=None, eps=1e-05)", kFunctional,
-       [](const Tensor& x, int64_t groups, Tensor w, Tensor b, double eps, Site s) { return group_norm(x, groups, w, b, eps, s); });
+       [](const Tensor& x, int64_t groups, Tensor w, Tensor b, double eps, Site s) {
+         return group_norm(x, groups, w, b, eps, s);
+       });
   bind("batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05)",
        kFunctional,
        [](const Tensor& x, Tensor mean, Tensor var, Tensor w, Tensor b, bool training, double momentum, double eps,
           Site s) { return batch_norm(x, mean, var, w, b, training, momentum, eps, s); });
-  bind("instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, "
-       "momentum=0.1, eps=1e-05)",
-       kFunctional,
-       [](const Tensor& x, Tensor mean, Tensor var, Tensor w, Tensor b, bool use_input_stats, double momentum,
-          double eps, Site s) { return instance_norm(x, mean, var, w, b, use_input_stats, momentum, eps, s); });
-  bind("normalize(input, p=2.0, dim=1, eps=1e-12)", kFunctional,
-       [](const Tensor& x, double p, int64_t dim, double eps, Site s) { return normalize(x, p, dim, eps, s); }, "norm");
+  bind(
+      "instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, "
+      "momentum=0.1, eps=1e-05)",
+      kFunctional,
+      [](const Tensor& x, Tensor mean, Tensor var, Tensor w, Tensor b, bool use_input_stats, double momentum,
+         double eps, Site s) { return instance_norm(x, mean, var, w, b, use_input_stats, momentum, eps, s); });
+  bind(
+      "normalize(input, p=2.0, dim=1, eps=1e-12)", kFunctional,
+      [](const Tensor& x, double p, int64_t dim, double eps, Site s) { return normalize(x, p, dim, eps, s); }, "norm");
 }
 
 void bind_layers() {
@@ -125,13 +147,13 @@ void bind_layers() {
        [](const Tensor& index, const Tensor& weight, std::optional<int64_t> padding, Site s) {
          return embedding(index, weight, padding, s);
        });
-  bind("scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, "
-       "enable_gqa=False)",
-       kFunctional,
-       [](const Tensor& q, const Tensor& k, const Tensor& v, Tensor mask, double dropout_p, bool causal,
-          std::optional<double> scale, bool gqa, Site s) {
-         return scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale, gqa, s);
-       });
+  bind(
+      "scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, "
+      "enable_gqa=False)",
+      kFunctional,
+      [](const Tensor& q, const Tensor& k, const Tensor& v, Tensor mask, double dropout_p, bool causal,
+         std::optional<double> scale, bool gqa,
+         Site s) { return scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale, gqa, s); });
   bind("dropout(input, p=0.5, training=True, inplace=False)", kFunctional | kFunction,
        [](const Tensor& x, double p, bool training, bool inplace, Site s) -> OrSame {
          if (!inplace) return {dropout(x, p, training, s)};
@@ -139,33 +161,36 @@ void bind_layers() {
          y.copy_(dropout(x, p, training, s), s);
          return {};
        });
-  bind("_feature_dropout(input, p=0.5, training=True)", kPrivate,
-       [](const Tensor& x, double p, bool training, Site s) { return feature_dropout(x, p, training, s); }, "dropout");
-  bind("_recurrence(cell, rows, reverse, gates, h, c, weight, bias)", kPrivate,
-       [](std::string cell, Object rows, bool reverse, const Tensor& gates, const Tensor& h, Tensor c,
-          const Tensor& weight, Tensor bias, Site s) {
-         static constexpr Choice<nn::Cell> kCells[] = {
-             {"tanh", nn::Cell::tanh}, {"relu", nn::Cell::relu}, {"lstm", nn::Cell::lstm}, {"gru", nn::Cell::gru}};
-         nn::Recurrence kind{choose(cell, kCells), to_int_vector(rows.p), reverse};
-         SiteScope line(s);
-         nn::RecurrenceResult r;
-         {
-           GilReleased released;
-           r = nn::run_recurrence(kind, gates, h, c, weight, bias);
-         }
-         std::vector<Tensor> all{r.output, r.hidden, r.cell};
-         return Returns{binding::give({}, std::move(all))};
-       },
-       "linear", "One direction of one recurrent layer over all steps: (output, hidden, cell).");
+  bind(
+      "_feature_dropout(input, p=0.5, training=True)", kPrivate,
+      [](const Tensor& x, double p, bool training, Site s) { return feature_dropout(x, p, training, s); }, "dropout");
+  bind(
+      "_recurrence(cell, rows, reverse, gates, h, c, weight, bias)", kPrivate,
+      [](std::string cell, Object rows, bool reverse, const Tensor& gates, const Tensor& h, Tensor c,
+         const Tensor& weight, Tensor bias, Site s) {
+        static constexpr Choice<nn::Cell> kCells[] = {
+            {"tanh", nn::Cell::tanh}, {"relu", nn::Cell::relu}, {"lstm", nn::Cell::lstm}, {"gru", nn::Cell::gru}};
+        nn::Recurrence kind{choose(cell, kCells), to_int_vector(rows.p), reverse};
+        SiteScope line(s);
+        nn::RecurrenceResult r;
+        {
+          GilReleased released;
+          r = nn::run_recurrence(kind, gates, h, c, weight, bias);
+        }
+        std::vector<Tensor> all{r.output, r.hidden, r.cell};
+        return Returns{binding::give({}, std::move(all))};
+      },
+      "linear", "One direction of one recurrent layer over all steps: (output, hidden, cell).");
 }
 
 void bind_resizing() {
   static constexpr Choice<InterpolateMode> kModes[] = {
-      {"nearest", InterpolateMode::nearest}, {"nearest-exact", InterpolateMode::nearest_exact},
-      {"linear", InterpolateMode::linear},   {"bilinear", InterpolateMode::linear},
+      {"nearest", InterpolateMode::nearest},  {"nearest-exact", InterpolateMode::nearest_exact},
+      {"linear", InterpolateMode::linear},    {"bilinear", InterpolateMode::linear},
       {"trilinear", InterpolateMode::linear}, {"bicubic", InterpolateMode::bicubic}};
   bind("interpolate(input, size=None, scale_factor=None, mode='nearest', align_corners=None)", kFunctional,
-       [](const Tensor& x, std::optional<Ints> size, Object scale, std::string mode, std::optional<bool> corners, Site s) {
+       [](const Tensor& x, std::optional<Ints> size, Object scale, std::string mode, std::optional<bool> corners,
+          Site s) {
          InterpolateMode m = choose(mode, kModes);
          DEFT_CHECK(size.has_value() != (scale.p != Py_None), ValueError,
                     "interpolate: either size or scale_factor must be given, and not both");
@@ -203,10 +228,10 @@ Reduction to_reduction(const std::string& text) {
 }
 
 void bind_losses() {
-#define DEFT_LOSS(name, op)                                                                      \
-  bind(#name "(input, target, *, reduction='mean')", kFunctional,                                \
-       [](const Tensor& x, const Tensor& target, std::string reduction, Site s) {                \
-         return name(x, target, to_reduction(reduction), s);                                     \
+#define DEFT_LOSS(name, op)                                                       \
+  bind(#name "(input, target, *, reduction='mean')", kFunctional,                 \
+       [](const Tensor& x, const Tensor& target, std::string reduction, Site s) { \
+         return name(x, target, to_reduction(reduction), s);                      \
        });
   DEFT_LOSS(mse_loss, "mse_loss")
   DEFT_LOSS(l1_loss, "l1_loss")
@@ -219,21 +244,24 @@ void bind_losses() {
        [](const Tensor& x, const Tensor& t, std::string r, double delta, Site s) {
          return huber_loss(x, t, to_reduction(r), delta, s);
        });
-  bind("binary_cross_entropy(input, target, weight=None, *, reduction='mean')", kFunctional,
-       [](const Tensor& x, const Tensor& t, Tensor w, std::string r, Site s) {
-         return binary_cross_entropy(x, t, w, to_reduction(r), s);
-       },
-       BceLoss::info.name);
-  bind("binary_cross_entropy_with_logits(input, target, weight=None, *, reduction='mean', pos_weight=None)", kFunctional,
-       [](const Tensor& x, const Tensor& t, Tensor w, std::string r, Tensor pos, Site s) {
-         return binary_cross_entropy_with_logits(x, t, w, pos, to_reduction(r), s);
-       },
-       BceLogitsLoss::info.name);
+  bind(
+      "binary_cross_entropy(input, target, weight=None, *, reduction='mean')", kFunctional,
+      [](const Tensor& x, const Tensor& t, Tensor w, std::string r, Site s) {
+        return binary_cross_entropy(x, t, w, to_reduction(r), s);
+      },
+      BceLoss::info.name);
+  bind(
+      "binary_cross_entropy_with_logits(input, target, weight=None, *, reduction='mean', pos_weight=None)", kFunctional,
+      [](const Tensor& x, const Tensor& t, Tensor w, std::string r, Tensor pos, Site s) {
+        return binary_cross_entropy_with_logits(x, t, w, pos, to_reduction(r), s);
+      },
+      BceLogitsLoss::info.name);
   bind("nll_loss(input, target, weight=None, *, ignore_index=-100, reduction='mean')", kFunctional,
        [](const Tensor& x, const Tensor& t, Tensor w, int64_t ignore, std::string r, Site s) {
          return nll_loss(x, t, {w, ignore, to_reduction(r), 0}, s);
        });
-  bind("cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction='mean', label_smoothing=0.0)", kFunctional,
+  bind("cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction='mean', label_smoothing=0.0)",
+       kFunctional,
        [](const Tensor& x, const Tensor& t, Tensor w, int64_t ignore, std::string r, double smoothing, Site s) {
          return cross_entropy(x, t, {w, ignore, to_reduction(r), smoothing}, s);
        });
@@ -246,7 +274,9 @@ void bind_losses() {
          return kl_div(x, t, choose(r, kKinds), log_target, s);
        });
   bind("cosine_similarity(x1, x2, dim=1, eps=1e-08)", kFunctional,
-       [](const Tensor& a, const Tensor& b, int64_t dim, double eps, Site s) { return cosine_similarity(a, b, dim, eps, s); });
+       [](const Tensor& a, const Tensor& b, int64_t dim, double eps, Site s) {
+         return cosine_similarity(a, b, dim, eps, s);
+       });
   bind("cosine_embedding_loss(input1, input2, target, margin=0.0, *, reduction='mean')", kFunctional,
        [](const Tensor& a, const Tensor& b, const Tensor& t, double margin, std::string r, Site s) {
          return cosine_embedding_loss(a, b, t, margin, to_reduction(r), s);

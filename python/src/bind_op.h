@@ -17,10 +17,10 @@
 namespace deft::python {
 
 enum BindTo : unsigned {
-  kFunction = 1,     // deft.name
-  kMethod = 2,       // Tensor.name
-  kFunctional = 4,   // deft.nn.functional.name
-  kPrivate = 8,      // deft._C.ops.name, for the package's own Python code
+  kFunction = 1,    // deft.name
+  kMethod = 2,      // Tensor.name
+  kFunctional = 4,  // deft.nn.functional.name
+  kPrivate = 8,     // deft._C.ops.name, for the package's own Python code
   kEverywhere = kFunction | kMethod,
 };
 
@@ -114,9 +114,9 @@ struct Read<Tensor> {  // None gives an undefined tensor
     return c.slot[i] == Py_None ? Tensor() : Read<const Tensor&>::get(c, i);
   }
 };
-#define DEFT_READ(Type, ...)      \
-  template <>                       \
-  struct Read<Type> {               \
+#define DEFT_READ(Type, ...)                                              \
+  template <>                                                             \
+  struct Read<Type> {                                                     \
     static Type get(const BoundCall& c, size_t i) { return __VA_ARGS__; } \
   };
 DEFT_READ(int64_t, to_int(c.slot[i]))

@@ -47,75 +47,100 @@ Tensor move_dims(const Tensor& x, const Ints& from, const Ints& to, const Site& 
 
 void bind_views() {
   bind("view(input, *shape)", kMethod, [](const Tensor& x, Ints shape, Site s) { return view(x, shape, s); });
-  bind("reshape(input, *shape)", kEverywhere, [](const Tensor& x, Ints shape, Site s) { return reshape(x, shape, s); }, "view");
+  bind(
+      "reshape(input, *shape)", kEverywhere, [](const Tensor& x, Ints shape, Site s) { return reshape(x, shape, s); },
+      "view");
   bind("permute(input, *dims)", kEverywhere, [](const Tensor& x, Ints dims, Site s) { return permute(x, dims, s); });
-  bind("transpose(input, dim0, dim1)", kEverywhere,
-       [](const Tensor& x, int64_t a, int64_t b, Site s) { return transpose(x, a, b, s); }, "permute");
-  bind("t(input)", kEverywhere,
-       [](const Tensor& x, Site s) { return x.dim() < 2 ? x : x.t(s); }, "permute");
+  bind(
+      "transpose(input, dim0, dim1)", kEverywhere,
+      [](const Tensor& x, int64_t a, int64_t b, Site s) { return transpose(x, a, b, s); }, "permute");
+  bind(
+      "t(input)", kEverywhere, [](const Tensor& x, Site s) { return x.dim() < 2 ? x : x.t(s); }, "permute");
   bind("expand(input, *size)", kMethod, [](const Tensor& x, Ints size, Site s) { return expand(x, size, s); });
-  bind("expand_as(input, other)", kMethod,
-       [](const Tensor& x, const Tensor& other, Site s) { return expand(x, other.sizes(), s); }, "expand");
-  bind("broadcast_to(input, *size)", kEverywhere,
-       [](const Tensor& x, Ints size, Site s) { return broadcast_to(x, size, s); }, "expand");
-  bind("view_as(input, other)", kMethod,
-       [](const Tensor& x, const Tensor& other, Site s) { return view(x, other.sizes(), s); }, "view");
-  bind("reshape_as(input, other)", kMethod,
-       [](const Tensor& x, const Tensor& other, Site s) { return reshape(x, other.sizes(), s); }, "view");
+  bind(
+      "expand_as(input, other)", kMethod,
+      [](const Tensor& x, const Tensor& other, Site s) { return expand(x, other.sizes(), s); }, "expand");
+  bind(
+      "broadcast_to(input, *size)", kEverywhere,
+      [](const Tensor& x, Ints size, Site s) { return broadcast_to(x, size, s); }, "expand");
+  bind(
+      "view_as(input, other)", kMethod,
+      [](const Tensor& x, const Tensor& other, Site s) { return view(x, other.sizes(), s); }, "view");
+  bind(
+      "reshape_as(input, other)", kMethod,
+      [](const Tensor& x, const Tensor& other, Site s) { return reshape(x, other.sizes(), s); }, "view");
   bind("squeeze(input, *dim)", kEverywhere, [](const Tensor& x, Dims dim, Site s) {
     if (dim.all) return squeeze(x, s);
     return squeeze_dims(x, dim, s);
   });
   bind("unsqueeze(input, dim)", kEverywhere, [](const Tensor& x, int64_t dim, Site s) { return unsqueeze(x, dim, s); });
-  bind("flatten(input, start_dim=0, end_dim=-1)", kEverywhere,
-       [](const Tensor& x, int64_t start, int64_t end, Site s) { return flatten(x, start, end, s); }, "view");
-  bind("unflatten(input, dim, sizes)", kEverywhere,
-       [](const Tensor& x, int64_t dim, Ints sizes, Site s) { return unflatten(x, dim, sizes, s); }, "view");
-  bind("ravel(input)", kEverywhere, [](const Tensor& x, Site s) { return reshape(x, {-1}, s); }, "view");
+  bind(
+      "flatten(input, start_dim=0, end_dim=-1)", kEverywhere,
+      [](const Tensor& x, int64_t start, int64_t end, Site s) { return flatten(x, start, end, s); }, "view");
+  bind(
+      "unflatten(input, dim, sizes)", kEverywhere,
+      [](const Tensor& x, int64_t dim, Ints sizes, Site s) { return unflatten(x, dim, sizes, s); }, "view");
+  bind(
+      "ravel(input)", kEverywhere, [](const Tensor& x, Site s) { return reshape(x, {-1}, s); }, "view");
   bind("select(input, dim, index)", kEverywhere,
        [](const Tensor& x, int64_t dim, int64_t index, Site s) { return select(x, dim, index, s); });
-  bind("narrow(input, dim, start, length)", kEverywhere,
-       [](const Tensor& x, int64_t dim, int64_t start, int64_t length, Site s) { return narrow(x, dim, start, length, s); },
-       "slice");
-  bind("movedim(input, source, destination)", kEverywhere,
-       [](const Tensor& x, Ints source, Ints destination, Site s) { return move_dims(x, source, destination, s); },
-       "permute");
+  bind(
+      "narrow(input, dim, start, length)", kEverywhere,
+      [](const Tensor& x, int64_t dim, int64_t start, int64_t length, Site s) {
+        return narrow(x, dim, start, length, s);
+      },
+      "slice");
+  bind(
+      "movedim(input, source, destination)", kEverywhere,
+      [](const Tensor& x, Ints source, Ints destination, Site s) { return move_dims(x, source, destination, s); },
+      "permute");
   bind("diagonal(input, offset=0, dim1=0, dim2=1)", kEverywhere,
        [](const Tensor& x, int64_t offset, int64_t a, int64_t b, Site s) { return diagonal(x, offset, a, b, s); });
   bind("as_strided(input, size, stride, storage_offset=None)", kEverywhere,
        [](const Tensor& x, Ints size, Ints stride, std::optional<int64_t> offset, Site s) {
          return as_strided(x, size, stride, offset.value_or(x.storage_offset()) - x.storage_offset(), s);
        });
-  bind("unfold(input, dimension, size, step)", kMethod,
-       [](const Tensor& x, int64_t dim, int64_t size, int64_t step, Site s) { return x.unfold(dim, size, step, s); },
-       "as_strided");
+  bind(
+      "unfold(input, dimension, size, step)", kMethod,
+      [](const Tensor& x, int64_t dim, int64_t size, int64_t step, Site s) { return x.unfold(dim, size, step, s); },
+      "as_strided");
 }
 
 void bind_cuts() {
-  bind("split(tensor, split_size_or_sections, dim=0)", kEverywhere, [](const Tensor& x, Object sizes, int64_t dim, Site s) {
-    if (is_integer(sizes.p)) return Returns{binding::give({}, split(x, to_int(sizes.p), dim, s))};
-    return Returns{binding::give({}, split(x, to_int_vector(sizes.p), dim, s))};
-  }, "slice");
-  bind("chunk(input, chunks, dim=0)", kEverywhere,
-       [](const Tensor& x, int64_t chunks, int64_t dim, Site s) { return chunk(x, chunks, dim, s); }, "slice");
-  bind("unbind(input, dim=0)", kEverywhere, [](const Tensor& x, int64_t dim, Site s) { return unbind(x, dim, s); },
-       "select");
+  bind(
+      "split(tensor, split_size_or_sections, dim=0)", kEverywhere,
+      [](const Tensor& x, Object sizes, int64_t dim, Site s) {
+        if (is_integer(sizes.p)) return Returns{binding::give({}, split(x, to_int(sizes.p), dim, s))};
+        return Returns{binding::give({}, split(x, to_int_vector(sizes.p), dim, s))};
+      },
+      "slice");
+  bind(
+      "chunk(input, chunks, dim=0)", kEverywhere,
+      [](const Tensor& x, int64_t chunks, int64_t dim, Site s) { return chunk(x, chunks, dim, s); }, "slice");
+  bind(
+      "unbind(input, dim=0)", kEverywhere, [](const Tensor& x, int64_t dim, Site s) { return unbind(x, dim, s); },
+      "select");
   bind("cat(tensors, dim=0)", kFunction,
        [](std::vector<Tensor> tensors, int64_t dim, Site s) { return cat(std::span<const Tensor>(tensors), dim, s); });
-  bind("stack(tensors, dim=0)", kFunction,
-       [](std::vector<Tensor> tensors, int64_t dim, Site s) { return stack(std::span<const Tensor>(tensors), dim, s); });
-  bind("hstack(tensors)", kFunction,
-       [](std::vector<Tensor> tensors, Site s) { return hstack(std::span<const Tensor>(tensors), s); }, "cat");
-  bind("vstack(tensors)", kFunction,
-       [](std::vector<Tensor> tensors, Site s) { return vstack(std::span<const Tensor>(tensors), s); }, "cat");
-  bind("_meshgrid(tensors, indexing='ij')", kPrivate,
-       [](std::vector<Tensor> tensors, std::string indexing, Site s) {
-         static constexpr Choice<MeshIndexing> kIndexings[] = {{"ij", MeshIndexing::ij}, {"xy", MeshIndexing::xy}};
-         return meshgrid(std::span<const Tensor>(tensors), choose(indexing, kIndexings), s);
-       },
-       "expand");
+  bind("stack(tensors, dim=0)", kFunction, [](std::vector<Tensor> tensors, int64_t dim, Site s) {
+    return stack(std::span<const Tensor>(tensors), dim, s);
+  });
+  bind(
+      "hstack(tensors)", kFunction,
+      [](std::vector<Tensor> tensors, Site s) { return hstack(std::span<const Tensor>(tensors), s); }, "cat");
+  bind(
+      "vstack(tensors)", kFunction,
+      [](std::vector<Tensor> tensors, Site s) { return vstack(std::span<const Tensor>(tensors), s); }, "cat");
+  bind(
+      "_meshgrid(tensors, indexing='ij')", kPrivate,
+      [](std::vector<Tensor> tensors, std::string indexing, Site s) {
+        static constexpr Choice<MeshIndexing> kIndexings[] = {{"ij", MeshIndexing::ij}, {"xy", MeshIndexing::xy}};
+        return meshgrid(std::span<const Tensor>(tensors), choose(indexing, kIndexings), s);
+      },
+      "expand");
   bind("repeat(input, *repeats)", kMethod, [](const Tensor& x, Ints repeats, Site s) { return repeat(x, repeats, s); });
-  bind("tile(input, *dims)", kEverywhere, [](const Tensor& x, Ints dims, Site s) { return tile(x, dims, s); }, "repeat");
+  bind(
+      "tile(input, *dims)", kEverywhere, [](const Tensor& x, Ints dims, Site s) { return tile(x, dims, s); }, "repeat");
   bind("repeat_interleave(input, repeats, dim=None)", kEverywhere,
        [](const Tensor& x, int64_t repeats, std::optional<int64_t> dim, Site s) {
          return dim ? repeat_interleave(x, repeats, *dim, s) : repeat_interleave(reshape(x, {-1}, s), repeats, 0, s);
@@ -133,15 +158,21 @@ void bind_cuts() {
          for (size_t i = 0; i < dims->size(); ++i) r = roll(r, shifts[i], (*dims)[i], s);
          return r;
        });
-  bind("tril(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return tril(x, d, s); }, "tril");
-  bind("triu(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return triu(x, d, s); }, "tril");
-  bind("diag(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return diag(x, d, s); }, "diagonal");
+  bind(
+      "tril(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return tril(x, d, s); }, "tril");
+  bind(
+      "triu(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return triu(x, d, s); }, "tril");
+  bind(
+      "diag(input, diagonal=0)", kEverywhere, [](const Tensor& x, int64_t d, Site s) { return diag(x, d, s); },
+      "diagonal");
   bind("one_hot(tensor, num_classes=-1)", kFunctional,
        [](const Tensor& x, int64_t classes, Site s) { return one_hot(x, classes, s); });
 }
 
-constexpr Choice<ScatterReduce> kReduces[] = {{"sum", ScatterReduce::add},   {"prod", ScatterReduce::mul},
-                                              {"amin", ScatterReduce::amin}, {"amax", ScatterReduce::amax},
+constexpr Choice<ScatterReduce> kReduces[] = {{"sum", ScatterReduce::add},
+                                              {"prod", ScatterReduce::mul},
+                                              {"amin", ScatterReduce::amin},
+                                              {"amax", ScatterReduce::amax},
                                               {"mean", ScatterReduce::mean}};
 
 Tensor scatter_any(const Tensor& x, int64_t dim, const Tensor& index, const Operand& src,
@@ -161,23 +192,24 @@ Operand source_of(const std::optional<Operand>& src, const std::optional<Scalar>
 void bind_gather_and_scatter() {
   bind("gather(input, dim, index)", kEverywhere,
        [](const Tensor& x, int64_t dim, const Tensor& index, Site s) { return gather(x, dim, index, s); });
-  bind("scatter(input, dim, index, src=None, value=None, *, reduce=None)", kEverywhere,
-       [](const Tensor& x, int64_t dim, const Tensor& index, std::optional<Operand> src, std::optional<Scalar> value,
-          std::optional<std::string> reduce, Site s) {
-         return scatter_any(x, dim, index, source_of(src, value), reduce, s);
-       },
-       "scatter_reduce");
-  bind("scatter_(input, dim, index, src=None, value=None, *, reduce=None)", kMethod,
-       [](Tensor& x, int64_t dim, const Tensor& index, std::optional<Operand> src, std::optional<Scalar> value,
-          std::optional<std::string> reduce, Site s) {
-         Operand source = source_of(src, value);
-         if (source.tensor && !reduce)
-           x.scatter_(dim, index, *source.tensor, s);
-         else
-           x.copy_(scatter_any(x, dim, index, source, reduce, s), s);
-         return Same();
-       },
-       "scatter_reduce");
+  bind(
+      "scatter(input, dim, index, src=None, value=None, *, reduce=None)", kEverywhere,
+      [](const Tensor& x, int64_t dim, const Tensor& index, std::optional<Operand> src, std::optional<Scalar> value,
+         std::optional<std::string> reduce,
+         Site s) { return scatter_any(x, dim, index, source_of(src, value), reduce, s); },
+      "scatter_reduce");
+  bind(
+      "scatter_(input, dim, index, src=None, value=None, *, reduce=None)", kMethod,
+      [](Tensor& x, int64_t dim, const Tensor& index, std::optional<Operand> src, std::optional<Scalar> value,
+         std::optional<std::string> reduce, Site s) {
+        Operand source = source_of(src, value);
+        if (source.tensor && !reduce)
+          x.scatter_(dim, index, *source.tensor, s);
+        else
+          x.copy_(scatter_any(x, dim, index, source, reduce, s), s);
+        return Same();
+      },
+      "scatter_reduce");
   bind("scatter_add(input, dim, index, src)", kEverywhere,
        [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src, Site s) {
          return scatter_add(x, dim, index, src, s);
@@ -201,7 +233,8 @@ void bind_gather_and_scatter() {
          x.index_add_(dim, index, alpha.to_double() == 1 ? source : mul(source, alpha, s), s);
          return Same();
        });
-  bind("take(input, index)", kEverywhere, [](const Tensor& x, const Tensor& index, Site s) { return take(x, index, s); });
+  bind("take(input, index)", kEverywhere,
+       [](const Tensor& x, const Tensor& index, Site s) { return take(x, index, s); });
   bind("masked_fill(input, mask, value)", kEverywhere, [](const Tensor& x, const Tensor& mask, Operand value, Site s) {
     return value.tensor ? masked_fill(x, mask, *value.tensor, s) : masked_fill(x, mask, value.scalar, s);
   });
@@ -223,12 +256,17 @@ void bind_gather_and_scatter() {
 void bind_order() {
   bind("sort(input, dim=-1, descending=False, stable=False)", kEverywhere,
        [](const Tensor& x, int64_t dim, bool descending, bool, Site s) { return Pair{sort(x, dim, descending, s)}; });
-  bind("argsort(input, dim=-1, descending=False, stable=False)", kEverywhere,
-       [](const Tensor& x, int64_t dim, bool descending, bool, Site s) { return argsort(x, dim, descending, s); }, "sort");
+  bind(
+      "argsort(input, dim=-1, descending=False, stable=False)", kEverywhere,
+      [](const Tensor& x, int64_t dim, bool descending, bool, Site s) { return argsort(x, dim, descending, s); },
+      "sort");
   bind("topk(input, k, dim=-1, largest=True, sorted=True)", kEverywhere,
-       [](const Tensor& x, int64_t k, int64_t dim, bool largest, bool, Site s) { return Pair{topk(x, k, dim, largest, s)}; });
-  bind("_unique(input)", kPrivate, [](const Tensor& x, Site s) { return unique(x, s); }, "unique",
-       "(values, inverse, counts)");
+       [](const Tensor& x, int64_t k, int64_t dim, bool largest, bool, Site s) {
+         return Pair{topk(x, k, dim, largest, s)};
+       });
+  bind(
+      "_unique(input)", kPrivate, [](const Tensor& x, Site s) { return unique(x, s); }, "unique",
+      "(values, inverse, counts)");
 }
 
 }  // namespace

@@ -31,7 +31,8 @@ struct Builder {
     if (PyBool_Check(p)) return note(Kind::boolean);
     if (PyLong_Check(p)) return note(Kind::integer);
     if (PyFloat_Check(p)) return note(Kind::real);
-    if (!is_number(p)) fail(PyExc_TypeError, "tensor(): found an element of type %s, expected numbers", Py_TYPE(p)->tp_name);
+    if (!is_number(p))
+      fail(PyExc_TypeError, "tensor(): found an element of type %s, expected numbers", Py_TYPE(p)->tp_name);
     Scalar v = to_scalar(p);
     note(v.is_floating() ? Kind::real : v.kind() == DType::boolean ? Kind::boolean : Kind::integer);
   }
@@ -46,7 +47,8 @@ struct Builder {
     Ref items = owned(PySequence_Fast(p, "expected a sequence"));
     const Py_ssize_t n = PySequence_Fast_GET_SIZE(items.get());
     if (first) {
-      if (depth >= kMaxDims) fail(PyExc_ValueError, "tensor(): sequences are nested deeper than %d", static_cast<int>(kMaxDims));
+      if (depth >= kMaxDims)
+        fail(PyExc_ValueError, "tensor(): sequences are nested deeper than %d", static_cast<int>(kMaxDims));
       shape.push_back(n);
     } else if (depth >= shape.size()) {
       fail(PyExc_ValueError, "expected a number at dim %zu, found a sequence", depth);
@@ -111,7 +113,8 @@ PyObject* nested_list(const Tensor& t) {
     if (x.dim() == 0) return python_number(x.item_scalar(here()));
     if (x.dim() > 1) {
       Ref list = owned(PyList_New(x.sizes()[0]));
-      for (int64_t i = 0; i < x.sizes()[0]; ++i) PyList_SET_ITEM(list.get(), i, checked(self(self, x.select(0, i, here()))));
+      for (int64_t i = 0; i < x.sizes()[0]; ++i)
+        PyList_SET_ITEM(list.get(), i, checked(self(self, x.select(0, i, here()))));
       return list.release();
     }
     Tensor row = x.contiguous(MemoryFormat::contiguous, here());
@@ -125,7 +128,8 @@ PyObject* nested_list(const Tensor& t) {
         else if constexpr (std::is_integral_v<T>)
           item = PyLong_FromLongLong(p[i]);
         else
-          item = PyFloat_FromDouble(static_cast<double>(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(p[i])));
+          item = PyFloat_FromDouble(
+              static_cast<double>(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(p[i])));
         PyList_SET_ITEM(list.get(), i, checked(item));
       }
     });

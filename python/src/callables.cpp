@@ -53,8 +53,10 @@ void unknown_choice(const std::string& found, const std::string& possible) {
 
 namespace {
 PyTypeObject* pair_type() {
-  static PyStructSequence_Field fields[] = {{"values", "the values"}, {"indices", "where they are"}, {nullptr, nullptr}};
-  static PyStructSequence_Desc description{"deft.return_types.values_indices", "Values, and where they are.", fields, 2};
+  static PyStructSequence_Field fields[] = {
+      {"values", "the values"}, {"indices", "where they are"}, {nullptr, nullptr}};
+  static PyStructSequence_Desc description{"deft.return_types.values_indices", "Values, and where they are.", fields,
+                                           2};
   static PyTypeObject* type = PyStructSequence_NewType(&description);
   return type;
 }

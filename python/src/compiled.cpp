@@ -38,21 +38,27 @@ uint64_t call_state(const Shared& function) {
 
 void add_compile(nb::module_& m) {
   nb::class_<Plans>(m, "_Compiled")
-      .def("__init__", [](Plans* self, nb::object function, nb::object state, bool symbolic) {
-        CompileOptions options;
-        options.symbolic = symbolic;
-        if (!state.is_none()) options.state = [f = Shared(state.ptr())] { return call_state(f); };
-        auto call = [f = Shared(function.ptr())](const std::vector<Tensor>& x) { return call_python(f, x); };
-        new (self) Plans{std::make_unique<Compiled>(Compiled::Function(call), std::move(options), here())};
-      }, nb::arg("function"), nb::arg("state").none(), nb::arg("symbolic"))
-      .def("run", [](Plans& self, nb::handle inputs) {
-        std::vector<Tensor> given = tensors_of(inputs), results;
-        {
-          GilReleased released;
-          results = self.compiled->run(given);
-        }
-        return nb::steal<nb::tuple>(binding::give_list(results.data(), results.size()));
-      }, nb::arg("inputs"))
+      .def(
+          "__init__",
+          [](Plans* self, nb::object function, nb::object state, bool symbolic) {
+            CompileOptions options;
+            options.symbolic = symbolic;
+            if (!state.is_none()) options.state = [f = Shared(state.ptr())] { return call_state(f); };
+            auto call = [f = Shared(function.ptr())](const std::vector<Tensor>& x) { return call_python(f, x); };
+            new (self) Plans{std::make_unique<Compiled>(Compiled::Function(call), std::move(options), here())};
+          },
+          nb::arg("function"), nb::arg("state").none(), nb::arg("symbolic"))
+      .def(
+          "run",
+          [](Plans& self, nb::handle inputs) {
+            std::vector<Tensor> given = tensors_of(inputs), results;
+            {
+              GilReleased released;
+              results = self.compiled->run(given);
+            }
+            return nb::steal<nb::tuple>(binding::give_list(results.data(), results.size()));
+          },
+          nb::arg("inputs"))
       .def("explain", [](const Plans& self) { return self.compiled->explain(); })
       .def("stats", [](const Plans& self) {
         CompileStats s = self.compiled->stats();

@@ -19,11 +19,10 @@ struct DTypeName {
   const char* name;
   const char* alias;
 };
-constexpr DTypeName kNames[] = {{DType::f32, "float32", "float"}, {DType::f64, "float64", "double"},
-                                {DType::bf16, "bfloat16", nullptr}, {DType::f16, "float16", "half"},
-                                {DType::i8, "int8", nullptr}, {DType::u8, "uint8", nullptr},
-                                {DType::i32, "int32", "int"}, {DType::i64, "int64", "long"},
-                                {DType::boolean, "bool", nullptr}};
+constexpr DTypeName kNames[] = {
+    {DType::f32, "float32", "float"}, {DType::f64, "float64", "double"}, {DType::bf16, "bfloat16", nullptr},
+    {DType::f16, "float16", "half"},  {DType::i8, "int8", nullptr},      {DType::u8, "uint8", nullptr},
+    {DType::i32, "int32", "int"},     {DType::i64, "int64", "long"},     {DType::boolean, "bool", nullptr}};
 
 PyObject* dtype_objects[kDTypeCount];
 PyTypeObject* dtype_type;
@@ -33,7 +32,8 @@ Device device_from(const std::string& type, std::optional<int> index) {
   if (type == "cuda" && !index) index = 0;
   Device d = parse_device(type == "cuda" ? "cuda:0" : type);
   if (index) {
-    if (type.find(':') != std::string::npos) fail(PyExc_RuntimeError, "device: '%s' has an index already", type.c_str());
+    if (type.find(':') != std::string::npos)
+      fail(PyExc_RuntimeError, "device: '%s' has an index already", type.c_str());
     if (*index < 0 || *index > 127) fail(PyExc_RuntimeError, "device: the index %d is not one", *index);
     d.index = static_cast<int8_t>(*index);
   }
@@ -48,11 +48,11 @@ void add_dtype(nb::module_& m) {
       .def("__reduce__", [](const DTypeBox& b) { return std::string(torch_name(b.dtype)); })
       .def("__hash__", [](const DTypeBox& b) { return static_cast<int>(b.dtype) + 0x64540; })
       .def("__eq__", [](const DTypeBox& a, nb::handle b) { return is_dtype(b.ptr()) && to_dtype(b.ptr()) == a.dtype; })
-      .def_prop_ro("itemsize", [](const DTypeBox& b) { return size_of(b.dtype); }, "Bytes of one element.")
+      .def_prop_ro(
+          "itemsize", [](const DTypeBox& b) { return size_of(b.dtype); }, "Bytes of one element.")
       .def_prop_ro("is_floating_point", [](const DTypeBox& b) { return is_floating(b.dtype); })
       .def_prop_ro("is_complex", [](const DTypeBox&) { return false; })
-      .def_prop_ro("is_signed",
-                   [](const DTypeBox& b) { return b.dtype != DType::u8 && b.dtype != DType::boolean; });
+      .def_prop_ro("is_signed", [](const DTypeBox& b) { return b.dtype != DType::u8 && b.dtype != DType::boolean; });
   dtype_type = reinterpret_cast<PyTypeObject*>(c.ptr());
   for (const DTypeName& n : kNames) {
     PyObject* object = nb::cast(DTypeBox{n.dtype}).release().ptr();
@@ -64,15 +64,20 @@ void add_dtype(nb::module_& m) {
 
 void add_device(nb::module_& m) {
   nb::class_<Device>(m, "device", "Where a tensor's memory lies: device('cpu'), device('cuda', 0).")
-      .def("__init__", [](Device* d, const Device& other) { new (d) Device(other); }, nb::arg("device"))
-      .def("__init__",
-           [](Device* d, const std::string& type, std::optional<int> index) { new (d) Device(device_from(type, index)); },
-           nb::arg("type"), nb::arg("index") = nb::none())
+      .def(
+          "__init__", [](Device* d, const Device& other) { new (d) Device(other); }, nb::arg("device"))
+      .def(
+          "__init__",
+          [](Device* d, const std::string& type, std::optional<int> index) {
+            new (d) Device(device_from(type, index));
+          },
+          nb::arg("type"), nb::arg("index") = nb::none())
       .def_prop_ro("type", [](const Device& d) { return d.is_cpu() ? "cpu" : "cuda"; })
-      .def_prop_ro("index", [](const Device& d) -> nb::object {
-        if (d.is_cpu()) return nb::none();
-        return nb::int_(static_cast<int>(d.index));
-      })
+      .def_prop_ro("index",
+                   [](const Device& d) -> nb::object {
+                     if (d.is_cpu()) return nb::none();
+                     return nb::int_(static_cast<int>(d.index));
+                   })
       .def("__str__", &device_text)
       .def("__repr__",
            [](const Device& d) {
@@ -242,14 +247,21 @@ void add_types(PyObject* module) {
   auto m = nb::borrow<nb::module_>(module);
   add_dtype(m);
   add_device(m);
-  m.def("get_default_dtype", [] { return nb::steal(wrap(default_type)); }, "The type of tensors made from floats.");
-  m.def("set_default_dtype", [](nb::handle d) {
-    DType t = to_dtype(d.ptr());
-    if (!is_floating(t)) fail(PyExc_TypeError, "set_default_dtype: only floating-point types are supported as default");
-    default_type = t;
-  }, nb::arg("d"), "Sets the type of tensors made from floats.");
-  m.def("promote_types", [](nb::handle a, nb::handle b) { return nb::steal(wrap(promote(to_dtype(a.ptr()), to_dtype(b.ptr())))); },
-        nb::arg("type1"), nb::arg("type2"), "The smallest type that holds both.");
+  m.def(
+      "get_default_dtype", [] { return nb::steal(wrap(default_type)); }, "The type of tensors made from floats.");
+  m.def(
+      "set_default_dtype",
+      [](nb::handle d) {
+        DType t = to_dtype(d.ptr());
+        if (!is_floating(t))
+          fail(PyExc_TypeError, "set_default_dtype: only floating-point types are supported as default");
+        default_type = t;
+      },
+      nb::arg("d"), "Sets the type of tensors made from floats.");
+  m.def(
+      "promote_types",
+      [](nb::handle a, nb::handle b) { return nb::steal(wrap(promote(to_dtype(a.ptr()), to_dtype(b.ptr())))); },
+      nb::arg("type1"), nb::arg("type2"), "The smallest type that holds both.");
 }
 
 }  // namespace deft::python

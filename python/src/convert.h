@@ -25,8 +25,8 @@ DType default_dtype();
 
 // --- Numbers
 inline bool is_bool(PyObject* p) { return p == Py_True || p == Py_False; }
-bool is_number(PyObject* p);     // Python's and NumPy's
-bool is_integer(PyObject* p);    // whatever has __index__, but tensors of more than one element and bools
+bool is_number(PyObject* p);   // Python's and NumPy's
+bool is_integer(PyObject* p);  // whatever has __index__, but tensors of more than one element and bools
 Scalar to_scalar(PyObject* p);
 int64_t to_int(PyObject* p);
 double to_double(PyObject* p);

@@ -108,29 +108,33 @@ bool wants_versioned(PyObject* max_version) {
 }
 
 void bind_dlpack() {
-  bind("__dlpack__(input, *, stream=None, max_version=None, dl_device=None, copy=None)", kMethod,
-       [](const Tensor& t, Object stream, Object max_version, Object dl_device, Object copy, Site s) -> Returns {
-         if (t.device().is_cpu() && stream.p != Py_None && !(PyLong_Check(stream.p) && to_int(stream.p) == -1))
-           fail(PyExc_BufferError, "__dlpack__: a tensor on the CPU has no stream");
-         if (dl_device.p != Py_None) {
-           Ref type = owned(PySequence_GetItem(dl_device.p, 0));
-           if (to_int(type.get()) != (t.device().is_cpu() ? 1 : 2))
-             fail(PyExc_BufferError, "__dlpack__: the tensor lies on another device; move it with to()");
-         }
-         if (t.requires_grad())
-           fail(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
-         const bool copied = copy.p == Py_True;
-         return {export_tensor(copied ? t.clone(MemoryFormat::preserve, s) : t, wants_versioned(max_version.p), copied, s)};
-       },
-       "view");
-  bind("__dlpack_device__(input)", kMethod,
-       [](const Tensor& t, Site) -> Returns {
-         return {Py_BuildValue("(ii)", t.device().is_cpu() ? 1 : 2, static_cast<int>(t.device().index))};
-       },
-       "view");
-  bind("from_dlpack(ext_tensor)", kFunction,
-       [](Object object, Site s) -> Returns { return {wrap(import_object(object.p, s))}; }, "view",
-       "Shares the memory of a tensor of another library.");
+  bind(
+      "__dlpack__(input, *, stream=None, max_version=None, dl_device=None, copy=None)", kMethod,
+      [](const Tensor& t, Object stream, Object max_version, Object dl_device, Object copy, Site s) -> Returns {
+        if (t.device().is_cpu() && stream.p != Py_None && !(PyLong_Check(stream.p) && to_int(stream.p) == -1))
+          fail(PyExc_BufferError, "__dlpack__: a tensor on the CPU has no stream");
+        if (dl_device.p != Py_None) {
+          Ref type = owned(PySequence_GetItem(dl_device.p, 0));
+          if (to_int(type.get()) != (t.device().is_cpu() ? 1 : 2))
+            fail(PyExc_BufferError, "__dlpack__: the tensor lies on another device; move it with to()");
+        }
+        if (t.requires_grad())
+          fail(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
+        const bool copied = copy.p == Py_True;
+        return {
+            export_tensor(copied ? t.clone(MemoryFormat::preserve, s) : t, wants_versioned(max_version.p), copied, s)};
+      },
+      "view");
+  bind(
+      "__dlpack_device__(input)", kMethod,
+      [](const Tensor& t, Site) -> Returns {
+        return {Py_BuildValue("(ii)", t.device().is_cpu() ? 1 : 2, static_cast<int>(t.device().index))};
+      },
+      "view");
+  bind(
+      "from_dlpack(ext_tensor)", kFunction,
+      [](Object object, Site s) -> Returns { return {wrap(import_object(object.p, s))}; }, "view",
+      "Shares the memory of a tensor of another library.");
 }
 
 // --- The buffer protocol
@@ -152,17 +156,28 @@ std::optional<DType> type_of_format(const char* format, Py_ssize_t bytes) {
   if (*format == '@' || *format == '=' || *format == '<') ++format;
   if (format[0] == 0 || format[1] != 0) return {};
   switch (*format) {
-    case 'f': return DType::f32;
-    case 'd': return DType::f64;
-    case 'e': return DType::f16;
-    case '?': return DType::boolean;
-    case 'b': return DType::i8;
-    case 'B': case 'c': return DType::u8;
-    case 'i': case 'l': case 'q': case 'n':
+    case 'f':
+      return DType::f32;
+    case 'd':
+      return DType::f64;
+    case 'e':
+      return DType::f16;
+    case '?':
+      return DType::boolean;
+    case 'b':
+      return DType::i8;
+    case 'B':
+    case 'c':
+      return DType::u8;
+    case 'i':
+    case 'l':
+    case 'q':
+    case 'n':
       if (bytes == 4) return DType::i32;
       if (bytes == 8) return DType::i64;
       return {};
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -190,7 +205,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     const Tensor& t = tensor_of(self);
     const char* format = format_of(t.dtype());
     if (!format || !t.device().is_cpu() || t.requires_grad())
-      fail(PyExc_BufferError, !format              ? "a bfloat16 tensor has no buffer that others can read; convert it"
+      fail(PyExc_BufferError, !format             ? "a bfloat16 tensor has no buffer that others can read; convert it"
                               : t.requires_grad() ? "Can't export tensors that require gradient, use tensor.detach()"
                                                   : "the tensor is not in host memory; use cpu()");
     if (!t.is_contiguous() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)
@@ -240,17 +255,20 @@ Tensor from_buffer(PyObject* object) {
   const Py_buffer& v = held->view;
   std::optional<DType> dtype = type_of_format(v.format, v.itemsize);
   if (!dtype)
-    fail(PyExc_TypeError, "can't convert an array with elements of format '%s'; supported are float64, float32, float16, "
-                          "int64, int32, int8, uint8 and bool",
+    fail(PyExc_TypeError,
+         "can't convert an array with elements of format '%s'; supported are float64, float32, float16, "
+         "int64, int32, int8, uint8 and bool",
          v.format ? v.format : "?");
   if (v.ndim > static_cast<int>(kMaxDims)) fail(PyExc_ValueError, "found an array of %d dimensions", v.ndim);
   Shape sizes, strides;
   for (int i = 0; i < v.ndim; ++i) {
     if (v.strides[i] < 0)
-      fail(PyExc_ValueError, "At least one stride in the given numpy array is negative, and tensors with negative "
-                             "strides are not supported; make a copy with array.copy()");
+      fail(PyExc_ValueError,
+           "At least one stride in the given numpy array is negative, and tensors with negative "
+           "strides are not supported; make a copy with array.copy()");
     if (v.strides[i] % v.itemsize != 0)
-      fail(PyExc_ValueError, "found a stride of %zd bytes, which is no multiple of the element's %zd", v.strides[i], v.itemsize);
+      fail(PyExc_ValueError, "found a stride of %zd bytes, which is no multiple of the element's %zd", v.strides[i],
+           v.itemsize);
     sizes.push_back(v.shape[i]);
     strides.push_back(v.strides[i] / v.itemsize);
   }
@@ -260,28 +278,31 @@ Tensor from_buffer(PyObject* object) {
 
 void add_exchange(PyObject*) {
   bind_dlpack();
-  bind("from_numpy(ndarray)", kFunction,
-       [](Object array, Site) -> Returns {
-         if (!PyObject_CheckBuffer(array.p) || is_tensor(array.p))
-           fail(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array.p)->tp_name);
-         return {wrap(from_buffer(array.p))};
-       },
-       "view", "Shares the memory of a NumPy array.");
-  bind("frombuffer(buffer, *, dtype, count=-1, offset=0)", kFunction,
-       [](Object buffer, DType dtype, int64_t count, int64_t offset, Site s) -> Returns {
-         auto held = std::make_shared<HeldBuffer>();
-         if (PyObject_GetBuffer(buffer.p, &held->view, PyBUF_SIMPLE) < 0) throw PythonError();
-         const auto item = static_cast<int64_t>(size_of(dtype));
-         const int64_t bytes = held->view.len - offset;
-         if (offset < 0 || bytes < 0) fail(PyExc_ValueError, "frombuffer: the offset is beyond the buffer");
-         if (count < 0) count = bytes / item;
-         if (count * item > bytes) fail(PyExc_ValueError, "frombuffer: the buffer is smaller than asked for");
-         Tensor t = from_blob(static_cast<char*>(held->view.buf) + offset, {count}, dtype, {}, [held] {});
-         return {wrap(held->view.readonly ? t.clone(MemoryFormat::preserve, s) : t)};
-       },
-       "view", "The bytes of a buffer as numbers; read-only ones are copied.");
-  bind("tolist(input)", kMethod, [](const Tensor& t, Site) { return Returns{nested_list(t)}; }, "view",
-       "The values as nested lists, or a number.");
+  bind(
+      "from_numpy(ndarray)", kFunction,
+      [](Object array, Site) -> Returns {
+        if (!PyObject_CheckBuffer(array.p) || is_tensor(array.p))
+          fail(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array.p)->tp_name);
+        return {wrap(from_buffer(array.p))};
+      },
+      "view", "Shares the memory of a NumPy array.");
+  bind(
+      "frombuffer(buffer, *, dtype, count=-1, offset=0)", kFunction,
+      [](Object buffer, DType dtype, int64_t count, int64_t offset, Site s) -> Returns {
+        auto held = std::make_shared<HeldBuffer>();
+        if (PyObject_GetBuffer(buffer.p, &held->view, PyBUF_SIMPLE) < 0) throw PythonError();
+        const auto item = static_cast<int64_t>(size_of(dtype));
+        const int64_t bytes = held->view.len - offset;
+        if (offset < 0 || bytes < 0) fail(PyExc_ValueError, "frombuffer: the offset is beyond the buffer");
+        if (count < 0) count = bytes / item;
+        if (count * item > bytes) fail(PyExc_ValueError, "frombuffer: the buffer is smaller than asked for");
+        Tensor t = from_blob(static_cast<char*>(held->view.buf) + offset, {count}, dtype, {}, [held] {});
+        return {wrap(held->view.readonly ? t.clone(MemoryFormat::preserve, s) : t)};
+      },
+      "view", "The bytes of a buffer as numbers; read-only ones are copied.");
+  bind(
+      "tolist(input)", kMethod, [](const Tensor& t, Site) { return Returns{nested_list(t)}; }, "view",
+      "The values as nested lists, or a number.");
 }
 
 }  // namespace deft::python

@@ -15,7 +15,9 @@ struct PythonFunction : deft::detail::FunctionType {
   std::string name_text;
 };
 
-nb::object attribute(nb::handle object, const char* name) { return nb::steal(checked(PyObject_GetAttrString(object.ptr(), name))); }
+nb::object attribute(nb::handle object, const char* name) {
+  return nb::steal(checked(PyObject_GetAttrString(object.ptr(), name)));
+}
 
 Tensors optional_tensors(nb::handle object, const char* name) {
   nb::object value = attribute(object, name);
@@ -29,16 +31,19 @@ Tensors pick_gradients(PyObject* result, nb::handle ctx) {
   Ref list = is_tensor(result) || result == Py_None ? owned(PyTuple_Pack(1, result)) : owned(PySequence_Tuple(result));
   auto given = static_cast<size_t>(PyTuple_GET_SIZE(list.get()));
   bool rest_is_none = given > count;
-  for (size_t i = count; i < given; ++i) rest_is_none &= PyTuple_GET_ITEM(list.get(), static_cast<Py_ssize_t>(i)) == Py_None;
+  for (size_t i = count; i < given; ++i)
+    rest_is_none &= PyTuple_GET_ITEM(list.get(), static_cast<Py_ssize_t>(i)) == Py_None;
   if (given != count && !rest_is_none) {
     nb::object name = attribute(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(ctx.ptr()))), "__name__");
-    fail(PyExc_RuntimeError, "function %U returned an incorrect number of gradients (expected %zu, got %zu)", name.ptr(), count, given);
+    fail(PyExc_RuntimeError, "function %U returned an incorrect number of gradients (expected %zu, got %zu)",
+         name.ptr(), count, given);
   }
   Tensors r;
   for (size_t i : positions) {
     PyObject* item = PyTuple_GET_ITEM(list.get(), static_cast<Py_ssize_t>(i));
     if (item != Py_None && !is_tensor(item))
-      fail(PyExc_TypeError, "backward() returned %s as gradient %zu, expected a Tensor or None", Py_TYPE(item)->tp_name, i);
+      fail(PyExc_TypeError, "backward() returned %s as gradient %zu, expected a Tensor or None", Py_TYPE(item)->tp_name,
+           i);
     r.push_back(item == Py_None ? Tensor() : tensor_of(item));
   }
   return r;
@@ -52,7 +57,8 @@ Tensors run_backward(FunctionContext& c, const Tensors& grads) {
     nb::object tensors = nb::steal(binding::give_list(saved.data(), saved.size()));
     nb::setattr(ctx, "saved_tensors", tensors);
     Ref arguments = owned(PyTuple_New(static_cast<Py_ssize_t>(grads.size())));
-    for (size_t i = 0; i < grads.size(); ++i) PyTuple_SET_ITEM(arguments.get(), static_cast<Py_ssize_t>(i), wrap(grads[i]));
+    for (size_t i = 0; i < grads.size(); ++i)
+      PyTuple_SET_ITEM(arguments.get(), static_cast<Py_ssize_t>(i), wrap(grads[i]));
     nb::object method = attribute(ctx, "_run_backward");
     Ref result = Ref::steal(PyObject_Call(method.ptr(), arguments.get(), nullptr));
     PyObject *type, *value, *trace;
@@ -116,7 +122,8 @@ nb::object apply_function(nb::handle cls, nb::handle ctx, nb::handle forward, nb
   Ref tuple = owned(PySequence_List(result.ptr()));  // other values stay where they were
   size_t next = 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(tuple.get()); ++i)
-    if (is_tensor(PyList_GET_ITEM(tuple.get(), i))) check_status(PyList_SetItem(tuple.get(), i, wrap(std::move(outputs[next++]))));
+    if (is_tensor(PyList_GET_ITEM(tuple.get(), i)))
+      check_status(PyList_SetItem(tuple.get(), i, wrap(std::move(outputs[next++]))));
   return nb::steal(checked(PyList_AsTuple(tuple.get())));
 }
 

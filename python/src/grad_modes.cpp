@@ -1,5 +1,5 @@
-// no_grad, enable_grad, set_grad_enabled, inference_mode: context managers in C, since `with no_grad():` is in every loop.
-// deft/_modes.py makes decorators of them.
+// no_grad, enable_grad, set_grad_enabled, inference_mode: context managers in C, since `with no_grad():` is in every
+// loop. deft/_modes.py makes decorators of them.
 #include <Python.h>
 #include <structmember.h>
 
@@ -15,8 +15,7 @@ namespace {
 enum class Mode : uint8_t { no_grad, enable_grad, set_grad, inference };
 
 struct ModeObject {
-  PyObject_HEAD
-  Mode mode;
+  PyObject_HEAD Mode mode;
   bool on, entered;
   uint32_t outer_bits;
   Site outer_site;
@@ -51,10 +50,14 @@ void apply_inference(bool on, const Site& site) {
 
 void apply_mode(const ModeObject& o, const Site& site) {
   switch (o.mode) {
-    case Mode::no_grad: return set_grad_enabled(false, site);
-    case Mode::enable_grad: return set_grad_enabled(true, site);
-    case Mode::set_grad: return set_grad_enabled(o.on, site);
-    case Mode::inference: return apply_inference(o.on, site);
+    case Mode::no_grad:
+      return set_grad_enabled(false, site);
+    case Mode::enable_grad:
+      return set_grad_enabled(true, site);
+    case Mode::set_grad:
+      return set_grad_enabled(o.on, site);
+    case Mode::inference:
+      return apply_inference(o.on, site);
   }
 }
 
@@ -68,7 +71,8 @@ PyObject* make(PyTypeObject* type, PyObject* args, PyObject* keywords) {
       if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O", const_cast<char**>(names), &argument)) return nullptr;
     const bool is_function = argument && !is_bool(argument) && !is_tensor(argument) && PyCallable_Check(argument);
     if (argument && !takes && !is_function) fail(PyExc_TypeError, "%s() takes no arguments", type->tp_name);
-    if (!argument && kMode == Mode::set_grad) fail(PyExc_TypeError, "set_grad_enabled() missing required argument 'mode'");
+    if (!argument && kMode == Mode::set_grad)
+      fail(PyExc_TypeError, "set_grad_enabled() missing required argument 'mode'");
     Ref self = owned(type->tp_alloc(type, 0));
     auto& o = *reinterpret_cast<ModeObject*>(self.get());
     o.mode = kMode;

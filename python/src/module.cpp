@@ -22,42 +22,57 @@ PyObject* add_part(nb::module_& m, const char* name, const char* doc) {
 }
 
 void add_table(nb::module_& m) {
-  m.def("_entries", [] {
-    nb::list r;
-    for (const Entry& e : entries()) r.append(nb::make_tuple(e.signature, e.op, e.to));
-    return r;
-  }, "What is bound: (signature, op, where) of every function.");
-  m.def("_op_names", [] {
-    return std::vector<std::string>{
+  m.def(
+      "_entries",
+      [] {
+        nb::list r;
+        for (const Entry& e : entries()) r.append(nb::make_tuple(e.signature, e.op, e.to));
+        return r;
+      },
+      "What is bound: (signature, op, where) of every function.");
+  m.def(
+      "_op_names",
+      [] {
+        return std::vector<std::string>{
 #define DEFT_OP(Type) Type::info.name,
 #include "ops/all_ops.def"
 #undef DEFT_OP
-    };
-  }, "The names of the library's op table.");
+        };
+      },
+      "The names of the library's op table.");
   m.def("_op_devices", [](const std::string& name) {
     const OpDef* op = find_op(name);
     nb::dict r;
     if (op) r["cpu"] = op->kernels[0] != nullptr, r["cuda"] = op->kernels[1] != nullptr;
     return r;
   });
-  m.def("_mark_parameter", [](const Tensor& t) { t.set_memory_category(MemoryCategory::parameter); }, nb::arg("tensor"));
-  m.def("_tensor_bytes", [](const Tensor& t) {
-    Tensor dense = t.detach().to(kCPU).contiguous();
-    return nb::bytes(dense.data_ptr(), static_cast<size_t>(dense.numel()) * dense.element_size());
-  }, nb::arg("tensor"), "The bytes of all elements in order.");
+  m.def(
+      "_mark_parameter", [](const Tensor& t) { t.set_memory_category(MemoryCategory::parameter); }, nb::arg("tensor"));
+  m.def(
+      "_tensor_bytes",
+      [](const Tensor& t) {
+        Tensor dense = t.detach().to(kCPU).contiguous();
+        return nb::bytes(dense.data_ptr(), static_cast<size_t>(dense.numel()) * dense.element_size());
+      },
+      nb::arg("tensor"), "The bytes of all elements in order.");
   m.def("_nearest_name", &nearest_name, nb::arg("wanted"), nb::arg("names"));
 }
 
 void add_machine(nb::module_& m) {
   m.def("_device_count", [] { return device_count(DeviceType::cuda); });
-  m.def("_synchronize", [](int index) {
-    Site site = here();
-    GilReleased released;
-    synchronize(Device{DeviceType::cuda, static_cast<int8_t>(index)}, site);
-  }, nb::arg("index"));
+  m.def(
+      "_synchronize",
+      [](int index) {
+        Site site = here();
+        GilReleased released;
+        synchronize(Device{DeviceType::cuda, static_cast<int8_t>(index)}, site);
+      },
+      nb::arg("index"));
   m.attr("_has_cuda") = kHasCuda;
-  m.def("get_num_threads", [] { return num_threads(); }, "The number of threads that ops use.");
-  m.def("set_num_threads", [](int n) { set_num_threads(n); }, nb::arg("num"), "Sets the number of threads that ops use.");
+  m.def(
+      "get_num_threads", [] { return num_threads(); }, "The number of threads that ops use.");
+  m.def(
+      "set_num_threads", [](int n) { set_num_threads(n); }, nb::arg("num"), "Sets the number of threads that ops use.");
 }
 
 }  // namespace

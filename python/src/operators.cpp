@@ -62,19 +62,19 @@ PyObject* unary(PyObject* a) noexcept {
   }
 }
 
-#define DEFT_CALLS(name)                                                      \
-  struct Call_##name {                                                        \
-    template <class A, class B>                                               \
-    Tensor operator()(const A& a, const B& b, const Site& s) const {          \
-      return name(a, b, s);                                                   \
-    }                                                                         \
+#define DEFT_CALLS(name)                                             \
+  struct Call_##name {                                               \
+    template <class A, class B>                                      \
+    Tensor operator()(const A& a, const B& b, const Site& s) const { \
+      return name(a, b, s);                                          \
+    }                                                                \
   };
-#define DEFT_CALLS_INPLACE(name)                                              \
-  struct Call_##name##_ {                                                     \
-    template <class B>                                                        \
-    void operator()(Tensor& a, const B& b, const Site& s) const {             \
-      name##_(a, b, s);                                                       \
-    }                                                                         \
+#define DEFT_CALLS_INPLACE(name)                                  \
+  struct Call_##name##_ {                                         \
+    template <class B>                                            \
+    void operator()(Tensor& a, const B& b, const Site& s) const { \
+      name##_(a, b, s);                                           \
+    }                                                             \
   };
 #define DEFT_BOTH(name) DEFT_CALLS(name) DEFT_CALLS_INPLACE(name)
 DEFT_BOTH(add)
@@ -129,12 +129,18 @@ PyObject* product(PyObject* a, PyObject* b) noexcept {
 
 PyObject* compare(PyObject* a, PyObject* b, int kind) noexcept {
   switch (kind) {
-    case Py_EQ: return binary<Call_eq>(a, b);
-    case Py_NE: return binary<Call_ne>(a, b);
-    case Py_LT: return binary<Call_lt>(a, b);
-    case Py_LE: return binary<Call_le>(a, b);
-    case Py_GT: return binary<Call_gt>(a, b);
-    default: return binary<Call_ge>(a, b);
+    case Py_EQ:
+      return binary<Call_eq>(a, b);
+    case Py_NE:
+      return binary<Call_ne>(a, b);
+    case Py_LT:
+      return binary<Call_lt>(a, b);
+    case Py_LE:
+      return binary<Call_le>(a, b);
+    case Py_GT:
+      return binary<Call_gt>(a, b);
+    default:
+      return binary<Call_ge>(a, b);
   }
 }
 

@@ -30,9 +30,12 @@ uint64_t fresh_seed() {
 }
 
 // Seed and counter as the 16 bytes of a u8 tensor, as torch's states are byte tensors.
-Tensor pack(PhiloxState s) { return tensor(std::vector<int64_t>{static_cast<int64_t>(s.seed), static_cast<int64_t>(s.offset)}); }
+Tensor pack(PhiloxState s) {
+  return tensor(std::vector<int64_t>{static_cast<int64_t>(s.seed), static_cast<int64_t>(s.offset)});
+}
 PhiloxState unpack(const Tensor& t) {
-  if (t.dtype() != DType::i64 || t.numel() != 2) fail(PyExc_TypeError, "a generator's state is an int64 tensor of 2 elements");
+  if (t.dtype() != DType::i64 || t.numel() != 2)
+    fail(PyExc_TypeError, "a generator's state is an int64 tensor of 2 elements");
   std::vector<int64_t> v = t.to_vector<int64_t>();
   return {static_cast<uint64_t>(v[0]), static_cast<uint64_t>(v[1])};
 }
@@ -47,28 +50,48 @@ uint64_t seed_of(nb::int_ seed) {  // negative ones wrap, as in torch
 
 void add_random(nb::module_& m) {
   nb::class_<GeneratorBox>(m, "Generator", "A stream of random numbers of its own.")
-      .def("__init__", [](GeneratorBox* g, nb::object) { new (g) GeneratorBox{{67280421310721, 0}}; }, nb::arg("device") = nb::none())
-      .def("manual_seed", [](nb::handle self, nb::int_ seed) {
-        nb::inst_ptr<GeneratorBox>(self)->state = {seed_of(seed), 0};
-        return nb::borrow(self);
-      }, nb::arg("seed"), "Starts again from this seed.")
-      .def("seed", [](GeneratorBox& g) {
-        g.state = {fresh_seed(), 0};
-        return g.state.seed;
-      }, "Starts from a seed that differs each time.")
+      .def(
+          "__init__",
+          [](GeneratorBox* g, nb::object) {
+            new (g) GeneratorBox{{67280421310721, 0}};
+          },
+          nb::arg("device") = nb::none())
+      .def(
+          "manual_seed",
+          [](nb::handle self, nb::int_ seed) {
+            nb::inst_ptr<GeneratorBox>(self)->state = {seed_of(seed), 0};
+            return nb::borrow(self);
+          },
+          nb::arg("seed"), "Starts again from this seed.")
+      .def(
+          "seed",
+          [](GeneratorBox& g) {
+            g.state = {fresh_seed(), 0};
+            return g.state.seed;
+          },
+          "Starts from a seed that differs each time.")
       .def("initial_seed", [](const GeneratorBox& g) { return g.state.seed; })
       .def("get_state", [](const GeneratorBox& g) { return pack(g.state); })
-      .def("set_state", [](GeneratorBox& g, const Tensor& t) { g.state = unpack(t); }, nb::arg("new_state"))
+      .def(
+          "set_state", [](GeneratorBox& g, const Tensor& t) { g.state = unpack(t); }, nb::arg("new_state"))
       .def_prop_ro("device", [](const GeneratorBox&) { return kCPU; });
-  m.def("_manual_seed", [](nb::int_ seed) { manual_seed(seed_of(seed)); }, nb::arg("seed"));
-  m.def("seed", [] {
-    uint64_t s = fresh_seed();
-    manual_seed(s);
-    return s;
-  }, "Seeds the generator with a number that differs each time.");
-  m.def("initial_seed", [] { return rng_state().seed; }, "The seed of the generator.");
-  m.def("get_rng_state", [] { return pack(rng_state()); }, "The generator's state, for set_rng_state().");
-  m.def("set_rng_state", [](const Tensor& t) { set_rng_state(unpack(t)); }, nb::arg("new_state"), "Goes back to a state.");
+  m.def(
+      "_manual_seed", [](nb::int_ seed) { manual_seed(seed_of(seed)); }, nb::arg("seed"));
+  m.def(
+      "seed",
+      [] {
+        uint64_t s = fresh_seed();
+        manual_seed(s);
+        return s;
+      },
+      "Seeds the generator with a number that differs each time.");
+  m.def(
+      "initial_seed", [] { return rng_state().seed; }, "The seed of the generator.");
+  m.def(
+      "get_rng_state", [] { return pack(rng_state()); }, "The generator's state, for set_rng_state().");
+  m.def(
+      "set_rng_state", [](const Tensor& t) { set_rng_state(unpack(t)); }, nb::arg("new_state"),
+      "Goes back to a state.");
 
   nb::enum_<MemoryFormat>(m, "memory_format", "The order of a tensor's elements in memory.")
       .value("contiguous_format", MemoryFormat::contiguous)

@@ -23,7 +23,8 @@ PyObject* parse_default(const std::string& text) {
   if (text == "True") return Py_NewRef(Py_True);
   if (text == "False") return Py_NewRef(Py_False);
   if (text == "()") return PyTuple_New(0);
-  if (text.front() == '\'') return PyUnicode_FromStringAndSize(text.data() + 1, static_cast<Py_ssize_t>(text.size() - 2));
+  if (text.front() == '\'')
+    return PyUnicode_FromStringAndSize(text.data() + 1, static_cast<Py_ssize_t>(text.size() - 2));
   if (text.find_first_of(".e") == std::string::npos) return PyLong_FromString(text.c_str(), nullptr, 10);
   return PyFloat_FromDouble(std::stod(text));
 }

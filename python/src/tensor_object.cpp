@@ -7,10 +7,10 @@
 #include <new>
 #include <vector>
 
+#include "convert.h"
 #include "core/describe.h"
 #include "core/grad_mode.h"
 #include "core/node.h"
-#include "convert.h"
 #include "exchange.h"
 #include "ops/all_ops.h"
 
@@ -115,9 +115,7 @@ PyObject* get_device(const Tensor& t) { return wrap(t.device()); }
 PyObject* get_ndim(const Tensor& t) { return PyLong_FromLong(t.dim()); }
 PyObject* get_is_leaf(const Tensor& t) { return PyBool_FromLong(t.is_leaf()); }
 PyObject* get_itemsize(const Tensor& t) { return PyLong_FromSize_t(t.element_size()); }
-PyObject* get_nbytes(const Tensor& t) {
-  return PyLong_FromSize_t(t.element_size() * static_cast<size_t>(t.numel()));
-}
+PyObject* get_nbytes(const Tensor& t) { return PyLong_FromSize_t(t.element_size() * static_cast<size_t>(t.numel())); }
 PyObject* get_version(const Tensor& t) { return PyLong_FromUnsignedLong(t.version()); }
 PyObject* get_is_cuda(const Tensor& t) { return PyBool_FromLong(!t.device().is_cpu()); }
 PyObject* get_is_cpu(const Tensor& t) { return PyBool_FromLong(t.device().is_cpu()); }
@@ -129,7 +127,8 @@ PyObject* get_transposed(const Tensor& t) {
 }
 PyObject* get_matrix_transposed(const Tensor& t) { return wrap(t.transpose(-2, -1, here())); }
 
-#define DEFT_READ_ONLY(name, get, doc) {name, getter<get>, nullptr, doc, nullptr}
+#define DEFT_READ_ONLY(name, get, doc) \
+  { name, getter<get>, nullptr, doc, nullptr }
 PyGetSetDef properties[] = {
     {"requires_grad", getter<get_requires_grad>, setter<set_requires_grad>,
      "Whether operations on this tensor are recorded for backward().", nullptr},
@@ -170,9 +169,8 @@ PyObject* new_tensor(PyTypeObject* type, PyObject* args, PyObject* keywords) {
 
 Py_hash_t hash(PyObject* self) { return _Py_HashPointer(self); }
 
-PyMemberDef members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weak_list), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weak_list), READONLY, nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
 
 PyObject* size_numel(PyObject* self, PyObject*) {
   long long n = 1;

@@ -7,8 +7,7 @@
 namespace deft::python {
 
 struct TensorObject {
-  PyObject_HEAD
-  Tensor tensor;
+  PyObject_HEAD Tensor tensor;
   PyObject* weak_list;
 };
 

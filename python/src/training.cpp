@@ -1,4 +1,5 @@
-// Optimizer steps over lists of parameters, clipping, loss scaling and autocast. The classes are in deft/optim and deft/amp.
+// Optimizer steps over lists of parameters, clipping, loss scaling and autocast. The classes are in deft/optim and
+// deft/amp.
 #include "amp/autocast.h"
 #include "nb_tensor.h"
 #include "ops/all_ops.h"
@@ -59,7 +60,8 @@ class Collector {
     Ref list = owned(PySequence_Fast(params.ptr(), "params must be a list"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.get()); ++i) {
       PyObject* param = PySequence_Fast_GET_ITEM(list.get(), i);
-      if (!is_tensor(param)) fail(PyExc_TypeError, "optimizer can only optimize Tensors, found %s", Py_TYPE(param)->tp_name);
+      if (!is_tensor(param))
+        fail(PyExc_TypeError, "optimizer can only optimize Tensors, found %s", Py_TYPE(param)->tp_name);
       Tensor grad = tensor_of(param).grad();
       if (!grad.defined()) continue;
       add(r, param, std::move(grad));
@@ -230,29 +232,44 @@ void add_training(nb::module_& m) {
   m.def("_adagrad_step", &adagrad_step, nb::arg("group"), nb::arg("states"), nb::arg("grad_scale"));
   m.def("_lamb_step", &lamb_step, nb::arg("group"), nb::arg("states"), nb::arg("grad_scale"));
   m.def("_unscale", &unscale, nb::arg("params"), nb::arg("factor"));
-  m.def("_zero_grad", [](nb::handle params, bool set_to_none) {
-    for (nb::handle p : params)
-      if (is_tensor(p.ptr())) tensor_of(p.ptr()).zero_grad(set_to_none);
-  }, nb::arg("params"), nb::arg("set_to_none"));
-  m.def("_clip_grad_norm", [](nb::handle params, double max_norm, double norm_type, bool error_if_nonfinite) {
-    return optim::clip_grad_norm_(tensors_of(params), max_norm, norm_type, error_if_nonfinite, here());
-  }, nb::arg("params"), nb::arg("max_norm"), nb::arg("norm_type"), nb::arg("error_if_nonfinite"));
-  m.def("_clip_grad_value", [](nb::handle params, double limit) { optim::clip_grad_value_(tensors_of(params), limit, here()); },
-        nb::arg("params"), nb::arg("clip_value"));
+  m.def(
+      "_zero_grad",
+      [](nb::handle params, bool set_to_none) {
+        for (nb::handle p : params)
+          if (is_tensor(p.ptr())) tensor_of(p.ptr()).zero_grad(set_to_none);
+      },
+      nb::arg("params"), nb::arg("set_to_none"));
+  m.def(
+      "_clip_grad_norm",
+      [](nb::handle params, double max_norm, double norm_type, bool error_if_nonfinite) {
+        return optim::clip_grad_norm_(tensors_of(params), max_norm, norm_type, error_if_nonfinite, here());
+      },
+      nb::arg("params"), nb::arg("max_norm"), nb::arg("norm_type"), nb::arg("error_if_nonfinite"));
+  m.def(
+      "_clip_grad_value",
+      [](nb::handle params, double limit) { optim::clip_grad_value_(tensors_of(params), limit, here()); },
+      nb::arg("params"), nb::arg("clip_value"));
 
   nb::class_<AutocastScope>(m, "_AutocastScope")
-      .def("__init__", [](AutocastScope* s, nb::handle dtype) {
-        new (s) AutocastScope();
-        if (!dtype.is_none()) s->dtype = to_dtype(dtype.ptr());
-      }, nb::arg("dtype").none())
+      .def(
+          "__init__",
+          [](AutocastScope* s, nb::handle dtype) {
+            new (s) AutocastScope();
+            if (!dtype.is_none()) s->dtype = to_dtype(dtype.ptr());
+          },
+          nb::arg("dtype").none())
       .def("__enter__", [](AutocastScope& s) { s.guard.emplace(s.dtype.value_or(DType::f32)); })
       .def("__exit__", [](AutocastScope& s, nb::args) { s.guard.reset(); });
-  m.def("is_autocast_enabled", [](nb::object) { return is_autocast_enabled(); }, nb::arg("device_type") = nb::none(),
-        "Whether autocast is on in this thread.");
-  m.def("_choose_autocast", [](nb::handle device) {
-    AutocastChoice c = choose_autocast(to_device(device.ptr()));
-    return nb::make_tuple(nb::steal(wrap(c.dtype)), c.reason);
-  }, nb::arg("device"));
+  m.def(
+      "is_autocast_enabled", [](nb::object) { return is_autocast_enabled(); }, nb::arg("device_type") = nb::none(),
+      "Whether autocast is on in this thread.");
+  m.def(
+      "_choose_autocast",
+      [](nb::handle device) {
+        AutocastChoice c = choose_autocast(to_device(device.ptr()));
+        return nb::make_tuple(nb::steal(wrap(c.dtype)), c.reason);
+      },
+      nb::arg("device"));
 }
 
 }  // namespace deft::python
