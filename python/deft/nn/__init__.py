@@ -1,0 +1,23 @@
+"""Modules, and what they are made of."""
+
+from . import functional, init, parameter, utils
+from .modules import (
+    activation, containers, layers, loss, module, rnn, shapes, transformer,
+)
+from .modules.module import Module
+from .parameter import Buffer, Parameter
+
+
+def _is_layer(value):
+    return isinstance(value, type) and issubclass(value, Module) and not value.__name__.startswith("_")
+
+
+for _part in (activation, containers, layers, loss, rnn, shapes, transformer):
+    globals().update({name: value for name, value in vars(_part).items() if _is_layer(value)})
+del _part
+
+
+def __getattr__(name):
+    from .._nearest import module_getattr
+
+    return module_getattr(__name__, lambda: globals())(name)

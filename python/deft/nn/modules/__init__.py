@@ -1,0 +1,1 @@
+"""The layers; deft.nn has them all."""

@@ -1,0 +1,158 @@
+"""Losses as modules, made from a table: class, function, and arguments with their defaults."""
+
+from .. import functional as F
+from .module import Module
+
+_MEAN = {"reduction": "mean"}
+_TABLE = [
+    ("MSELoss", "mse_loss", _MEAN), ("L1Loss", "l1_loss", _MEAN), ("SmoothL1Loss", "smooth_l1_loss", {**_MEAN, "beta": 1.0}),
+    ("HuberLoss", "huber_loss", {**_MEAN, "delta": 1.0}), ("KLDivLoss", "kl_div", {**_MEAN, "log_target": False}),
+    ("SoftMarginLoss", "soft_margin_loss", _MEAN), ("HingeEmbeddingLoss", "hinge_embedding_loss", {"margin": 1.0, **_MEAN}),
+    ("PoissonNLLLoss", "poisson_nll_loss", {"log_input": True, "full": False, "eps": 1e-8, **_MEAN}),
+]
+
+
+def _make(name, function_name, arguments):
+    heads = "".join(f", {a}={v!r}" for a, v in arguments.items())
+    passed = "".join(f", {a}=self.{a}" for a in arguments)
+    source = [f"def __init__(self{heads}):",
+              "    Module.__init__(self)", *(f"    self.{a} = {a}" for a in arguments),
+              "def forward(self, input, target):", f"    return function(input, target{passed})"]
+    body = {}
+    exec("\n".join(source), {"Module": Module, "function": getattr(F, function_name)}, body)
+    body["__doc__"] = f"deft.nn.functional.{function_name} as a module."
+    body["__module__"] = __name__
+    return type(name, (Module,), body)
+
+
+for _name, _function, _arguments in _TABLE:
+    globals()[_name] = _make(_name, _function, _arguments)
+
+
+class _Weighted(Module):
+    def __init__(self, weight=None):
+        super().__init__()
+        self.register_buffer("weight", weight)
+
+
+class CrossEntropyLoss(_Weighted):
+    """Of logits and class numbers or probabilities."""
+
+    def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+        super().__init__(weight)
+        self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
+
+    def forward(self, input, target):
+        return F.cross_entropy(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
+                               label_smoothing=self.label_smoothing)
+
+
+class NLLLoss(_Weighted):
+    """Of log probabilities and class numbers."""
+
+    def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
+        super().__init__(weight)
+        self.ignore_index, self.reduction = ignore_index, reduction
+
+    def forward(self, input, target):
+        return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+
+
+class BCELoss(_Weighted):
+    """Of probabilities and targets between 0 and 1."""
+
+    def __init__(self, weight=None, reduction="mean"):
+        super().__init__(weight)
+        self.reduction = reduction
+
+    def forward(self, input, target):
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(_Weighted):
+    """Of logits and targets between 0 and 1."""
+
+    def __init__(self, weight=None, reduction="mean", pos_weight=None):
+        super().__init__(weight)
+        self.register_buffer("pos_weight", pos_weight)
+        self.reduction = reduction
+
+    def forward(self, input, target):
+        return F.binary_cross_entropy_with_logits(input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight)
+
+
+class MultiLabelSoftMarginLoss(_Weighted):
+    """The mean over classes of the two-class loss."""
+
+    def __init__(self, weight=None, reduction="mean"):
+        super().__init__(weight)
+        self.reduction = reduction
+
+    def forward(self, input, target):
+        return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
+
+
+class GaussianNLLLoss(Module):
+    """The negative log likelihood of normal distributions."""
+
+    def __init__(self, *, full=False, eps=1e-6, reduction="mean"):
+        super().__init__()
+        self.full, self.eps, self.reduction = full, eps, reduction
+
+    def forward(self, input, target, var):
+        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+
+
+class MarginRankingLoss(Module):
+    """max(0, -target * (input1 - input2) + margin)."""
+
+    def __init__(self, margin=0.0, reduction="mean"):
+        super().__init__()
+        self.margin, self.reduction = margin, reduction
+
+    def forward(self, input1, input2, target):
+        return F.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
+
+
+class CosineEmbeddingLoss(Module):
+    """1 - cos where target is 1, max(0, cos - margin) where it is -1."""
+
+    def __init__(self, margin=0.0, reduction="mean"):
+        super().__init__()
+        self.margin, self.reduction = margin, reduction
+
+    def forward(self, input1, input2, target):
+        return F.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
+
+
+class TripletMarginLoss(Module):
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin)."""
+
+    def __init__(self, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):
+        super().__init__()
+        self.margin, self.p, self.eps, self.swap, self.reduction = margin, p, eps, swap, reduction
+
+    def forward(self, anchor, positive, negative):
+        return F.triplet_margin_loss(anchor, positive, negative, self.margin, self.p, self.eps, self.swap, self.reduction)
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between vectors."""
+
+    def __init__(self, dim=1, eps=1e-8):
+        super().__init__()
+        self.dim, self.eps = dim, eps
+
+    def forward(self, x1, x2):
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class PairwiseDistance(Module):
+    """The norm of the difference of rows."""
+
+    def __init__(self, p=2.0, eps=1e-6, keepdim=False):
+        super().__init__()
+        self.norm, self.eps, self.keepdim = p, eps, keepdim
+
+    def forward(self, x1, x2):
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

@@ -1,0 +1,41 @@
+"""Parameters: tensors that a module owns and an optimizer trains."""
+
+from .. import _C
+from .._C import Tensor
+
+
+class Parameter(Tensor):
+    """A tensor that becomes a parameter of the module it is assigned to."""
+
+    def __new__(cls, data=None, requires_grad=True):
+        if data is None:
+            data = _C.functions.empty(0)
+        self = Tensor.__new__(cls, data)
+        if requires_grad:
+            self.requires_grad_()
+        _C._mark_parameter(self)
+        return self
+
+    @classmethod
+    def _of(cls, tensor):
+        return cls(tensor, tensor.requires_grad)
+
+    def __reduce_ex__(self, protocol):
+        return _rebuild_parameter, (self.detach(), self.requires_grad)
+
+
+def _rebuild_parameter(data, requires_grad):
+    return Parameter(data, requires_grad)
+
+
+class Buffer(Tensor):
+    """A tensor that becomes a buffer of the module it is assigned to."""
+
+    def __new__(cls, data=None, *, persistent=True):
+        self = Tensor.__new__(cls, _C.functions.empty(0) if data is None else data)
+        self.persistent = persistent
+        return self
+
+    @classmethod
+    def _of(cls, tensor):
+        return cls(tensor)
