@@ -40,7 +40,7 @@ function(deft_layer name)
   set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Asan,Fuzz>:-fno-sanitize=signed-integer-overflow>)
   # std::future and std::call_once read thread-local variables of the C++ library, which has no static room where a program
   # loaded it late itself.
-  foreach(file checkpoint.cpp loss.cpp elementwise_chain.cuda.cpp)
+  foreach(file checkpoint.cpp elementwise_chain.cuda.cpp)
     set(path "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/${file}")
     if("${path}" IN_LIST sources AND arg_FOLDER MATCHES "^(io|ops)$")
       set_property(SOURCE "${path}" APPEND PROPERTY COMPILE_OPTIONS -ftls-model=global-dynamic)
