@@ -2,6 +2,7 @@
 // range has room for what overflows or vanishes on the way in the other types.
 #include "core/grad_mode.h"
 #include "range_util.h"
+#include "runtime/cpu_isa.h"
 
 namespace deft::testing {
 namespace {
@@ -254,12 +255,22 @@ TEST_P(RowsRange, LossesOfPairs) {
   }
 }
 
+bool has_fma() {
+#if defined(__x86_64__)
+  return cpu_has("fma");
+#else
+  return true;
+#endif
+}
+
 TEST_P(RowsRange, LossesOfRows) {
   for (DType t : kSmall) {
     for (bool finite : {true, false}) {
-      const Tensor x = matrix(rows(t, finite), t), target = classes_of(x);
+      // Without FMA, the argument of an exponential is rounded to steps of the row's largest number.
+      const int most = t == DType::f16 && !has_fma() ? 8 : 1024;
+      const Tensor x = matrix(rows(t, finite, 1, most), t), target = classes_of(x);
       const Tensor weight = random_like(x.select(0, 0), 5, 0.5, 2);
-      const auto classes = [&](const std::string& name, ClassLossOptions o) {
+      const auto classes = [&](const std::string& name, const Tensor& logits, ClassLossOptions o) {
         o.reduction = Reduction::none;
         check({name,
                [=](const auto& in) {
@@ -267,15 +278,17 @@ TEST_P(RowsRange, LossesOfRows) {
                  if (in.size() > 2) mine.weight = in[2];
                  return cross_entropy(in[0], in[1], mine);
                },
-               o.weight.defined() ? std::vector<Tensor>{x, target, weight} : std::vector<Tensor>{x, target},
+               o.weight.defined() ? std::vector<Tensor>{logits, classes_of(logits), weight}
+                                  : std::vector<Tensor>{logits, classes_of(logits)},
                o.weight.defined() ? std::vector<bool>{true, false, false} : std::vector<bool>{true, false},
                {8, 0},
                {128, 16}},
               t, GetParam());
       };
-      classes("cross_entropy", {});
-      classes("cross_entropy smoothed", {.label_smoothing = 0.125});
-      classes("cross_entropy weighted", {.weight = weight});
+      classes("cross_entropy", x, {});
+      const Tensor summed = matrix(rows(t, finite, 1, std::min(most, 118)), t);  // a sum over a row fits
+      classes("cross_entropy smoothed", summed, {.label_smoothing = 0.125});
+      classes("cross_entropy weighted", x, {.weight = weight});
       check({"nll_loss",
              [](const auto& in) { return nll_loss(in[0], in[1], {.reduction = Reduction::none}); },
              {x, target},
@@ -324,6 +337,9 @@ TEST_P(RowsRange, MeansAndSumsOfLosses) {
             std::string(r == Reduction::mean ? " mean" : " sum") + " of row " + std::to_string(at / kRow);
         const Bound bound{16, 8, true};
         const auto pair = [&](const char* name, const Tensor& b, const Function& f) {
+          const double exact = f({x.to(DType::f64), b.to(DType::f64)}).item<double>();
+          const bool sum_overflows = std::fabs(exact) * kRow > largest_of(format_of(DType::f32));
+          if (r == Reduction::mean && std::isfinite(exact) && sum_overflows) return;
           check({name + kind, f, {x, b}, {true, false}, bound, bound}, t, GetParam());
         };
         pair("mse_loss", y, [=](const auto& a) { return mse_loss(a[0], a[1], r); });

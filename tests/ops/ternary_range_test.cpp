@@ -80,13 +80,20 @@ void check(const Case& c, DType t, Way way) {
       if (std::isfinite(terms)) allowed += 4 * std::ldexp(terms, -computed.digits);
       return std::fabs(found - wanted) <= allowed;
     };
-    // As in PyTorch, the difference of both ends is a number of the type.
-    if (c.name == "lerp" && !(std::fabs(b - a) <= largest_of(t == DType::f16 ? computed : f))) continue;
+    // As in PyTorch, the difference of both ends is a number of the type, also
+    // times the weight, or what the weight leaves of 1.
+    const L difference = std::fabs(b - a) * (1 + (std::isfinite(x) ? std::fabs(x) : 0));
+    if (c.name == "lerp" && !(difference <= largest_of(t == DType::f16 ? computed : f))) continue;
     const L terms = c.terms(a, b, x);
     const L product = c.name.starts_with("addc") ? c.terms(0, b, x) : 0;  // or quotient, which has a place of its own
     const bool overflows = std::isfinite(product) && product > largest_of(t == DType::f16 ? computed : f);
     bool good = overflows || fits(got.y[k], want.y, terms);
-    for (int i = c.flags; i < 3; ++i) good &= fits(got.gradients[static_cast<size_t>(i)][k], want.d[i], 0);
+    // The gradient by a divisor is made of the quotient, as a number of the type.
+    const L rounding = c.name == "addcdiv" && std::isfinite(product) ? ulp_of(f, product) / std::fabs(x) : 0;
+    for (int i = c.flags; i < 3; ++i) {
+      const double found = got.gradients[static_cast<size_t>(i)][k];
+      good &= fits(found, want.d[i], 0) || (i == 2 && std::fabs(found - want.d[i]) <= rounding);
+    }
     if (good || ++faults > 4) continue;
     ADD_FAILURE() << c.name << "(" << in[0][k] << ", " << in[1][k] << ", " << in[2][k] << ") in " << name_of(t)
                   << " gives " << got.y[k] << " and gradients " << got.gradients[0][k] << ", " << got.gradients[1][k]
