@@ -352,7 +352,7 @@ class Promises(unittest.TestCase):
         rows = self.released_rows()
         if Reports.overhead()["machine"]["instruction_counter"] == "unavailable":
             self.skipTest("no way to count instructions on this machine")
-        limits = {("add", "inference"): 1000, ("add", "grad"): 2200, ("mul+sum+backward", "grad"): 6000}
+        limits = {("add", "inference"): 1000, ("add", "grad"): 2200, ("mul+sum+backward", "grad"): 6500}  # stack guards: 7 %
         for case, limit in limits.items():
             with self.subTest(case=case):
                 self.assertGreater(rows[case]["instructions_per_op"], 50)  # something was counted

@@ -219,7 +219,7 @@ class OfAPlanFile(unittest.TestCase):
         self.assertEqual((report["eager"]["batch"], report["eager"]["weights"]), (32, self.weights))
         self.assertGreater(report["eager"]["pairs"], 0)
         tried = {row["technique"]: row for row in report["trials"]}
-        self.assertIn("batches of 32", tried)
+        self.assertTrue(any(name.startswith("batches of") for name in tried), tried)
         self.assertIn("deft compile", tried["autocast bf16"]["reason"])
         self.assertFalse(os.path.exists(self.path("deft.plan.json")), "no command takes it with a plan file")
 
