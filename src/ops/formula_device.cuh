@@ -40,7 +40,9 @@ struct Uses {
   uint16_t bits[6];
 };
 constexpr OpInfo unary_info(const char*, DTypeSet, uint16_t, OnnxName = {}, Autocast = Autocast::promote) { return {}; }
-constexpr OpInfo binary_info(const char*, DTypeSet, uint16_t, uint16_t, OnnxName = {}) { return {}; }
+constexpr OpInfo binary_info(const char*, DTypeSet, uint16_t, uint16_t, OnnxName = {}, Autocast = Autocast::promote) {
+  return {};
+}
 constexpr OpInfo ternary_info(const char*, DTypeSet, Uses, OnnxName = {}) { return {}; }
 
 // ---- Its entry in the tables
