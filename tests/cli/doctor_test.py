@@ -274,11 +274,11 @@ class Others(unittest.TestCase):
         run = deft("doctor", "--demo", "leak", "-o", "sarif")
         log = json.loads(run.stdout)
         self.assertEqual(log["version"], "2.1.0")
-        root = log["runs"][0]["originalUriBaseIds"]["SRCROOT"]["uri"]
+        self.assertGreater(len(log["runs"][0]["results"]), 0)
+        # Binaries do not know where they were built; tests/doctor/sarif_test.cpp has roots.
         for result in log["runs"][0]["results"]:
             place = result["locations"][0]["physicalLocation"]["artifactLocation"]
-            self.assertEqual((place["uri"], place["uriBaseId"]), ("apps/deft/doctor_workload.cpp", "SRCROOT"))
-            self.assertEqual(root + place["uri"], SOURCE.as_uri())
+            self.assertEqual(pathlib.PurePosixPath(place["uri"]).parts[-3:], ("apps", "deft", SOURCE.name))
 
     def test_files_that_cannot_be_written_are_told_of_before_measuring(self):
         for verb, flags in (("doctor", ("--html", "--out")), ("profile", ("--html", "--trace"))):
