@@ -21,7 +21,7 @@ struct Signature {
   explicit Signature(const char* text);  // throws std::invalid_argument for what is no signature
   std::string name, arguments;           // "softmax", "input, dim, *, dtype=None"
   std::vector<ParameterName> parameters;
-  int positional = 0;  // so many may be given by position
+  int positional = 0;  // the number of arguments that may be given by position
   int variadic = -1;   // "*size": x.view(2, 3) and x.view((2, 3)) both give it
   // For inspect.signature(): "name(input, dim)\n--\n\n".
   std::string text_signature(bool method) const;

@@ -29,8 +29,9 @@ namespace {
 constexpr int kFindingsExit = 4, kNotWrittenExit = 3;
 
 // Note [A program with a doctor of its own]
-// Only one can look on. Where the program makes a Doctor, the one here ends, and begins again when that one is done;
-// what both found is in the report. Where it makes a ProfileSession, the one here goes on without times and memory.
+// There is one observer at a time. Where the program makes a Doctor, the one here ends, and begins again when that one
+// is done; what both found is in the report. Where it makes a ProfileSession, the one here goes on without times and
+// memory.
 struct Autostart {
   std::recursive_mutex mutex;
   std::string target;

@@ -1,4 +1,4 @@
-// Between the doctor of a program and the one of DEFT_DOCTOR, which looks on where the program has none of its own.
+// Between the doctor of a program and the one of DEFT_DOCTOR, which observes where the program has none of its own.
 #pragma once
 
 #include <string>

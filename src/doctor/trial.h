@@ -16,7 +16,7 @@ namespace deft::doctor {
 enum class Verdict : uint8_t { helps, hurts, no_difference, undecided };
 const char* name_of(Verdict verdict);  // "helps", "hurts", "no difference", "undecided"
 
-// Thrown by a run that was told to end before it was done: it counts for nothing.
+// Thrown by a run that ends early because its time is over; its measurement is discarded.
 struct OutOfTime {};
 
 struct TrialOptions {

@@ -26,7 +26,7 @@ std::vector<ParamField> integers_of(const OpDef& def) {
   for (const ParamField& f : param_fields(def)) {
     if (f.kind == FieldKind::integer) integers.push_back(f);
     if (f.kind != FieldKind::shape) continue;
-    for (uint32_t i = 0; i < 2; ++i)  // as many entries as they have, so many count
+    for (uint32_t i = 0; i < 2; ++i)  // only the first entries of an array are swept
       integers.push_back({FieldKind::integer, f.offset + 8 + 8 * i, 8});
   }
   return integers;
