@@ -132,9 +132,14 @@ TEST_F(CudaNumbers, SpecialValuesInElementwiseOps) {
         if (!real_only) continue;
         Tensors on;
         for (const Tensor& x : in) on.push_back(x.to(kCUDA));
+        Tensors want;
+        try {
+          want = s.call(in);
+        } catch (const ValueError&) {  // an integer divided by 0: a GPU does not look
+          continue;
+        }
         double relative = t == f64 ? 1e-13 : t == f32 ? 1e-5 : t == bf16 ? 0.02 : 0.003;
-        EXPECT_EQ(kind_problem(s.call(on)[0], s.call(in)[0], relative), "")
-            << op.op << " " << s.note << " " << name_of(t);
+        EXPECT_EQ(kind_problem(s.call(on)[0], want[0], relative), "") << op.op << " " << s.note << " " << name_of(t);
         ++tried;
       }
     }

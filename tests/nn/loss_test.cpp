@@ -75,6 +75,22 @@ TEST(NnLoss, ScoresThatAreInfinite) {
 }
 
 // The lengths are held at eps, their gradients are not. The numbers are PyTorch's.
+// log(5) vanishes beside the logits, and still decides over the gradient.
+TEST(NnLoss, LargeEqualLogits) {
+  for (DType t : {DType::f32, DType::f64, DType::bf16}) {
+    for (double smoothing : {0.0, 0.5}) {
+      Tensor x = full({4, 5}, 1e30, TensorOptions(t)).requires_grad_();
+      const Tensor target = zeros({4}, DType::i64);
+      Tensor loss = cross_entropy(x, target, {.label_smoothing = smoothing});
+      loss.backward();
+      EXPECT_NEAR(loss.to(DType::f64).item<double>(), std::log(5), 0.01) << name_of(t);
+      const Tensor row = x.grad().select(0, 0).to(DType::f64);
+      EXPECT_NEAR(row.sum().item<double>(), 0, 0.01) << name_of(t);
+      EXPECT_NEAR(row.amax().item<double>(), (0.2 - 0.2 * smoothing) / 4, 0.001) << name_of(t);
+    }
+  }
+}
+
 TEST(NnLoss, CosineOfVectorsShorterThanEps) {
   auto gradients = [](std::vector<double> a, double eps) {
     Tensor x = tensor(a, with_grad(f64)), y = tensor<double>({1, 2}, with_grad(f64));

@@ -284,6 +284,8 @@ void check_binary(const std::string& name, Way way) {
     const std::vector<double>&want_da = want.gradients[0], &want_db = want.gradients[1];
     int faults = 0;
     for (size_t i = 0; i < a.size(); ++i) {
+      // The conversion of f16 on a GPU drops the sign of NaN.
+      if (way == Way::cuda && t == DType::f16 && name == "copysign" && std::isnan(b[i])) continue;
       const bool overflowed = std::isinf(got.y[i]) && std::isfinite(want.y[i]);
       const double least = name == "logaddexp" ? 1e-6 : 0;  // an exponential of a rounded difference
       const bool fits = same_magnitude(got.y[i], want.y[i], t) &&

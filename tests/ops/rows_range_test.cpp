@@ -337,6 +337,10 @@ TEST_P(RowsRange, MeansAndSumsOfLosses) {
             std::string(r == Reduction::mean ? " mean" : " sum") + " of row " + std::to_string(at / kRow);
         const Bound bound{16, 8, true};
         const auto pair = [&](const char* name, const Tensor& b, const Function& f) {
+          // On a GPU the loss of each element is rounded to the type of the input, as in PyTorch.
+          if (GetParam() == Way::cuda && t == DType::f16 &&
+              !isfinite(mse_loss(x, b, Reduction::none)).all().item<bool>())
+            return;
           const double exact = f({x.to(DType::f64), b.to(DType::f64)}).item<double>();
           const bool sum_overflows = std::fabs(exact) * kRow > largest_of(format_of(DType::f32));
           if (r == Reduction::mean && std::isfinite(exact) && sum_overflows) return;

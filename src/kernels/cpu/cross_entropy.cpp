@@ -91,8 +91,9 @@ template <class S>
 void backward_row(const Task<S>& t, int64_t row, C<S> largest, C<S> log_sum, double scale, S* dx) {
   using V = RowVec<S>;
   const S* x = t.x + t.begin(row);
-  const ExpBase<C<S>> base(static_cast<double>(largest) + static_cast<double>(log_sum));
-  const V of_exp(t.of_exp(row) * scale * std::exp2(base.rest)), spread(t.spread * scale);
+  const ExpBase<C<S>> base(static_cast<double>(largest));  // not of their sum: it loses log_sum beside large logits
+  const double share = std::exp2(base.rest) * std::exp(-static_cast<double>(log_sum));
+  const V of_exp(t.of_exp(row) * scale * share), spread(t.spread * scale);
   auto exponent = [&](int64_t i, int64_t m) HWY_ATTR { return load_some(x + i, m); };
   if (t.spread == 0) {
     exp_row<C<S>>(t.n, base, exponent, [&](int64_t i, int64_t m, V e) HWY_ATTR { store_some(e * of_exp, dx + i, m); });

@@ -173,6 +173,9 @@ struct Parts {
 template <class A>
 struct Finish {
   Parts parts;
+  ChannelsView view;
+  const void* x;
+  bool per_image;                       // or a group is a channel of all images
   int64_t groups, per_group, channels;  // per_group: channels of a group; 1 for batch norm
   double eps, momentum;
   bool training;
@@ -186,6 +189,29 @@ struct Finish {
 __device__ __forceinline__ void move(const RunningNumbers& r, int64_t i, double momentum, double batch) {
   const double old = load_as<double>(r.data, r.dtype, i * r.stride);
   store_as(r.data, r.dtype, i * r.stride, old + momentum * (batch - old));
+}
+
+// Element i of a group: of the channels of an image, or of a channel in all images.
+template <class A>
+__device__ int64_t place_in(const Finish<A>& f, int64_t group, int64_t i) {
+  const ChannelsView& v = f.view;
+  const int64_t plane = i / v.s, at = i - plane * v.s, groups = v.c / f.per_group;
+  const int64_t image = f.per_image ? group / groups : plane;
+  const int64_t channel = f.per_image ? group % groups * f.per_group + plane : group;
+  return v.last ? (image * v.s + at) * v.c + channel : (image * v.c + channel) * v.s + at;
+}
+
+// The squares of a group leave the range of f32 long before its numbers do: such a group, and one with infinities and
+// NaN, is summed again in f64.
+template <class A>
+__device__ Moments wide_moments(const Finish<A>& f, int64_t group, double count, double* shared) {
+  const auto n = static_cast<int64_t>(count);
+  auto value = [&](int64_t i) { return load_as<double>(f.x, f.view.dtype, place_in(f, group, i)); };
+  double mean = 0, squares = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) mean += value(i) / count;
+  mean = block_sum(mean, shared);
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) squares += (value(i) - mean) * (value(i) - mean);
+  return {mean, block_sum(squares, shared)};
 }
 
 // One block for a group: statistics, then the coefficients of its planes.
@@ -214,6 +240,10 @@ __global__ void __launch_bounds__(kChannelThreads) finish_groups(const Finish<A>
       squares += from[i].squares + count_of(i) * d * d;
     }
     squares = block_sum(squares, shared);
+    if (!isfinite(squares)) {
+      const Moments wide = wide_moments(f, group, count, shared);
+      mean = wide.mean, squares = wide.squares;
+    }
     rstd = 1 / sqrt(squares / count + f.eps);
     if (lane == 0 && f.running_mean.data) {
       move(f.running_mean, group, f.momentum, mean);
@@ -247,6 +277,9 @@ void finish(Encoder& e, const ChannelNormCall& c, const Parts& parts, bool empty
   else if (!empty)
     map = {nullptr, t, t + entries, t + 2 * entries};
   const Finish<A> f{parts,
+                    v,
+                    c.x,
+                    c.groups != 0,
                     groups,
                     per_group,
                     v.c,

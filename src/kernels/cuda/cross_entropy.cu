@@ -68,13 +68,13 @@ __device__ __forceinline__ void add_values(TopSum<A>& mine, const A (&v)[kWidth]
   mine.top = top;
 }
 
-// Sums of w x and of w, for label smoothing.
+// Sums of w (top - x) and of w, for label smoothing. In f64: the first may leave the range of f32.
 template <class T>
-__device__ __forceinline__ void sum_weighted(const Row<T>& row, accumulate_t<T>& products, accumulate_t<T>& weights) {
+__device__ __forceinline__ void sum_weighted(const Row<T>& row, accumulate_t<T> top, double& below, double& weights) {
   row.each([&](int64_t i, int count, const auto& v) {
     for (int k = 0; k < count; ++k) {
-      const auto w = row.weight_of(i + k);
-      products += w * v[k];
+      const auto w = static_cast<double>(row.weight_of(i + k));
+      below += w * (static_cast<double>(top) - static_cast<double>(v[k]));
       weights += w;
     }
   });
@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(kMostThreads)
     rows_kernel(const __grid_constant__ CrossEntropyCall c, double* losses, double* weights,
                 accumulate_t<T>* statistics, const __grid_constant__ FaultSite site) {
   using A = accumulate_t<T>;
-  __shared__ A tops[32], sums[32], shared[32];
+  __shared__ A tops[32], sums[32];
+  __shared__ double shared[32];
   for (int64_t number = blockIdx.x; number < c.rows; number += gridDim.x) {
     const Row<T> row(c, number);
     TopSum<A> all{kLowest<A>, A(0)};
@@ -95,10 +96,10 @@ __global__ void __launch_bounds__(kMostThreads)
     all.top = top;
     __syncthreads();  // the row before has been read from shared memory
     all.merge_block(tops, sums);
-    A products = 0, total = 0;
+    double below = 0, total = 0;
     if (c.smoothing > 0) {
-      sum_weighted(row, products, total);
-      products = block_sum(products, shared);
+      sum_weighted(row, all.top, below, total);
+      below = block_sum(below, shared);
       total = block_sum(total, shared);
     }
     if (threadIdx.x != 0) continue;
@@ -112,13 +113,11 @@ __global__ void __launch_bounds__(kMostThreads)
       losses[number] = weights[number] = 0;
       continue;
     }
-    const double of_all = static_cast<double>(all.top) + static_cast<double>(log_sum);
-    const auto w = static_cast<double>(row.weight_of(t));
-    double loss = w * (of_all - static_cast<double>(convert<A>(row.x[t])));
-    if (c.smoothing > 0) {
-      const double spread = static_cast<double>(total) * of_all - static_cast<double>(products);
-      loss = (1 - c.smoothing) * loss + c.smoothing / static_cast<double>(c.n) * spread;
-    }
+    const auto of_all = static_cast<double>(log_sum), w = static_cast<double>(row.weight_of(t));
+    const double below_top = static_cast<double>(all.top) - static_cast<double>(convert<A>(row.x[t]));
+    double loss = w * (of_all + below_top);  // in this order: large logits swallow the logarithm
+    if (c.smoothing > 0)
+      loss = (1 - c.smoothing) * loss + c.smoothing / static_cast<double>(c.n) * (total * of_all + below);
     losses[number] = loss;
     weights[number] = w;
   }
@@ -142,7 +141,7 @@ __global__ void __launch_bounds__(kMostThreads)
     backward_kernel(const __grid_constant__ CrossEntropyCall c, const accumulate_t<T>* statistics,
                     const __grid_constant__ CrossEntropyGradient gradient, T* dx) {
   using A = accumulate_t<T>;
-  __shared__ A shared[32];
+  __shared__ double shared[32];
   for (int64_t number = blockIdx.x; number < c.rows; number += gridDim.x) {
     const Row<T> row(c, number);
     const int64_t t = c.target[number];
@@ -151,13 +150,13 @@ __global__ void __launch_bounds__(kMostThreads)
     if (gradient.weight_sum) scale /= *gradient.weight_sum;
     const double spread = scale * c.smoothing / static_cast<double>(c.n);
     const double of_target = counts ? scale * (1 - c.smoothing) * static_cast<double>(row.weight_of(t)) : 0;
-    A products = 0, total = 0;
+    const A top = statistics[number], log_sum = statistics[c.rows + number], one = static_cast<A>(of_target);
+    double below = 0, total = 0;
     if (c.smoothing > 0) {
-      sum_weighted(row, products, total);
+      sum_weighted(row, top, below, total);
       total = block_sum(total, shared);
     }
-    const A of_p = static_cast<A>(of_target + spread * static_cast<double>(total)), of_w = static_cast<A>(spread);
-    const A top = statistics[number], log_sum = statistics[c.rows + number], one = static_cast<A>(of_target);
+    const A of_p = static_cast<A>(of_target + spread * total), of_w = static_cast<A>(spread);
     T* out = dx + number * c.n;
     const bool in_packs = (reinterpret_cast<uintptr_t>(out) - reinterpret_cast<uintptr_t>(row.x)) % 16 == 0;
     row.each([&](int64_t i, int count, const auto& v) {

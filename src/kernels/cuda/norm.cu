@@ -57,6 +57,30 @@ __device__ __forceinline__ int count_of_warp(int n, int warp, int threads) {
   return count;
 }
 
+// The squares of a row leave the range of f32 long before its numbers do: such rows, and those with infinities and NaN,
+// are read and summed again on a smaller scale. (In f64, or from registers, every row would pay with registers.)
+// all_sum(v) adds over the threads of the row.
+template <class T, class A, class Sum>
+__device__ __forceinline__ void scaled_moments(const T* row, int64_t end, int lane, int threads, const Sum& all_sum,
+                                               bool layer, A n, A eps, A& mean, A& rstd) {
+  constexpr A kScale = 0x1p-80f;
+  A center = 0, squares = 0;
+#pragma unroll 1
+  for (int round = layer ? 0 : 2; round < 2; ++round) {  // the second makes up for what the first rounds away
+    A sum = 0;
+#pragma unroll 1
+    for (int64_t i = lane; i < end; i += threads) sum += convert<A>(row[i]) * kScale - center;
+    center += all_sum(sum) / n;
+  }
+#pragma unroll 1
+  for (int64_t i = lane; i < end; i += threads) {
+    const A d = convert<A>(row[i]) * kScale - center;
+    squares += d * d;
+  }
+  mean = center / kScale;
+  rstd = rsqrt(all_sum(squares) / n + eps * kScale * kScale) * kScale;
+}
+
 // A row in registers: read once. Every warp finds its own moments, then those are merged.
 template <class T, int kVec, int kItems, int kLanes>
 __global__ void __launch_bounds__(kMaxRowThreads<kLanes>) norm_tile(const Args<T> a) {
@@ -98,7 +122,17 @@ __global__ void __launch_bounds__(kMaxRowThreads<kLanes>) norm_tile(const Args<T
     const A d = part - mean;
     squares = lanes_sum(used ? all_squares[lane] + count * d * d : A(0));
   }
-  const A rstd = rsqrt(squares / static_cast<A>(n) + a.eps);
+  A rstd = rsqrt(squares / static_cast<A>(n) + a.eps);
+  if constexpr (sizeof(A) == 4) {
+    const bool again = !isfinite(squares);
+    if (kLanes ? __any_sync(0xffffffffu, again) : again) {
+      auto all_sum = [&](A s) { return kLanes ? lanes_sum<kWarpLanes<kLanes>>(s) : block_sum(s, means); };
+      A other_mean, other_rstd;
+      scaled_moments(a.x + at.row * n, length, at.lane, at.threads, all_sum, a.layer, static_cast<A>(n), a.eps,
+                     other_mean, other_rstd);
+      if (again) mean = other_mean, rstd = other_rstd;
+    }
+  }
   if (at.lane == 0 && length) write_moments(a, at.row, mean, rstd);
   write_normal<T, kVec, kItems>(a.gamma, a.beta, a.y + at.row * n, length, at.lane, at.threads, mean, rstd, v);
 }
@@ -138,7 +172,14 @@ __global__ void __launch_bounds__(1024) norm_long(const Args<T> a) {
       }
       squares += part;
     }
-    const A rstd = rsqrt(block_sum(squares, shared) / count + a.eps);
+    squares = block_sum(squares, shared);
+    A rstd = rsqrt(squares / count + a.eps);
+    if constexpr (sizeof(A) == 4) {
+      if (!isfinite(squares))
+        scaled_moments(
+            x, a.n, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
+            [&](A s) { return block_sum(s, shared); }, a.layer, count, a.eps, mean, rstd);
+    }
     if (threadIdx.x == 0) write_moments(a, row, mean, rstd);
     for (int64_t i = 0; i < a.n; i += step) {
       const int left = load(i);
