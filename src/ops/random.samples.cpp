@@ -101,9 +101,9 @@ OpSamples RandpermFill::samples() {
     s.good.push_back({.note = fmt::format("{} numbers", n),
                       .args = {real({n})},
                       .call =
-                          [](const Tensors& in) {
-                            Tensor x = in[0].clone();
-                            return Tensors{call_inplace<RandpermFill>(Site::current(), {kDraw}, x)};
+                          [n](const Tensors& in) {  // it is drawn on the CPU
+                            RngScope fixed(kDraw);
+                            return Tensors{randperm(n).to(in[0].device())};
                           },
                       .expect =
                           [n](const Tensors&) {

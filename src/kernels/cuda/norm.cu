@@ -77,8 +77,9 @@ __device__ __forceinline__ void scaled_moments(const T* row, int64_t end, int la
     const A d = convert<A>(row[i]) * kScale - center;
     squares += d * d;
   }
+  const A variance = all_sum(squares) / n;
   mean = center / kScale;
-  rstd = rsqrt(all_sum(squares) / n + eps * kScale * kScale) * kScale;
+  rstd = variance == 0 ? rsqrt(eps) : rsqrt(variance) * kScale;  // beside any other variance on this scale eps vanishes
 }
 
 // A row in registers: read once. Every warp finds its own moments, then those are merged.
