@@ -1,6 +1,7 @@
 // Modules made of others.
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -15,6 +16,11 @@ class ModuleList : public Layer {
  public:
   ModuleList() = default;
   ModuleList(std::initializer_list<std::shared_ptr<Module>> modules);
+  // Temporaries, or modules given up with std::move; those that others hold too come as std::shared_ptr.
+  template <class... M>
+  requires(sizeof...(M) > 0 && (std::derived_from<M, Module> && ...)) explicit ModuleList(M&&... modules) {
+    (append(std::make_shared<M>(std::move(modules))), ...);
+  }
   template <class M, class... Args>
   M& add(Args&&... args) {
     return Module::add<M>(std::to_string(size()), std::forward<Args>(args)...);
@@ -36,10 +42,9 @@ class ModuleList : public Layer {
 
 // Calls one after the other:
 //
-//   nn::Sequential net;
-//   net.add<nn::Linear>(784, 128);
-//   net.add<nn::ReLU>();
-//   net.add<nn::Linear>(128, 10);
+//   nn::Sequential net(nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10));
+//
+// or net.add<nn::Linear>(784, 128), one by one.
 class Sequential : public ModuleList {
  public:
   using ModuleList::ModuleList;

@@ -6,7 +6,8 @@
 //     Tensor forward(const Tensor& x) override { return out(relu(hidden(x))); }
 //   };
 //
-// A module has an identity: it is neither copied nor moved. It owns its children; references to them stay valid.
+// A module has an identity: it is not copied. Moving it hands over what it holds, before it is used: into a Sequential,
+// out of a function. It owns its children; references to them and to parameters stay valid, also when it moves.
 #pragma once
 
 #include <deque>
@@ -63,6 +64,7 @@ class Module {
   virtual ~Module() = default;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
+  Module(Module&&) = default;
 
   // For modules of one input; others bring a forward() of their own and hide this one.
   virtual Tensor forward(const Tensor& x);

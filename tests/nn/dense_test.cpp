@@ -46,6 +46,32 @@ TEST(NnDense, Sequential) {
   expect_error<IndexError>([&] { net[4]; }, "there is no module 4, only 4");
 }
 
+TEST(NnDense, SequentialOfValues) {
+  Linear first(4, 8);
+  const Tensor weight = first.weight;
+  Sequential net(std::move(first), Tanh(), Sequential(Linear(8, 8), ReLU()), Linear(8, 3));
+  EXPECT_EQ(net.to_string(),
+            "Sequential\n  0: Linear(in=4, out=8)\n  1: Tanh\n  2: Sequential\n    0: Linear(in=8, out=8)\n    1: "
+            "ReLU\n  3: Linear(in=8, out=3)");
+  EXPECT_TRUE(net.get<Linear>(0).weight.is_same(weight)) << "the parameter itself moved along";
+  net(sample({2, 4}).to(f32)).sum().backward();
+  for (const Tensor& p : net.parameters()) EXPECT_TRUE(p.grad().defined());
+  Sequential moved = [] {
+    Sequential inner(Linear(2, 2));
+    inner.eval();
+    return inner;
+  }();
+  EXPECT_FALSE(moved.is_training());
+  moved.get<Linear>(0).to(f64);  // replaces the tensors where the references look
+  EXPECT_EQ(moved.get<Linear>(0).weight.dtype(), f64);
+  EXPECT_EQ(moved(ones({1, 2}, f64)).dtype(), f64);
+
+  const ModuleList list(ReLU(), Linear(3, 1));
+  EXPECT_EQ(list.size(), 2u);
+  static_assert(!std::is_constructible_v<Sequential, Linear&>, "a module that is kept elsewhere comes as shared_ptr");
+  static_assert(!std::is_copy_constructible_v<Linear>);
+}
+
 TEST(NnDense, FlattenAndUnflatten) {
   Tensor x = sample({2, 3, 4});
   EXPECT_EQ(Flatten()(x).sizes(), (Shape{2, 12}));
