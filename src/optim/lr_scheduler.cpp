@@ -53,7 +53,7 @@ void LRScheduler::restart() {
 }
 void LRScheduler::advance(bool restarted) {
   for (size_t g = 0; g < optimizer_.group_count(); ++g)
-    optimizer_.set_lr(restarted ? at_epoch(g) : next(g, optimizer_.lr(g)), g);
+    optimizer_.set_lr(next(g, restarted ? base_lr(g) : optimizer_.lr(g)), g);
 }
 
 State LRScheduler::state() const {
@@ -87,7 +87,6 @@ StepLR::StepLR(Optimizer& optimizer, int64_t step_size, double gamma)
   start();
 }
 double StepLR::next(size_t, double lr) const { return epoch() == 0 || epoch() % step_size_ != 0 ? lr : lr * gamma_; }
-double StepLR::at_epoch(size_t group) const { return base_lr(group) * power(gamma_, epoch() / step_size_); }
 
 MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma)
     : LRScheduler(optimizer), milestones_(std::move(milestones)), gamma_(gamma) {
@@ -98,14 +97,9 @@ double MultiStepLR::next(size_t, double lr) const {
   const auto [from, to] = std::equal_range(milestones_.begin(), milestones_.end(), epoch());
   return from == to ? lr : lr * power(gamma_, to - from);
 }
-double MultiStepLR::at_epoch(size_t group) const {
-  const auto passed = std::upper_bound(milestones_.begin(), milestones_.end(), epoch()) - milestones_.begin();
-  return base_lr(group) * power(gamma_, passed);
-}
 
 ExponentialLR::ExponentialLR(Optimizer& optimizer, double gamma) : LRScheduler(optimizer), gamma_(gamma) { start(); }
 double ExponentialLR::next(size_t, double lr) const { return epoch() == 0 ? lr : lr * gamma_; }
-double ExponentialLR::at_epoch(size_t group) const { return base_lr(group) * power(gamma_, epoch()); }
 
 ConstantLR::ConstantLR(Optimizer& optimizer, double factor, int64_t total_iters)
     : LRScheduler(optimizer), factor_(factor), total_(total_iters) {
@@ -116,7 +110,6 @@ ConstantLR::ConstantLR(Optimizer& optimizer, double factor, int64_t total_iters)
 double ConstantLR::next(size_t, double lr) const {
   return epoch() == 0 ? lr * factor_ : epoch() == total_ ? lr / factor_ : lr;
 }
-double ConstantLR::at_epoch(size_t group) const { return base_lr(group) * (epoch() < total_ ? factor_ : 1); }
 
 LinearLR::LinearLR(Optimizer& optimizer, double start_factor, double end_factor, int64_t total_iters)
     : LRScheduler(optimizer), start_(start_factor), end_(end_factor), total_(total_iters) {
@@ -132,10 +125,6 @@ double LinearLR::next(size_t, double lr) const {
   if (epoch() > total_) return lr;
   const double change = end_ - start_, before = start_ * static_cast<double>(total_);
   return lr * (1 + change / (before + static_cast<double>(epoch() - 1) * change));
-}
-double LinearLR::at_epoch(size_t group) const {
-  const double part = static_cast<double>(std::min(epoch(), total_)) / static_cast<double>(total_);
-  return base_lr(group) * (start_ + (end_ - start_) * part);
 }
 
 CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t t_max, double eta_min)
@@ -153,9 +142,6 @@ double CosineAnnealingLR::next(size_t group, double lr) const {
     return lr + (base_lr(group) - eta_min_) * (1 - std::cos(std::numbers::pi / static_cast<double>(t_max_))) / 2;
   return height(epoch()) / height(epoch() - 1) * (lr - eta_min_) + eta_min_;
 }
-double CosineAnnealingLR::at_epoch(size_t group) const {
-  return half_cosine(base_lr(group), eta_min_, static_cast<double>(epoch()) / static_cast<double>(t_max_));
-}
 
 CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(Optimizer& optimizer, int64_t t_0, int64_t t_mult,
                                                          double eta_min)
@@ -164,7 +150,7 @@ CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(Optimizer& optimizer, i
              "CosineAnnealingWarmRestarts: needs t_0 > 0 and t_mult >= 1, found {} and {}", t_0, t_mult);
   start();
 }
-double CosineAnnealingWarmRestarts::at_epoch(size_t group) const {
+double CosineAnnealingWarmRestarts::next(size_t group, double) const {
   int64_t length = t_0_, into = t_mult_ == 1 ? epoch() % t_0_ : epoch();
   for (; into >= length; length *= t_mult_) into -= length;
   return half_cosine(base_lr(group), eta_min_, static_cast<double>(into) / static_cast<double>(length));
@@ -178,7 +164,7 @@ LambdaLR::LambdaLR(Optimizer& optimizer, std::vector<Factor> factors)
              factors_.size(), optimizer.group_count());
   start();
 }
-double LambdaLR::at_epoch(size_t group) const {
+double LambdaLR::next(size_t group, double) const {
   DEFT_CHECK(group < factors_.size(), ValueError, "LambdaLR: group {} was added later and has no function", group);
   return base_lr(group) * factors_[group](epoch());
 }
@@ -195,7 +181,6 @@ SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<std::shared_ptr<LRS
     DEFT_CHECK(s && &s->optimizer() == &optimizer, ValueError, "SequentialLR: all schedules must be of its optimizer");
   restart();
 }
-double SequentialLR::at_epoch(size_t group) const { return optimizer().lr(group); }
 void SequentialLR::advance(bool restarted) {
   const auto at = std::upper_bound(milestones_.begin(), milestones_.end(), epoch());
   LRScheduler& current = *schedules_[static_cast<size_t>(at - milestones_.begin())];

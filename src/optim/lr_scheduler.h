@@ -38,10 +38,8 @@ class LRScheduler {
   int64_t epoch() const { return epoch_; }
 
   virtual const char* name() const = 0;
-  // The rate of epoch(), from that of the epoch before.
+  // The rate of epoch(), from that of the epoch before; epoch 0 begins from the rate that is set, or base_lr().
   virtual double next(size_t group, double lr) const = 0;
-  // The same without it.
-  virtual double at_epoch(size_t group) const = 0;
   virtual void advance(bool restarted);
   virtual void add_state(State&) const {}
   virtual void take_state(const State&) {}
@@ -64,7 +62,6 @@ class StepLR final : public LRScheduler {
  private:
   const char* name() const override { return "StepLR"; }
   double next(size_t group, double lr) const override;
-  double at_epoch(size_t group) const override;
   int64_t step_size_;
   double gamma_;
 };
@@ -77,7 +74,6 @@ class MultiStepLR final : public LRScheduler {
  private:
   const char* name() const override { return "MultiStepLR"; }
   double next(size_t group, double lr) const override;
-  double at_epoch(size_t group) const override;
   std::vector<int64_t> milestones_;  // ascending
   double gamma_;
 };
@@ -90,7 +86,6 @@ class ExponentialLR final : public LRScheduler {
  private:
   const char* name() const override { return "ExponentialLR"; }
   double next(size_t group, double lr) const override;
-  double at_epoch(size_t group) const override;
   double gamma_;
 };
 
@@ -102,7 +97,6 @@ class ConstantLR final : public LRScheduler {
  private:
   const char* name() const override { return "ConstantLR"; }
   double next(size_t group, double lr) const override;
-  double at_epoch(size_t group) const override;
   double factor_;
   int64_t total_;
 };
@@ -116,7 +110,6 @@ class LinearLR final : public LRScheduler {
  private:
   const char* name() const override { return "LinearLR"; }
   double next(size_t group, double lr) const override;
-  double at_epoch(size_t group) const override;
   double start_, end_;
   int64_t total_;
 };
@@ -129,7 +122,6 @@ class CosineAnnealingLR final : public LRScheduler {
  private:
   const char* name() const override { return "CosineAnnealingLR"; }
   double next(size_t group, double lr) const override;
-  double at_epoch(size_t group) const override;
   int64_t t_max_;
   double eta_min_;
 };
@@ -141,8 +133,7 @@ class CosineAnnealingWarmRestarts final : public LRScheduler {
 
  private:
   const char* name() const override { return "CosineAnnealingWarmRestarts"; }
-  double next(size_t group, double) const override { return at_epoch(group); }
-  double at_epoch(size_t group) const override;
+  double next(size_t group, double) const override;
   int64_t t_0_, t_mult_;
   double eta_min_;
 };
@@ -156,8 +147,7 @@ class LambdaLR final : public LRScheduler {
 
  private:
   const char* name() const override { return "LambdaLR"; }
-  double next(size_t group, double) const override { return at_epoch(group); }
-  double at_epoch(size_t group) const override;
+  double next(size_t group, double) const override;
   std::vector<Factor> factors_;
 };
 
@@ -185,8 +175,7 @@ class OneCycleLR final : public LRScheduler {
     double momentum, to_momentum;
   };
   const char* name() const override { return "OneCycleLR"; }
-  double next(size_t group, double) const override { return at_epoch(group); }
-  double at_epoch(size_t group) const override;
+  double next(size_t group, double) const override;
   void advance(bool restarted) override;
   // The phase of epoch() and how far into it.
   std::pair<const Phase*, double> phase() const;
@@ -204,7 +193,6 @@ class SequentialLR final : public LRScheduler {
  private:
   const char* name() const override { return "SequentialLR"; }
   double next(size_t, double lr) const override { return lr; }
-  double at_epoch(size_t group) const override;
   void advance(bool restarted) override;
   void add_state(State& state) const override;
   void take_state(const State& state) override;

@@ -46,7 +46,7 @@ double OneCycleLR::between(double from, double to, double part) const {
   return to + (from - to) * (1 + std::cos(std::numbers::pi * part)) / 2;
 }
 
-double OneCycleLR::at_epoch(size_t group) const {
+double OneCycleLR::next(size_t group, double) const {
   DEFT_CHECK(group < options_.max_lrs.size(), ValueError, "OneCycleLR: group {} was added later and has no rate",
              group);
   const auto [p, part] = phase();

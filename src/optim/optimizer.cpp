@@ -149,13 +149,8 @@ void Optimizer::run_step(const StepOptions& options, const Site& site) {
 
 void Optimizer::step_watched(Observer& observer, const StepOptions& options, const Site& site) {
   std::vector<double> decay;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    double of_group = 0;
-    each_option(g, [&](const Option& o) {
-      if (o.number && std::strcmp(o.name, "weight_decay") == 0) of_group = *o.number;
-    });
-    decay.insert(decay.end(), groups_[g].end - groups_[g].begin, of_group);
-  }
+  for (size_t g = 0; g < groups_.size(); ++g)
+    decay.insert(decay.end(), groups_[g].end - groups_[g].begin, *number_of(g, "weight_decay"));
   const std::vector<Tensor> all = params();
   const OptimizerStep step{this, name(), all, decay, effective_site(site)};
   observer.optimizer_begins(step);

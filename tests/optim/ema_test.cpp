@@ -90,6 +90,50 @@ TEST(EMA, LivesOnAfterInferenceMode) {
   EXPECT_EQ((p * p).sum().requires_grad(), true);
 }
 
+// Each of several, floating or not, in every call that goes over them.
+TEST(EMA, SeveralParameters) {
+  Tensor count = zeros({2}, i64);
+  std::vector<Tensor> params{param({3}, 1), param({2, 2}, 2, f64), count, param({5}, 3, bf16), param({1}, 4)};
+  const size_t n = params.size();
+  auto copies = [](const std::vector<Tensor>& from) {
+    std::vector<Tensor> all;
+    for (const Tensor& t : from) all.push_back(t.detach().clone());
+    return all;
+  };
+  auto expect_equal = [&](const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i].to(b[i].dtype()), b[i])) << i;
+  };
+  ExponentialMovingAverage ema(params, {.decay = 0.5});
+  const std::vector<Tensor> start = copies(ema.averages());
+  no_grad([&] {
+    for (size_t i = 0; i < n; ++i) params[i].fill_(static_cast<double>(8 + i));
+  });
+  ema.update();
+  for (size_t i = 0; i < n; ++i) {
+    const double now = static_cast<double>(8 + i);
+    const Tensor want = i == 2 ? full({2}, now, i64) : start[i] + (now - start[i]) * 0.5;
+    expect_close(ema.averages()[i].to(f64), want.to(f64), std::to_string(i), 0x1p-22);
+  }
+  const std::vector<Tensor> trained = copies(params), averages = copies(ema.averages());
+  {
+    auto guard = ema.swap_in();
+    expect_equal(averages, params);
+  }
+  expect_equal(trained, params);
+  const State state = ema.state();
+  ASSERT_EQ(state.tensors.size(), n);
+  for (size_t i = 0; i < n; ++i) {
+    EXPECT_EQ(state.tensors[i].name, std::to_string(i));
+    EXPECT_TRUE(state.tensors[i].tensor.is_same(ema.averages()[i]));
+  }
+  ExponentialMovingAverage other(params);
+  other.load_state(state);
+  expect_equal(other.averages(), averages);
+  ema.copy_to_params();
+  expect_equal(averages, params);
+}
+
 TEST(EMA, IntegerBuffersAreCopied) {
   Tensor count = zeros({1}, i64);
   ExponentialMovingAverage ema({count});

@@ -181,14 +181,25 @@ TEST(LRScheduler, WrongCalls) {
   auto optimizer = new_optimizer(), other = new_optimizer();
   Optimizer& o = *optimizer;
   expect_error<ValueError>([&] { StepLR(o, 0); }, "step_size must be positive, found 0");
-  expect_error<ValueError>([&] { ConstantLR(o, 2); }, "(0, 1], found 2");
-  expect_error<ValueError>([&] { LinearLR(o, 0); }, "start_factor");
-  expect_error<ValueError>([&] { LinearLR(o, 0.5, 2); }, "end_factor");
-  expect_error<ValueError>([&] { CosineAnnealingLR(o, 0); }, "t_max");
-  expect_error<ValueError>([&] { CosineAnnealingWarmRestarts(o, 3, 0); }, "t_mult >= 1");
+  for (double factor : {0.0, 1.001, -1.0, double(NAN)}) {
+    expect_error<ValueError>([&] { ConstantLR(o, factor); }, "the factor lies in (0, 1], found");
+    expect_error<ValueError>([&] { LinearLR(o, factor); }, "start_factor lies in (0, 1], found");
+  }
+  for (double factor : {1.001, -0.001, double(NAN)})
+    expect_error<ValueError>([&] { LinearLR(o, 0.5, factor); }, "end_factor lies in [0, 1], found");
+  for (int64_t epochs : {0, -1}) {
+    expect_error<ValueError>([&] { ConstantLR(o, 1, epochs); }, "total_iters must be positive");
+    expect_error<ValueError>([&] { LinearLR(o, 1, 0, epochs); }, "total_iters must be positive");
+    expect_error<ValueError>([&] { CosineAnnealingLR(o, epochs); }, "t_max must be positive");
+    expect_error<ValueError>([&] { CosineAnnealingWarmRestarts(o, epochs); }, "needs t_0 > 0 and t_mult >= 1");
+    expect_error<ValueError>([&] { CosineAnnealingWarmRestarts(o, 3, epochs); }, "needs t_0 > 0 and t_mult >= 1");
+    expect_error<ValueError>([&] { OneCycleLR(o, {.max_lr = 1, .total_steps = epochs}); }, "total_steps");
+  }
+  for (double part : {-0.001, 1.001, double(NAN)})
+    expect_error<ValueError>([&] { OneCycleLR(o, {.total_steps = 9, .pct_start = part}); }, "pct_start lies in [0, 1]");
   expect_error<ValueError>([&] { LambdaLR(o, std::vector<LambdaLR::Factor>(3)); }, "3 functions for 2 groups");
-  expect_error<ValueError>([&] { OneCycleLR(o, {.max_lr = 1}); }, "total_steps");
   expect_error<ValueError>([&] { OneCycleLR(o, {.total_steps = 3, .max_lrs = {1}}); }, "1 rates for 2 groups");
+  EXPECT_EQ(o.lr(0), 0.5) << "what was refused changed nothing";
   auto a = std::make_shared<StepLR>(o, 3), b = std::make_shared<StepLR>(*other, 3);
   expect_error<ValueError>([&] { SequentialLR(o, {a, b}, {3}); }, "must be of its optimizer");
   expect_error<ValueError>([&] { SequentialLR(o, {a, a}, {}); }, "2 schedules need one milestone less");
