@@ -187,10 +187,8 @@ Tensors checkpoint(std::function<Tensors(const Tensors&)> f, const Tensors& inpu
     check_savable(t, "checkpoint", frame.site);
     bool needs = is_floating(t.meta.dtype) && needs_grad(t);
     input.leaf = needs && !t.grad_fn;
-    if (needs && t.grad_fn) {
-      input.from = NodePtr::share(t.grad_fn);
-      input.output_nr = t.output_nr;
-    }
+    input.from = NodePtr::share(t.grad_fn);
+    input.output_nr = t.output_nr;
     input.saved.keep(&t, !input.leaf, 0);  // as an output: a header without history
   }
   RecordingScope recording(&frame);

@@ -138,7 +138,7 @@ Tensor own_gradient(Tensor&& g, const Site& site) {
 }
 
 void accumulate(Tensor& sum, Tensor&& value, bool create_graph, const Site& site) {
-  if (!create_graph && exclusively_ours(sum) && sum.dtype() == value.dtype()) {
+  if (!create_graph && exclusively_ours(sum)) {
     sum.add_(value, site);
   } else {
     sum = add(sum, value, site);
@@ -443,7 +443,7 @@ Tensor root_gradient(const Tensor& root, std::span<const Tensor> gradients, size
                to_string(g.sizes()), to_string(root.sizes()));
     DEFT_CHECK(g.device() == root.device(), DeviceError, "{}: the gradient given is on {}, the tensor on {}", who,
                to_string(g.device()), to_string(root.device()));
-    return g;
+    return g.dtype() == root.dtype() ? g : g.to(root.dtype(), site);
   }
   DEFT_CHECK(root.numel() == 1, GradError,
              "{}: the tensor {} is not a scalar; pass a gradient of its shape, or reduce it with sum() or mean()", who,

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "core/dlpack.h"
+#include "core/rounded_copy.h"
 #include "core_util.h"
 #include "runtime/memory.h"
 
@@ -270,6 +271,50 @@ TEST_F(DerivedCache, StaleObjectsMakeRoomFirst) {
   int before = made;
   EXPECT_TRUE(look(a));
   EXPECT_EQ(made, before);
+}
+
+// One byte decides.
+TEST_F(DerivedCache, WhatIsUsedStaysIfRoomLacksAByte) {
+  for (int64_t lacking : {0, 1}) {
+    clear_derived_cache();
+    set_derived_cache_limit(2 * kBytes);
+    Tensor used = weight(1), other = weight(2);
+    ASSERT_TRUE(keep(used));
+    EXPECT_EQ(look(other, 0, kBytes + lacking), nullptr);
+    EXPECT_TRUE(look(used));
+    EXPECT_TRUE(look(other, 0, kBytes + lacking));
+    EXPECT_EQ(since().objects, lacking ? 1 : 2);
+    const int before = made;
+    EXPECT_TRUE(look(used));
+    EXPECT_EQ(made, before) << "used between the two looks at the other";
+  }
+  EXPECT_EQ(since().evicted, 0);
+}
+
+// The note of a copy weighs nothing and ends with the copy, the next write, or the cache.
+TEST_F(DerivedCache, RoundedCopies) {
+  Tensor w = full({32, 32}, 1.0);
+  EXPECT_EQ(find_rounded_copy(w), nullptr);
+  auto copy = std::make_shared<const Tensor>(w.to(DType::bf16));
+  keep_rounded_copy(w, copy);
+  EXPECT_EQ(find_rounded_copy(w), copy);
+  EXPECT_EQ(since().objects, 1);
+  EXPECT_EQ(since().bytes, 0);
+  w.add_(1);
+  EXPECT_EQ(find_rounded_copy(w), nullptr);
+  keep_rounded_copy(w, copy);  // in step again
+  EXPECT_EQ(find_rounded_copy(w), copy);
+  EXPECT_EQ(since().kept, 1);
+  auto other = std::make_shared<const Tensor>(w.to(DType::bf16));
+  keep_rounded_copy(w, other);
+  EXPECT_EQ(find_rounded_copy(w), other);
+  EXPECT_EQ(since().objects, 1);
+  other.reset();
+  EXPECT_EQ(find_rounded_copy(w), nullptr) << "nobody has a share in it";
+  keep_rounded_copy(w, copy);
+  set_derived_cache_limit(0);
+  set_derived_cache_limit(1 << 20);
+  EXPECT_EQ(find_rounded_copy(w), nullptr) << "an empty cache knows nothing";
 }
 
 TEST_F(DerivedCache, TooLargeForTheLimit) {

@@ -267,6 +267,17 @@ TEST(ErrorText, AnomalyInForward) {
               "div: made the first NaN in the forward pass at " + where + " (result [2] f32); check its inputs");
 }
 
+// Not of an op that was given one, whichever of its inputs.
+TEST(ErrorText, AnomalyOfTheFirstOpOnly) {
+  AnomalyGuard anomaly;
+  Tensor nan = full({2}, NAN), one = ones({2});
+  EXPECT_NO_THROW(nan + one);
+  EXPECT_NO_THROW(one + nan);
+  EXPECT_NO_THROW(nan.exp());
+  EXPECT_THROW((one - one) / (one - one), GradError);
+  EXPECT_THROW((one * -1).sqrt(), GradError);
+}
+
 TEST(ErrorText, GradOfUnusedInput) {
   Tensor x = leaf({2}), unused = leaf({3}, 2);
   EXPECT_TEXT(GradError, grad({x.sum()}, {x, unused}),

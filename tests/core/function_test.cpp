@@ -60,6 +60,67 @@ TEST(CustomFunction, DoubleBackwardThroughInputsAndOutputs) {
   expect_close(second[1], a.detach() * b.detach() * 4);
 }
 
+struct Leaks : Function<Leaks> {
+  static inline Tensor inner;
+  static Tensor forward(FunctionContext&, const Tensor& x) {
+    inner = x * 2;
+    return inner + 1;
+  }
+  static Tensors backward(FunctionContext&, const Tensors& grads) { return {grads[0] * 2}; }
+};
+TEST(CustomFunction, TensorsOfForwardNameTheCall) {
+  Tensor x = leaf({});
+  const int line = __LINE__ + 1;
+  Leaks::apply(x);
+  expect_error<GradError>([] { Leaks::inner.backward(); },
+                          "gradients off, turned off at function_test.cpp:" + std::to_string(line));
+  NoGradGuard outer;
+  const int guard = __LINE__ - 1;
+  Leaks::apply(x);
+  GradModeGuard on(true);
+  expect_error<GradError>([] { Leaks::inner.backward(); },
+                          "gradients off, turned off at function_test.cpp:" + std::to_string(guard));
+  Leaks::inner = {};
+}
+
+// What a formula returns may be a view of all of its memory, or of memory that is not ours: leaves get their own.
+struct Returns : Function<Returns> {
+  static inline std::function<Tensor()> gradient;
+  static Tensor forward(FunctionContext&, const Tensor& x) { return x * 1; }
+  static Tensors backward(FunctionContext&, const Tensors&) { return {gradient()}; }
+};
+TEST(CustomFunction, GradientsOfLeavesHaveMemoryOfTheirOwn) {
+  std::vector<double> outside = {1, 2, 3, 4};
+  Tensor kept = ones({4}, DType::f64);
+  const std::function<Tensor()> gradients[] = {
+      [] { return full({4}, 2, DType::f64).narrow(0, 0, 1).expand({4}); },
+      [] { return ones({4}, DType::f64).as_strided({4}, {0}); },
+      [&] { return from_blob(outside.data(), {4}, DType::f64); },
+      [&] {
+        return from_blob(outside.data(), {2, 2}, DType::f64).view({4});
+      },
+      [&] { return kept; },
+      [&] {
+        return kept.view({2, 2}).view({4});
+      },
+      [] {
+        return ones({2, 2}, DType::f64).view({4});
+      },
+  };
+  for (const auto& gradient : gradients) {
+    Returns::gradient = gradient;
+    const std::vector<double> want = values(gradient());
+    Tensor x = leaf({4});
+    Returns::apply(x).sum().backward();
+    EXPECT_EQ(values(x.grad()), want);
+    x.grad().add_(10);
+    EXPECT_EQ(values(x.grad()), values(gradient() + 10));
+    EXPECT_EQ(values(gradient()), want);
+    EXPECT_FALSE(x.grad().is_view());
+  }
+  Returns::gradient = {};
+}
+
 TEST(CustomFunction, NeedsInputGrad) {
   Tensor a = leaf({3}), b = sample({3}, 2);
   Product::apply(a, b).sum().backward();
@@ -133,6 +194,7 @@ TEST(CustomFunction, SeveralOutputs) {
   EXPECT_TRUE(y[0].requires_grad() && y[1].requires_grad());
   EXPECT_FALSE(y[2].requires_grad()) << "bool";
   EXPECT_FALSE(y[3].requires_grad()) << "marked";
+  for (const Tensor& t : y) EXPECT_FALSE(t.is_view()) << "each has memory of its own";
   y[1].sum().backward({.retain_graph = true});
   EXPECT_VALUES(x.grad(), 3, 3, 3);
   EXPECT_EQ(SplitParts::defined, (std::vector<bool>{true, true, false, true})) << "missing gradients arrive as zeros";

@@ -169,6 +169,31 @@ TEST(Graph, LeavesNeverShareAGradient) {
   EXPECT_VALUES(given, 1, 1);
 }
 
+// The second value of a sum and all that follow cost no memory.
+TEST(Graph, SumsAreMadeInPlace) {
+  Tensor x = leaf({100}), h = x * 1, given = ones({100}, DType::f64);
+  std::vector<Tensor> parts;
+  for (int i = 0; i < 5; ++i) parts.push_back(h * (i + 1.0));
+  const int64_t before = storage_allocations();
+  backward(parts, std::vector<Tensor>(5, given));
+  EXPECT_EQ(storage_allocations() - before, 6) << "a product for each part, and one for h";
+  EXPECT_EQ(values(x.grad()), std::vector<double>(100, 15));
+  EXPECT_EQ(values(given), std::vector<double>(100, 1));
+}
+
+// As in PyTorch, a gradient that is given takes the tensor's type.
+TEST(Graph, GivenGradientsMayBeOfAnotherType) {
+  for (DType given : {DType::f64, DType::bf16, DType::i64}) {
+    Tensor x = sample({2}, 1, with_grad(f32)), y = x * 2;
+    backward({x, y, y}, {full({2}, 3, given), ones({2}), full({2}, 5, given)});
+    EXPECT_EQ(x.grad().dtype(), f32);
+    EXPECT_VALUES(x.grad(), 15, 15);
+    x.zero_grad();
+    x.backward(full({2}, 3, given));
+    EXPECT_EQ(x.grad().dtype(), f32);
+  }
+}
+
 TEST(Graph, GradStopsAtItsInputs) {
   Tensor x = leaf({3});
   Tensor h = x.exp(), y = (h * h).sum();
@@ -182,6 +207,8 @@ TEST(Graph, GradOfUnused) {
   Tensor x = leaf({3}), unused = leaf({3}, 2);
   Tensor y = (x * x).sum();
   EXPECT_THROW(grad({y}, {x, unused}, {}, {.retain_graph = true}), GradError);
+  EXPECT_THROW(grad({y}, {unused, x}, {}, {.retain_graph = true}), GradError);
+  EXPECT_THROW(grad({y}, {unused}, {}, {.retain_graph = true}), GradError);
   auto g = grad({y}, {x, unused}, {}, {.allow_unused = true});
   EXPECT_TRUE(g[0].defined());
   EXPECT_FALSE(g[1].defined());

@@ -37,6 +37,17 @@ TEST(Print, ScientificWhenTheRangeAsks) {
   EXPECT_EQ(tensor({1.f, 2000.f}).to_string(), "[1.0000e+00, 2.0000e+03]");
 }
 
+// At the limits themselves numbers are still written out.
+TEST(Print, LimitsOfTheRange) {
+  EXPECT_EQ(tensor({1.f, 1000.f}).to_string(), "[   1., 1000.]");
+  EXPECT_EQ(tensor({1.f, 1001.f}).to_string(), "[1.0000e+00, 1.0010e+03]");
+  EXPECT_EQ(tensor({1e8f, 2e5f}).to_string(), "[100000000.,    200000.]");
+  EXPECT_EQ(tensor({1.00000008e8f}).to_string(), "[1.0000e+08]");
+  EXPECT_EQ(tensor({1e-4, 0.0}).to_string(), "[0.0001, 0.0000], dtype=f64");
+  EXPECT_EQ(tensor({9.9e-5, 0.0}).to_string(), "[9.9000e-05, 0.0000e+00], dtype=f64");
+  EXPECT_EQ(tensor({0.25f, -250.f}).to_string(), "[   0.2500, -250.0000]");
+}
+
 TEST(Print, NanAndInf) {
   EXPECT_EQ(tensor({NAN, INFINITY, -INFINITY, 1.f}).to_string(), "[ nan,  inf, -inf,   1.]");
   EXPECT_EQ(tensor({NAN, 0.5f}).to_string(), "[   nan, 0.5000]");
@@ -78,6 +89,32 @@ TEST(Print, LongRowsAreWrapped) {
     ++count;
   }
   EXPECT_EQ(count, 5);
+}
+
+// Lines of all dims and widths are as full as they can be.
+TEST(Print, LinesAreFilled) {
+  for (int dims = 1; dims <= 5; ++dims) {
+    for (size_t width = 1; width <= 18; ++width) {
+      std::vector<int64_t> sizes(static_cast<size_t>(dims), 1);
+      sizes.back() = 200;
+      const int64_t value = static_cast<int64_t>(std::pow(10, width - 1));
+      std::istringstream lines(full(sizes, static_cast<double>(value), DType::i64).to_string());
+      std::string line;
+      std::getline(lines, line);
+      EXPECT_LE(line.size(), 80u) << dims << " dims, numbers of " << width;
+      EXPECT_GT(line.size() + width + 2, 80u) << dims << " dims, numbers of " << width;
+      std::getline(lines, line);
+      EXPECT_EQ(line.substr(0, static_cast<size_t>(dims) + 1), std::string(static_cast<size_t>(dims), ' ') + "1");
+    }
+  }
+}
+
+TEST(Print, ShownEdgesOfLongTensors) {
+  EXPECT_EQ(arange(1001).view({7, 143}).to_string().substr(0, 44), "[[   0,    1,    2,  ...,  140,  141,  142],");
+  const std::string narrow = arange(1002).view({167, 6}).to_string();  // rows of six are whole
+  EXPECT_EQ(narrow.substr(0, 39), "[[   0,    1,    2,    3,    4,    5],\n");
+  EXPECT_NE(narrow.find("\n ...,\n"), std::string::npos);
+  EXPECT_EQ(arange(1000).to_string().find("..."), std::string::npos);
 }
 
 TEST(Print, Stream) {
