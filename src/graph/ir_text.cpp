@@ -47,6 +47,7 @@ class Reader {
     while (std::getline(in_, line)) {
       ++number_;
       if (!line.empty()) read_line_or_name_it(line);
+      begin_ += line.size() + 1;
     }
     require(used_ == constants_.size(), fmt::format("{} constants were given, {} are named", constants_.size(), used_));
     return std::move(graph_);
@@ -54,7 +55,7 @@ class Reader {
 
  private:
   void require(bool good, const std::string& what) const {
-    if (!good) throw LoadError("graph", "text", "line", number_, what);
+    if (!good) throw LoadError("graph", "text", fmt::format("line {}", number_), begin_, what);
   }
   int64_t integer(const std::string& word) const {
     int64_t n = 0;
@@ -185,7 +186,7 @@ class Reader {
   const std::vector<Tensor>& constants_;
   Graph graph_;
   size_t used_ = 0;
-  uint64_t number_ = 0, most_;
+  uint64_t number_ = 0, begin_ = 0, most_;  // the line, and its first byte
 };
 
 }  // namespace

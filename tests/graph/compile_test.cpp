@@ -53,6 +53,95 @@ TEST(Compile, EveryGuardHasAReason) {
   EXPECT_TRUE(contains(f.misses()[4], "autocast bf16"));
 }
 
+// Of several plans the reason names the one that comes nearest, whichever was made first.
+TEST(Compile, TheNearestPlanIsNamed) {
+  NoGradGuard no_grad;
+  uint64_t state = 0;
+  const Tensor x = randn({2, 4}), y = randn({2, 4});
+  struct Other {
+    std::function<void(Compiled&)> call;
+    std::string difference;  // of the call with x and y
+  };
+  const Other others[] = {
+      {[&](Compiled& f) {
+         f.run({x, y, y});
+       },
+       "2 inputs instead of 3"},
+      {[&](Compiled& f) {
+         f.run({randn({3, 4}), randn({3, 4})});
+       },
+       "input 0 is [2, 4] f32 instead of [3, 4] f32"},
+      {[&](Compiled& f) {
+         f.run({x, randn({4, 2}).t()});
+       },
+       "input 1 has strides [4, 1] instead of [1, 2]"},
+      {[&](Compiled& f) {
+         f.run({x, x});
+       },
+       "input 1 shares memory with another one in another way"},
+      {[&](Compiled& f) {
+         InferenceModeGuard inference;
+         f.run({x, y});
+       },
+       "no_grad instead of inference_mode"},
+      {[&](Compiled& f) {
+         state = 1;
+         f.run({x, y});
+         state = 0;
+       },
+       "the state given by CompileOptions::state changed"},
+  };
+  const auto sum = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] + in.back()}; };
+  const CompileOptions options{.symbolic = false, .state = [&] { return state; }};
+  for (size_t far = 0; far < std::size(others); ++far) {
+    for (size_t near = far; near < std::size(others); ++near) {
+      for (bool far_first : {true, false}) {
+        Compiled f = compile(sum, options);
+        others[far_first ? far : near].call(f);
+        others[far_first ? near : far].call(f);
+        f.run({x, y});
+        EXPECT_EQ(f.misses().back(), others[near].difference) << far << " and " << near;
+      }
+    }
+  }
+}
+
+TEST(Compile, EveryCallIsCounted) {
+  NoGradGuard no_grad;
+  auto f = compile([](const Tensor& x) { return x * 2; });
+  std::vector<Tensor> in{ones({3})}, out;
+  int64_t calls = 0;
+  auto expect_counts = [&](int64_t captures) {
+    EXPECT_EQ(f.stats().calls, ++calls);
+    EXPECT_EQ(f.stats().captures, captures);
+    EXPECT_EQ(f.stats().replays, calls - captures);
+  };
+  for (int i = 0; i < 3; ++i) f(in[0]), expect_counts(1);
+  for (int i = 0; i < 3; ++i) f.run(in), expect_counts(1);
+  for (int i = 0; i < 3; ++i) f.run(in, out), expect_counts(1);
+  f(ones({2, 2})), expect_counts(2);
+  for (int i = 0; i < 3; ++i) f.run(in, out), expect_counts(2);
+  EXPECT_EQ(f.stats().arena_bytes, 0) << "nothing lies between inputs and results";
+}
+
+// What the vector held is given up first: its memory serves the next results.
+TEST(Compile, ResultsGoWhereTheOldOnesWere) {
+  NoGradGuard no_grad;
+  auto f = compile([](const std::vector<Tensor>& x) { return std::vector<Tensor>{x[0] * 2, x[0] + 1}; });
+  std::vector<Tensor> in{ones({300})}, out;
+  for (int i = 0; i < 3; ++i) f.run(in, out);
+  const void* places[] = {out[0].data_ptr(), out[1].data_ptr()};
+  const int64_t before = storage_allocations();
+  for (int i = 0; i < 3; ++i) f.run(in, out);
+  EXPECT_EQ(storage_allocations(), before);
+  EXPECT_TRUE(out[0].data_ptr() == places[0] && out[1].data_ptr() == places[1]);
+  const std::vector<Tensor> kept = out;
+  in[0] = zeros({300});
+  f.run(in, out);
+  EXPECT_EQ(kept[0][0].item(), 2) << "unless somebody holds them";
+  EXPECT_EQ(out[0][0].item(), 0);
+}
+
 TEST(Compile, WeightsAreReadAsTheyAre) {
   Tensor w = ones({3});
   auto f = compile([&](const Tensor& x) { return x * w; });
@@ -214,6 +303,23 @@ TEST(GraphPasses, EqualUnusedAndConstant) {
   EXPECT_LE(g.instructions.size(), 2u);
   ASSERT_EQ(dependencies.size(), 1u);
   EXPECT_TRUE(dependencies[0].tensor.shares_storage_with(w));
+}
+
+// An operand that comes up again is one input of the chain, whichever it is: there is room for eight.
+TEST(GraphPasses, RepeatedOperandsAreOneInput) {
+  NoGradGuard no_grad;
+  auto f = [](const Tensor& x, const Tensor& y) {
+    Tensor z = x;
+    for (int i = 0; i < 7; ++i) z = (z * y - x) * 0.5;
+    return z;
+  };
+  auto compiled = compile(f);
+  Tensor x = randn({100}), y = randn({100});
+  compiled(x, y);
+  EXPECT_TRUE(same(compiled(y, x), f(y, x)));
+  const std::string text = compiled.explain();
+  EXPECT_TRUE(contains(text, "fuse_elementwise: 19 passes over memory saved")) << text;
+  EXPECT_TRUE(contains(text, "2 kernels")) << text;  // of sixteen steps and of five
 }
 
 // Bitwise, whatever the types, layouts and places of the operands.

@@ -81,6 +81,14 @@ TEST(FuseCasts, WhatMustStay) {
         Tensor y = linear(t, w);
         return y.t().to(DType::f32) + y.t().softmax(-1).to(DType::f32);
       },
+      [&](const Tensor& t) {  // turned, and read by others before the cast
+        Tensor y = linear(t, w).t(), soft = y.softmax(-1);
+        return y.to(DType::f32) + soft.to(DType::f32);
+      },
+      [&](const Tensor& t) {  // and after it
+        Tensor y = linear(t, w).t(), wide = y.to(DType::f32);
+        return wide + y.softmax(-1).to(DType::f32);
+      },
       [&](const Tensor& t) {  // a part of it, turned
         return linear(t, w).narrow(0, 2, 18).t().to(DType::f32);
       },

@@ -181,6 +181,19 @@ TEST(FuseNorms, LeavesOtherForms) {
       0, 0);
 }
 
+TEST(FuseNorms, LeavesGradientsOfOtherForms) {
+  expect_fused(
+      "fixed statistics",
+      [](NormNet& m, const Tensor& x) {
+        m.norm1.eval();
+        return m.conv2(m.norm1(m.conv1(x)).relu());
+      },
+      0, 0);
+  expect_fused(
+      "neither rows nor channels innermost",
+      [](NormNet& m, const Tensor& x) { return m.conv2(m.norm1(m.conv1(x).transpose(2, 3)).relu()); }, 0, 0);
+}
+
 // Elementwise ops before the relu's gradient are one pass with it, which beats storing their result; the mask from x
 // needs no such choice.
 TEST(FuseNorms, LeavesGradientsOfChains) {

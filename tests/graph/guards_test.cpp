@@ -8,6 +8,7 @@
 #include "graph/compile.h"
 #include "graph/training_util.h"
 #include "nn/compile_module.h"
+#include "optim/grad_scaler.h"
 #include "optim/reduce_lr_on_plateau.h"
 
 namespace deft {
@@ -155,6 +156,76 @@ TEST(Guards, LeavesThatTheFunctionMakes) {
     EXPECT_TRUE(same_bits(w.grad(), eager.grad()));
   }
   EXPECT_EQ(f.stats().captures, 1) << f.misses().back();
+}
+
+// Leaves that are inputs get their own gradients, and no plan holds on to one.
+TEST(Guards, LeavesThatAreInputs) {
+  auto f = compile([](const Tensor& x) { return backward_of((x * x).sum()); }, exact());
+  std::vector<Tensor> leaves;
+  for (int i = 0; i < 4; ++i) {
+    Tensor x = full({3}, i + 1.0).requires_grad_();
+    f(x);
+    EXPECT_TRUE(x.impl()->unique()) << i;
+    leaves.push_back(x);
+  }
+  for (size_t i = 0; i < leaves.size(); ++i)
+    EXPECT_TRUE(same_bits(leaves[i].grad(), full({3}, 2.0 * static_cast<double>(i + 1)))) << i;
+  EXPECT_EQ(f.stats().captures, 1);
+}
+
+// A gradient that is given stays the caller's, also where the leaf itself is the root and sums it up.
+TEST(Guards, GivenGradientsAreNotWritten) {
+  Tensor w = randn({4}).requires_grad_(), constant = full({4}, 5.0);
+  const std::function<Tensor(const Tensor&)> functions[] = {
+      [&](const Tensor& g) {
+        w.backward(g);
+        w.backward(g);
+        return g * 1;
+      },
+      [&](const Tensor& g) {
+        w.backward(constant);
+        w.backward(g);
+        return g * 1;
+      },
+      [&](const Tensor& g) {
+        (w * 1).backward(g);
+        (w * 2).backward(g);
+        return g * 1;
+      },
+  };
+  const double sums[] = {6, 8, 9};
+  for (size_t i = 0; i < std::size(functions); ++i) {
+    auto f = compile(functions[i], exact());
+    for (int call = 0; call < 3; ++call) {
+      w.zero_grad();
+      Tensor g = full({4}, 3.0);
+      EXPECT_TRUE(same_bits(f(g), full({4}, 3.0))) << i << call;
+      EXPECT_TRUE(same_bits(g, full({4}, 3.0))) << i << call;
+      EXPECT_TRUE(same_bits(constant, full({4}, 5.0))) << i << call;
+      EXPECT_TRUE(same_bits(w.grad(), full({4}, sums[i]))) << i << call;
+      EXPECT_FALSE(w.grad().shares_storage_with(g));
+    }
+    EXPECT_EQ(f.stats().captures, 1) << i << f.misses().back();
+  }
+}
+
+// A number that code outside writes is not the number of the program that it equals in the first call.
+TEST(Guards, NumbersThatAreWritten) {
+  Tensor w = ones({3}).requires_grad_();
+  optim::SGD sgd({w}, {.lr = 0});
+  for (bool scaled_first : {true, false}) {
+    optim::GradScaler scaler({.scale = 2, .growth_interval = 1});
+    NoGradGuard no_grad;
+    auto f = compile([&](const Tensor& x) {
+      return scaled_first ? scaler.scale(x + 1) * 2.0 - 2.0 : scaler.scale((x + 1) * 2.0 - 2.0);
+    });
+    for (double scale : {2, 4, 8}) {
+      EXPECT_EQ(f(full({3}, 4.0))[1].item(), scaled_first ? 10 * scale - 2 : 8 * scale);
+      w.set_grad(ones({3}));
+      scaler.step(sgd), scaler.update();
+    }
+    EXPECT_EQ(f.stats().captures, 1);
+  }
 }
 
 TEST(Guards, SettingsInsideAFunctionAreRefused) {

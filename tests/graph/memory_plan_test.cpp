@@ -93,6 +93,17 @@ TEST(MemoryPlan, NeitherInputsNorConstantsNorResults) {
   EXPECT_EQ(plan.bytes, kBytes);  // b
 }
 
+TEST(MemoryPlan, NothingBetweenInputsAndResults) {
+  MemoryPlan plan = planned(
+      [](const std::vector<Tensor>& x) {
+        return std::vector<Tensor>{x[0] + 1, x[0].exp()};
+      },
+      {randn({1024})});
+  EXPECT_EQ(plan.bytes, 0);
+  EXPECT_EQ(plan.sum, 0);
+  EXPECT_EQ(plan.in_place, 0);
+}
+
 TEST(MemoryPlan, ChainsAndResiduals) {
   NoGradGuard no_grad;
   nn::Conv2d one(4, 8, 3, {.padding = 1}), two(8, 8, 3, {.padding = 1});

@@ -189,6 +189,23 @@ TEST(FuseAttention, WhatMustStay) {
   EXPECT_TRUE(contains(off.explain(), "= softmax("));
 }
 
+// What was read for one that stays is no part of the plan.
+TEST(FuseAttention, NumbersOfThoseThatStayAreFree) {
+  NoGradGuard no_grad;
+  Tensor scale = full({}, 0.25);
+  F f = [&](const auto& t) {
+    Tensor weights = (matmul(t[0], t[1].t()) * scale).softmax(-1), read = matmul(weights, t[2]) * weights.sum();
+    return matmul((matmul(read, t[1].t()) * 0.5).softmax(-1), t[2]);
+  };
+  Compiled compiled = compile_list(f);
+  std::vector<Tensor> x = inputs(DType::f32);
+  compiled.run(x);
+  EXPECT_TRUE(contains(compiled.explain(), "fuse_attention: 1 of two products")) << compiled.explain();
+  scale.fill_(1);
+  EXPECT_LE(far(compiled.run(x)[0], f(x)), 1e-4);
+  EXPECT_EQ(compiled.stats().captures, 1) << compiled.misses().back();
+}
+
 // A temperature that is a tensor goes into the plan.
 TEST(FuseAttention, NumbersAreGuarded) {
   NoGradGuard no_grad;

@@ -52,6 +52,7 @@ TEST(MergeSiblings, ProjectionsBecomeOneProduct) {
       std::string text = f.explain();
       EXPECT_TRUE(contains(text, "merge_siblings: 3 products into 1")) << text;
       EXPECT_EQ(count(text, "= linear("), 1u);
+      EXPECT_EQ(count(text, " view slice("), 3u) << "each result is a part of the product's";
       EXPECT_FALSE(contains(text, "= clone(")) << text;
     }
   }

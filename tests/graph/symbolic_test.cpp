@@ -183,6 +183,20 @@ TEST(Symbolic, SizesThatMoveTogetherAreToldApart) {
   EXPECT_EQ(last.stats().captures, 3) << last.explain();
 }
 
+TEST(Symbolic, WhatDoesNotFitTheTemplateIsNamed) {
+  NoGradGuard no_grad;
+  auto f = compile([](const Tensors& x) { return Tensors{x[0].sum({0}) + x[1].sum({0}) + x[2].sum({0})}; },
+                   {.dynamic = {{0, 0}, {1, 0}, {2, 0}}});
+  auto miss = [&](int64_t a, int64_t b, int64_t c) {
+    f.run({randn({a, 4}), randn({b, 4}), randn({c, 4})});
+    return f.misses().back();
+  };
+  miss(2, 2, 2), miss(3, 3, 3);
+  const std::string why = "; not from the template: dimension 0 of input ";
+  EXPECT_TRUE(contains(miss(7, 6, 7), why + "1 was always dimension 0 of input 0")) << f.misses().back();
+  EXPECT_TRUE(contains(miss(7, 7, 6), why + "2 was always dimension 0 of input 0")) << f.misses().back();
+}
+
 TEST(Symbolic, SizesOfOneAreTheirOwn) {
   NoGradGuard no_grad;
   Tensor row = randn({1, 3});
