@@ -26,7 +26,7 @@ inline constexpr double kSeluScale = 1.0507009873554804934193349852946;
 inline constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
 DEFT_UNARY_SAME(Selu, unary_info("selu", kFloats, input(0), {"Selu", 6}), domains::kAwayFromZero,
                 V(kSeluScale) * select(x > V(0), x, V(kSeluAlpha) * expm1(min(x, V(0)))),
-                V(kSeluScale) * g * select(x > V(0), V(1), V(kSeluAlpha) * exp(min(x, V(0)))))
+                V(kSeluScale) * g * select(x <= V(0), V(kSeluAlpha) * exp(min(x, V(0))), V(1)))
 struct Silu {
   static constexpr OpInfo info = unary_info("silu", kFloats, input(0));
   static constexpr ResultType result = ResultType::same;
@@ -113,7 +113,7 @@ struct Elu {
   }
   DEFT_ACTIVATION_GRAD {
     using namespace math;
-    return select(x > V(0), g, g * V(p.alpha) * exp(min(x, V(0))));
+    return select(x <= V(0), g * V(p.alpha) * exp(min(x, V(0))), g);
   }
 };
 
@@ -128,7 +128,7 @@ struct Celu {
   }
   DEFT_ACTIVATION_GRAD {
     using namespace math;
-    return select(x > V(0), g, g * exp(min(x / V(p.alpha), V(0))));
+    return select(x <= V(0), g * exp(min(x / V(p.alpha), V(0))), g);
   }
 };
 
@@ -302,7 +302,7 @@ struct Huber {
   }
   DEFT_ACTIVATION_GRAD {
     using namespace math;
-    return g * select(abs(x) <= V(p.delta), x * V(p.scale), sign(x) * V(p.delta * p.scale));
+    return g * select(abs(x) > V(p.delta), sign(x) * V(p.delta * p.scale), x * V(p.scale));
   }
 };
 #undef DEFT_ACTIVATION_BODY

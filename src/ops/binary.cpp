@@ -5,6 +5,7 @@
 #include "core/describe.h"
 #include "kernels/cpu/index.h"
 #include "ops/creation.h"
+#include "ops/operand.h"
 #include "ops/reduce.h"
 #include "ops/strided.h"
 #include "ops/unary.h"
@@ -19,8 +20,9 @@ Tensor to_tensor(TensorExpr&& e, const Tensor& like) {
 }
 }  // namespace
 
-// Next to f64 gradients, log() of a number or an integer tensor must not be taken in f32.
+// Next to f64 gradients, log() of a number or an integer tensor must not be taken in f32. Bools are no numbers.
 static Tensor wide_as(const Tensor& g, const Tensor& x) {
+  if (x.dtype() == DType::boolean) return x.to(g.dtype());
   if (g.dtype() != f64) return x;
   return x.dtype() != f64 ? x.to(f64) : x.meta().wrapped_number ? x.clone() : x;
 }
@@ -88,6 +90,7 @@ void check_power(const Tensor& a, Scalar b) {
   DEFT_CHECK(b.is_floating() || b.to_int64() >= 0 || !a.defined() || is_floating(a.dtype()), ValueError,
              "pow: integers to the power {} are not whole numbers; convert them to floats with to(), or use {}.0",
              b.to_int64(), b.to_int64());
+  if (a.defined() && is_integral(a.dtype()) && !b.is_floating()) check_fits(b, a.dtype(), "pow");
 }
 // A bool to the power of a bool stays what it is, or becomes true.
 template <>

@@ -105,7 +105,7 @@ struct Remainder {
   static constexpr Domain domain_a{.low = -7, .high = 7}, domain_b{.low = 1.1, .high = 3};
   static void check_values(const KernelCall& c) { detail::check_divisor(c); }
   DEFT_BINARY_FORWARD(remainder(a, b))
-  DEFT_BINARY_GRADIENTS(Remainder, g, -g* floor(a / b))
+  DEFT_BINARY_GRADIENTS(Remainder, g, -g* floor_divide(a, b))
 };
 // The rest of division rounded to zero: has the sign of a.
 struct Fmod {

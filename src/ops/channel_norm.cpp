@@ -550,7 +550,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   if (!running_mean.defined() && !running_var.defined()) {
     // A copy of the weight is kept for backward, as with running statistics: it may be written in place before.
     bool records = is_grad_enabled() && weight.defined() && !(context().bits & kCapture);
-    return group_norm(x, s.channels, records ? weight.clone() : weight, bias, eps, site);
+    return group_norm(x, std::max<int64_t>(s.channels, 1), records ? weight.clone() : weight, bias, eps, site);
   }
   // Every channel of every image is a channel of one batch; the running statistics move by their average.
   auto repeat = [&](const Tensor& t) {

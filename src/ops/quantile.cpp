@@ -60,13 +60,13 @@ namespace {
 // The median of all elements. Equal ones share the gradient equally.
 struct MedianOfAll : Function<MedianOfAll> {
   static Tensor forward(FunctionContext& ctx, const Tensor& flat) {
-    Tensor middle = median(flat, 0)[0];
+    Tensor middle = median(flat, 0)[0].clone();  // no view: those of no_grad cannot be written outside
     ctx.save_for_backward({where(isnan(middle), isnan(flat), eq(flat, middle))});
     return middle;
   }
   static Tensors backward(FunctionContext& ctx, const Tensors& grads) {
-    Tensor chosen = ctx.saved()[0].to(grads[0].dtype());
-    return {chosen * (grads[0] / chosen.sum())};
+    Tensor chosen = ctx.saved()[0];
+    return {where(chosen, grads[0] / chosen.to(grads[0].dtype()).sum(), 0)};
   }
 };
 
@@ -77,7 +77,7 @@ Tensor median(const Tensor& x, Site site) {
   detail::check_defined(x, "median");
   Tensor flat = x.reshape({-1});
   if (!is_floating(x.dtype())) return median(flat, 0)[0];
-  if (flat.numel() == 0) return full({}, NAN, {x.dtype(), x.device()});
+  if (flat.numel() == 0) return flat.sum() + NAN;  // part of the graph
   return MedianOfAll::apply(flat);
 }
 

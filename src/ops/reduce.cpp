@@ -16,6 +16,7 @@
 #include "ops/operand.h"
 #include "ops/reduce_call.h"
 #include "ops/reduce_common.h"
+#include "ops/ternary.h"
 #include "ops/unary.h"
 #include "runtime/context.h"
 #include "runtime/parallel.h"
@@ -170,11 +171,11 @@ void Prod::vjp(VjpContext& c) {
 
 namespace {
 
-// Where x is the extreme, as numbers of its type, which are summed with vectors; and how often.
+// Where x is the extreme, and how often: counted as numbers of its type, which are summed with vectors.
 struct Hits {
   Tensor hit, count;
   Hits(const Tensor& x, const Tensor& y, uint32_t dims)
-      : hit(logical_or(x.eq(y), logical_and(isnan(x), isnan(y))).to(x.dtype())), count(sum_kept(hit, dims)) {}
+      : hit(logical_or(x.eq(y), logical_and(isnan(x), isnan(y)))), count(sum_kept(hit.to(x.dtype()), dims)) {}
 };
 
 // Sizes before, of and after the reduced dims, if these follow each other.
@@ -200,7 +201,7 @@ void extreme_vjp(VjpContext& c) {
     return;
   }
   Hits h(x, y, dims);
-  c.grad_in(0) = (g / h.count).mul(h.hit);
+  c.grad_in(0) = where(h.hit, g / h.count, 0);  // also of a gradient that is NaN the others get nothing
 }
 
 }  // namespace
@@ -218,7 +219,7 @@ void ExtremeBackward::vjp(VjpContext& c) {
   if (!c.needs(0)) return;  // shares do not change with x
   uint32_t dims = c.params<ExtremeBackward>().dims;
   Hits h(c.saved_input(1), c.saved_input(2), dims);
-  c.grad_in(0) = sum_kept(c.grad() * h.hit, dims) / h.count;
+  c.grad_in(0) = sum_kept(where(h.hit, c.grad(), 0), dims) / h.count;
 }
 
 Meta Amax::infer(const Meta& x, const Params& p) {
@@ -362,9 +363,8 @@ void Norm::vjp(VjpContext& c) {
   }
   Tensor y = output_with_dims<Norm>(c);
   if (std::isinf(p.p)) {
-    Tensor hit = x.abs().eq(y);
-    Tensor count = sum_kept(hit, p.dims).to(x.dtype());
-    c.grad_in(0) = (g / count) * x.sign().mul(hit);
+    Hits h(x.abs(), y, p.dims);
+    c.grad_in(0) = (g / h.count) * x.sign().mul(h.hit);
     return;
   }
   // Zeros are replaced before dividing, so that second derivatives do not meet 0/0 either.

@@ -103,6 +103,10 @@ TensorExpr pow(const TensorExpr& a, const TensorExpr& b) {
       a, b, [](const auto& x, const auto& y) { return deft::pow(x, y); },
       [](double x, double y) { return std::pow(x, y); });
 }
+TensorExpr floor_divide(const TensorExpr& a, const TensorExpr& b) {
+  auto value = [](const TensorExpr& e) { return e.is_number() ? wrap_number(e.number()) : e.tensor().detach(); };
+  return TensorExpr(deft::floor_divide(value(a), value(b)));
+}
 TensorExpr fma(const TensorExpr& a, const TensorExpr& b, const TensorExpr& c) { return a * b + c; }
 
 }  // namespace deft

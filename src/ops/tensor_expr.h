@@ -69,6 +69,8 @@ DEFT_DECLARE(isnan)
 TensorExpr max(const TensorExpr& a, const TensorExpr& b);
 TensorExpr min(const TensorExpr& a, const TensorExpr& b);
 TensorExpr pow(const TensorExpr& a, const TensorExpr& b);
+// A step: no graph goes through it.
+TensorExpr floor_divide(const TensorExpr& a, const TensorExpr& b);
 TensorExpr fma(const TensorExpr& a, const TensorExpr& b, const TensorExpr& c);
 
 }  // namespace deft

@@ -41,12 +41,27 @@ void Addcdiv::vjp(VjpContext& c) {
   }
 }
 
+namespace {
+// Of the larger (or smaller) of x and one bound: equal ones share, and of two that cannot be compared both get all.
+void bound_vjp(VjpContext& c, int bound, const Tensor& x_is_out, const Tensor& x_is_in) {
+  Tensor shared = where(c.saved_input(0) == c.saved_input(bound), c.grad() * 0.5, c.grad());
+  if (c.needs(0)) c.grad_in(0) = where(x_is_out, 0, shared);
+  if (c.needs(bound)) c.grad_in(bound) = where(x_is_in, 0, shared);
+}
+}  // namespace
 void ClampTensor::vjp(VjpContext& c) {
-  const Tensor& g = c.grad();
   Tensor x = c.saved_input(0), low = c.saved_input(1), high = c.saved_input(2);
-  if (c.needs(0)) c.grad_in(0) = where(logical_and(x >= low, x <= high), g, 0);
-  if (c.needs(1)) c.grad_in(1) = where(logical_and(low < high, x < low), g, 0);
-  if (c.needs(2)) c.grad_in(2) = where(logical_or(x > high, high < low), g, 0);
+  // A bound that is missing is a number.
+  if (high.meta().wrapped_number) return bound_vjp(c, 1, x<low, x> low);
+  if (low.meta().wrapped_number) return bound_vjp(c, 2, x > high, x < high);
+  Tensor apart = low < high, at_low = logical_and(x == low, apart), at_high = logical_and(x == high, apart);
+  Tensor shared = where(logical_or(at_low, at_high), c.grad() * 0.5, c.grad()), in_order = low <= high;
+  if (c.needs(0)) c.grad_in(0) = where(logical_or(x<low, x> high), 0, shared);
+  if (c.needs(1)) c.grad_in(1) = where(logical_or(logical_and(x < low, in_order), at_low), shared, 0);
+  if (c.needs(2)) {
+    Tensor above = logical_or(logical_and(x > high, in_order), high < low);
+    c.grad_in(2) = where(logical_or(above, at_high), shared, 0);
+  }
 }
 
 namespace {

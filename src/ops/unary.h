@@ -46,7 +46,7 @@ struct Square {
   DEFT_UNARY_GRADIENT(Square, g* x* V(2))
 };
 DEFT_UNARY_SAME(Abs, unary_info("abs", kNumbers, input(0), {"Abs", 13}), domains::kAwayFromZero, abs(x),
-                select(x > V(0), g, select(x < V(0), -g, V(0))))
+                select(x > V(0), g, select(x < V(0), -g, g* V(0))))
 // NaN gives 0, as in PyTorch.
 struct Sign {
   static constexpr OpInfo info = unary_info("sign", kAllTypes, 0, {"Sign", 13});
@@ -82,7 +82,7 @@ DEFT_UNARY_FLOATING(Log, unary_info("log", kAllTypes, input(0), {"Log", 13}, Aut
 DEFT_UNARY_FLOATING(Log2, unary_info("log2", kAllTypes, input(0), {}, Autocast::fp32), domains::kPositive, log2(x),
                     g / x * V(1.44269504088896340736))
 DEFT_UNARY_FLOATING(Log10, unary_info("log10", kAllTypes, input(0), {}, Autocast::fp32), domains::kPositive, log10(x),
-                    g / x * V(0.43429448190325182765))
+                    g* V(0.43429448190325182765) / x)
 DEFT_UNARY_FLOATING(Log1p, unary_info("log1p", kAllTypes, input(0), {}, Autocast::fp32), domains::kAboveMinusOne,
                     log1p(x), g / (x + V(1)))
 DEFT_UNARY_FLOATING(Sqrt, unary_info("sqrt", kAllTypes, output(), {"Sqrt", 13}), domains::kPositive, sqrt(x),
@@ -174,7 +174,8 @@ struct BitwiseNot {
   }
 };
 
-// min(max(x, low), high); NaN stays NaN, and where low > high the result is high.
+// min(max(x, low), high); NaN stays NaN, and where low > high the result is high. At a bound the gradient is 0, as that of
+// relu at 0; a bound that is infinite is none.
 struct Clamp {
   struct Params {
     double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
@@ -197,7 +198,9 @@ struct Clamp {
   template <class V>
   DEFT_HD static V grad(V g, V x, V, const Params& p) {
     using namespace math;
-    return select((x >= V(p.low)) & (x <= V(p.high)), g, V(0));
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    if (p.low != -kInfinity) g = select(x > V(p.low), g, V(0));
+    return p.high != kInfinity ? select(x < V(p.high), g, V(0)) : g;
   }
   static void vjp(VjpContext& c) { detail::unary_vjp<Clamp>(c); }
 };

@@ -170,11 +170,8 @@ Exact gradient_of(Exact g, Exact x, Exact y, const P& p) {
   }
 }
 
-// gelu(+-inf) and its slope there are limits in f32, 0 times infinity in the formula. The slope of huber at NaN is NaN,
-// as in PyTorch; in the formula it is a sign, 0.
-bool left_out(const std::string& name, double x) {
-  return (name == "gelu" && std::isinf(x)) || (name == "huber" && std::isnan(x));
-}
+// gelu(+-inf) and its slope there are limits in f32, 0 times infinity in the formula.
+bool left_out(const std::string& name, double x) { return name == "gelu" && std::isinf(x); }
 
 // Where a value has left the range of the type, or has no number, its gradient may, too; so may what is divided by x.
 bool no_gradient(double x, double y, L value, DType t) {

@@ -72,6 +72,15 @@ TEST(Functions, OfTheOrderOfValues) {
   Tensor unknown = numbers({1, NAN, 2, NAN}, {4}).requires_grad_();
   unknown.median().backward();
   EXPECT_VALUES(unknown.grad(), 0, 0.5, 0, 0.5);
+  Tensor nothing = zeros({0, 2}, with_grad());
+  nothing.median().backward();
+  EXPECT_EQ(nothing.grad().sizes(), (Shape{0, 2}));
+  Tensor one_of_three = numbers({1, 2, 3}, {3}).requires_grad_();
+  one_of_three.median().log().mul(INFINITY).backward();
+  EXPECT_VALUES(one_of_three.grad(), 0, INFINITY, 0);
+  Tensor middle = numbers({1, 2, 3}, {3}).median();
+  middle.mul_(tensor<double>({2}, with_grad(DType::f64)).reshape({}));
+  EXPECT_EQ(middle.item(), 4) << "written with a graph";
   expect_differentiable(
       "median", [](const Tensor& t) { return t.median(1)[0]; }, x);
   expect_differentiable(

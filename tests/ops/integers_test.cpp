@@ -47,6 +47,7 @@ TEST(Integers, NegativePowers) {
     Tensor x = ones({2}, t);
     expect_error<ValueError>([&] { x.pow(-1); }, "not whole numbers");
     expect_error<ValueError>([&] { x.pow_(-2); }, "not whole numbers");
+    if (t == DType::i8 || t == DType::u8) expect_error<ValueError>([&] { x.pow(300); }, "does not fit");
   }
   EXPECT_VALUES(whole({2, -1, -1, 1}).pow(whole({-1, -1, -2, -5})), 0, -1, 1, 1);  // a tensor of powers does not raise
   EXPECT_EQ(whole({2}).pow(-1.0).dtype(), DType::f32);

@@ -110,6 +110,11 @@ TEST(BatchNorm, OneValuePerChannelIsNamed) {
   }
 }
 
+TEST(Norms, OfNoChannels) {
+  EXPECT_EQ(instance_norm(zeros({2, 0, 4})).sizes(), (Shape{2, 0, 4}));
+  EXPECT_EQ(group_norm(zeros({2, 0, 4}), 1).sizes(), (Shape{2, 0, 4}));
+}
+
 // Large images are normalised some at a time: each as if it were alone.
 TEST(Norms, ImagesOfAGroupNormDoNotDependOnTheBatch) {
   NoGradGuard no_grad;

@@ -68,6 +68,30 @@ TEST(Reduce, NanExtremesGetTheGradient) {
   EXPECT_EQ(grad_of(amax(zeros), zeros), (Values{0.5, 0, 0.5})) << "both zeros are the largest";
 }
 
+// Not 0 times that gradient.
+TEST(Reduce, WhatIsNotTheExtremeGetsNothingOfAGradientThatIsNan) {
+  for (double g : {double{NAN}, kInf}) {
+    Tensor x = tensor<double>({1, 3, 2, 3}).view({2, 2}).requires_grad_();
+    auto others = [&](const Tensor& y) {
+      const Values dx = values_of(grad({y}, {x}, {full(y.sizes(), g, f64)})[0]);
+      EXPECT_FALSE(std::isfinite(dx[1]) || std::isfinite(dx[3]));
+      return std::pair(dx[0], dx[2]);
+    };
+    EXPECT_EQ(others(max(x)), std::pair(0.0, 0.0));
+    EXPECT_EQ(others(amax(x, {1})), std::pair(0.0, 0.0));
+    Tensor turned = x.t();
+    EXPECT_EQ(others(amax(turned, {0})), std::pair(0.0, 0.0)) << "in columns";
+    EXPECT_EQ(others(amax(x.view({1, 2, 2, 1}), {0, 2})), std::pair(0.0, 0.0)) << "with a dim between them";
+  }
+}
+// The NaNs share it, and of a norm it is multiplied by their sign, 0.
+TEST(Reduce, InfiniteNormOfNan) {
+  for (double p : {kInf, -kInf}) {
+    Tensor x = leaf({1, NAN, 3});
+    EXPECT_EQ(grad_of(norm(x, p), x), (Values{0, 0, 0}));
+  }
+}
+
 TEST(Reduce, IndexedExtremeGivesTheGradientToTheFirst) {
   Tensor x = leaf({1, 3, 3, 2});
   auto [value, index] = max(x, 0);

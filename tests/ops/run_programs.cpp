@@ -77,6 +77,20 @@ ScatterReduce scatter_mode(const Call& c) {
   return static_cast<ScatterReduce>(index_in(kNames, c.s("reduce")));
 }
 
+InterpolateMode interpolate_mode(const Call& c) {
+  const std::string mode = c.s("mode");
+  if (mode == "nearest") return InterpolateMode::nearest;
+  if (mode == "nearest-exact") return InterpolateMode::nearest_exact;
+  return mode == "bicubic" ? InterpolateMode::bicubic : InterpolateMode::linear;
+}
+// The inputs after the first, up to `end`, as indices.
+std::vector<TensorIndex> places(const Call& c, size_t end) {
+  std::vector<TensorIndex> all;
+  if (c.s("how") == "columns") all.push_back(Slice());
+  for (size_t i = 1; i < end; ++i) all.push_back(c.in[i]);
+  return all;
+}
+
 using Op = std::function<Tensors(const Call&)>;
 template <size_t N>
 Tensors all_of(const std::array<Tensor, N>& a, size_t count = N) {
@@ -112,6 +126,9 @@ void add_elementwise(std::map<std::string, Op>& ops) {
 #undef DEFT_BINARY
   ops["clamp"] = [](const Call& c) -> Tensors { return {clamp(c.in[0], c.number("min"), c.number("max"))}; };
   ops["clamp_tensor"] = [](const Call& c) -> Tensors { return {clamp(c.in[0], c.in[1], third(c))}; };
+  ops["celu"] = [](const Call& c) -> Tensors { return {celu(c.in[0], c.d("alpha"))}; };
+  ops["hardshrink"] = [](const Call& c) -> Tensors { return {hardshrink(c.in[0], c.d("lambda"))}; };
+  ops["softshrink"] = [](const Call& c) -> Tensors { return {softshrink(c.in[0], c.d("lambda"))}; };
   ops["softplus"] = [](const Call& c) -> Tensors { return {softplus(c.in[0], c.d("beta", 1), c.d("threshold", 20))}; };
   ops["hardtanh"] = [](const Call& c) -> Tensors { return {hardtanh(c.in[0], c.d("min", -1), c.d("max", 1))}; };
   ops["threshold"] = [](const Call& c) -> Tensors { return {threshold(c.in[0], c.d("threshold"), c.d("value"))}; };
@@ -134,6 +151,10 @@ void add_elementwise(std::map<std::string, Op>& ops) {
   ops["to"] = [](const Call& c) -> Tensors { return {c.in[0].to(dtype_named(c.s("dtype")))}; };
   ops["clone"] = [](const Call& c) -> Tensors { return {c.in[0].clone()}; };
   ops["full_like"] = [](const Call& c) -> Tensors { return {full_like(c.in[0], *c.number("value"))}; };
+  ops["copy_"] = [](const Call& c) -> Tensors {
+    Tensor x = c.in[0];
+    return {x.copy_(c.in[1])};
+  };
   ops["fill_"] = [](const Call& c) -> Tensors {
     Tensor x = c.in[0];
     return {x.fill_(*c.number("value"))};
@@ -157,6 +178,10 @@ void add_reductions(std::map<std::string, Op>& ops) {
 #define DEFT_ALONG(name, call) ops[name] = [](const Call& c) -> Tensors { return call; };
   DEFT_ALONG("var", {var(c.in[0], c.list("dims"), c.d("correction"), c.b("keepdim"))})
   DEFT_ALONG("std", {std(c.in[0], c.list("dims"), c.d("correction"), c.b("keepdim"))})
+  DEFT_ALONG("var_mean", all_of(var_mean(c.in[0], c.list("dims"), c.d("correction"), c.b("keepdim"))))
+  DEFT_ALONG("aminmax", all_of(aminmax(c.in[0], {c.i("dim")}, c.b("keepdim"))))
+  DEFT_ALONG("softmin", {softmin(c.in[0], c.i("dim"))})
+  DEFT_ALONG("diff", {diff(c.in[0], c.i("n"), c.i("dim"))})
   DEFT_ALONG("norm", {norm(c.in[0], c.d("p"), c.list("dims"), c.b("keepdim"))})
   DEFT_ALONG("normalize", {normalize(c.in[0], c.d("p"), c.i("dim"))})
   DEFT_ALONG("argmax", {argmax(c.in[0], c.maybe_i("dim"), c.b("keepdim"))})
@@ -199,6 +224,7 @@ void add_shapes(std::map<std::string, Op>& ops) {
   DEFT_ALONG("vstack", {vstack(c.in)})
   DEFT_ALONG("repeat", {repeat(c.in[0], c.list("counts"))})
   DEFT_ALONG("tile", {tile(c.in[0], c.list("counts"))})
+  DEFT_ALONG("repeat_interleave", {repeat_interleave(c.in[0], c.i("count"), c.i("dim"))})
   DEFT_ALONG("flip", {flip(c.in[0], c.list("dims"))})
   DEFT_ALONG("roll", {roll(c.in[0], c.i("shift"), c.i("dim"))})
   DEFT_ALONG("tril", {tril(c.in[0], c.i("diagonal"))})
@@ -218,27 +244,73 @@ void add_indexing(std::map<std::string, Op>& ops) {
   DEFT_ALONG("masked_fill", {masked_fill(c.in[0], c.in[1], *c.number("value"))})
   DEFT_ALONG("masked_select", {masked_select(c.in[0], c.in[1])})
   DEFT_ALONG("take", {take(c.in[0], c.in[1])})
+  DEFT_ALONG("embedding", {embedding(c.in[0], c.in[1], c.maybe_i("padding"))})
+  DEFT_ALONG("nonzero", {nonzero(c.in[0])})
+  DEFT_ALONG("one_hot", {one_hot(c.in[0], c.i("classes"))})
+  DEFT_ALONG("index", {index(c.in[0], places(c, c.in.size()))})
+  DEFT_ALONG("index_put", {index_put(c.in[0], places(c, c.in.size() - 1), c.in.back(), c.b("accumulate"))})
+  DEFT_ALONG("scatter_number", {scatter(c.in[0], c.i("dim"), c.in[1], *c.number("value"))})
 }
 
-void add_layers(std::map<std::string, Op>& ops) {
+void add_products(std::map<std::string, Op>& ops) {
   DEFT_ALONG("matmul", {matmul(c.in[0], c.in[1])})
+  DEFT_ALONG("bmm", {bmm(c.in[0], c.in[1])})
+  DEFT_ALONG("dot", {dot(c.in[0], c.in[1])})
+  DEFT_ALONG("mv", {mv(c.in[0], c.in[1])})
+  DEFT_ALONG("outer", {outer(c.in[0], c.in[1])})
   DEFT_ALONG("linear", {linear(c.in[0], c.in[1], third(c))})
-  DEFT_ALONG("layer_norm", {layer_norm(c.in[0], c.list("sizes"), second(c))})
-  DEFT_ALONG("rms_norm", {rms_norm(c.in[0], c.list("sizes"), second(c), c.d("eps"))})
-  DEFT_ALONG("group_norm", {group_norm(c.in[0], c.i("groups"), second(c))})
-  DEFT_ALONG("instance_norm", {instance_norm(c.in[0], {}, {}, second(c))})
-  DEFT_ALONG("attention",
-             {scaled_dot_product_attention(c.in[0], c.in[1], c.in[2], {}, 0, c.b("causal"), {}, c.b("gqa"))})
+  DEFT_ALONG("bilinear", {bilinear(c.in[0], c.in[1], c.in[2])})
+  DEFT_ALONG("addmm", {addmm(c.in[0], c.in[1], c.in[2], *c.number("beta"), *c.number("alpha"))})
+  DEFT_ALONG("baddbmm", {baddbmm(c.in[0], c.in[1], c.in[2], *c.number("beta"), *c.number("alpha"))})
+  DEFT_ALONG("tensordot", {tensordot(c.in[0], c.in[1], c.i("dims"))})
+  DEFT_ALONG("einsum", {einsum(c.s("equation"), c.in)})
+}
+
+void add_losses(std::map<std::string, Op>& ops) {
   DEFT_ALONG("mse_loss", {mse_loss(c.in[0], c.in[1], reduction(c))})
   DEFT_ALONG("l1_loss", {l1_loss(c.in[0], c.in[1], reduction(c))})
   DEFT_ALONG("smooth_l1_loss", {smooth_l1_loss(c.in[0], c.in[1], reduction(c), c.d("beta"))})
   DEFT_ALONG("huber_loss", {huber_loss(c.in[0], c.in[1], reduction(c), c.d("delta"))})
+  DEFT_ALONG("bce", {binary_cross_entropy(c.in[0], c.in[1], {}, reduction(c))})
   DEFT_ALONG("bce_with_logits", {binary_cross_entropy_with_logits(c.in[0], c.in[1], {}, {}, reduction(c))})
+  DEFT_ALONG("kl_div", {kl_div(c.in[0], c.in[1], static_cast<KlReduction>(reduction(c)), c.b("log"))})
   DEFT_ALONG("cosine_similarity", {cosine_similarity(c.in[0], c.in[1], c.i("dim"))})
-  DEFT_ALONG("cross_entropy", {cross_entropy(c.in[0], c.in[1], {.reduction = reduction(c)})})
-  DEFT_ALONG("conv2d", {conv2d(c.in[0], c.in[1], {}, c.list("stride"), c.list("padding"))})
-  DEFT_ALONG("max_pool2d", {max_pool2d(c.in[0], c.list("kernel"), c.list("stride"), c.list("padding"))})
-  DEFT_ALONG("avg_pool2d", {avg_pool2d(c.in[0], c.list("kernel"), c.list("stride"), c.list("padding"))})
+  DEFT_ALONG("cosine_embedding_loss", {cosine_embedding_loss(c.in[0], c.in[1], c.in[2], c.d("margin"), reduction(c))})
+  DEFT_ALONG("nll_loss", {nll_loss(c.in[0], c.in[1], {third(c), c.i("ignore"), reduction(c)})})
+  DEFT_ALONG("cross_entropy",
+             {cross_entropy(c.in[0], c.in[1], {third(c), c.i("ignore"), reduction(c), c.d("smoothing")})})
+}
+
+void add_windows(std::map<std::string, Op>& ops) {
+  DEFT_ALONG("conv1d", {conv1d(c.in[0], c.in[1], third(c), c.list("stride"), c.list("padding"), c.list("dilation"),
+                               c.i("groups"))})
+  DEFT_ALONG("conv2d", {conv2d(c.in[0], c.in[1], third(c), c.list("stride"), c.list("padding"), c.list("dilation"),
+                               c.i("groups"))})
+  DEFT_ALONG("conv_transpose2d", {conv_transpose2d(c.in[0], c.in[1], third(c), c.list("stride"), c.list("padding"),
+                                                   c.list("extra"), c.i("groups"), c.list("dilation"))})
+  DEFT_ALONG("max_pool2d", {max_pool2d(c.in[0], c.list("kernel"), c.list("stride"), c.list("padding"),
+                                       c.list("dilation"), c.b("ceil"))})
+  DEFT_ALONG("avg_pool2d", {avg_pool2d(c.in[0], c.list("kernel"), c.list("stride"), c.list("padding"), c.b("ceil"),
+                                       c.b("count_pad"))})
+  DEFT_ALONG("adaptive_avg_pool2d", {adaptive_avg_pool2d(c.in[0], c.list("sizes"))})
+  DEFT_ALONG("adaptive_max_pool2d", {adaptive_max_pool2d(c.in[0], c.list("sizes"))})
+  DEFT_ALONG("interpolate", {interpolate(c.in[0], c.list("sizes"), interpolate_mode(c), c.b("corners"))})
+  DEFT_ALONG("im2col", {unfold(c.in[0], c.list("kernel"), c.list("dilation"), c.list("padding"), c.list("stride"))})
+  DEFT_ALONG("col2im", {fold(c.in[0], c.list("sizes"), c.list("kernel"), c.list("dilation"), c.list("padding"),
+                             c.list("stride"))})
+}
+
+void add_layers(std::map<std::string, Op>& ops) {
+  DEFT_ALONG("layer_norm", {layer_norm(c.in[0], c.list("sizes"), second(c), {}, c.d("eps"))})
+  DEFT_ALONG("rms_norm", {rms_norm(c.in[0], c.list("sizes"), second(c), c.d("eps"))})
+  DEFT_ALONG("group_norm", {group_norm(c.in[0], c.i("groups"), second(c), {}, c.d("eps"))})
+  DEFT_ALONG("instance_norm", {instance_norm(c.in[0], {}, {}, second(c), {}, true, 0.1, c.d("eps"))})
+  DEFT_ALONG("attention",
+             {scaled_dot_product_attention(c.in[0], c.in[1], c.in[2], {}, 0, c.b("causal"), {}, c.b("gqa"))})
+  ops["batch_norm"] = [](const Call& c) -> Tensors {
+    Tensor weight = c.in.size() > 3 ? c.in[3] : Tensor(), bias = c.in.size() > 4 ? c.in[4] : Tensor();
+    return {batch_norm(c.in[0], c.in[1], c.in[2], weight, bias, c.b("training"), 0.1, 1e-2), c.in[1], c.in[2]};
+  };
 #undef DEFT_ALONG
 }
 
@@ -249,6 +321,9 @@ const std::map<std::string, Op>& ops() {
     add_reductions(*made);
     add_shapes(*made);
     add_indexing(*made);
+    add_products(*made);
+    add_losses(*made);
+    add_windows(*made);
     add_layers(*made);
     return made;
   }();

@@ -28,7 +28,11 @@ const std::vector<Case> kCases = {
     {"clamp", [](const std::vector<Tensor>& x) { return clamp(x[0], x[1], x[2]); },
      [](L x, L low, L high) -> Exact3 {
        L y = std::isnan(x) || std::isnan(low) || std::isnan(high) ? L(kNan) : std::min(std::max(x, low), high);
-       return {y, {L(x >= low && x <= high), L(low < high && x < low), L(x > high || high < low)}};
+       const bool apart = low < high, at_low = apart && x == low, at_high = apart && x == high;
+       const L share = at_low || at_high ? 0.5L : 1;  // equal ones have a part each
+       return {y,
+               {x < low || x > high ? 0 : share, (x < low && low <= high) || at_low ? share : 0,
+                (x > high && low <= high) || high < low || at_high ? share : 0}};
      }},
     {"lerp", [](const std::vector<Tensor>& x) { return lerp(x[0], x[1], x[2]); },
      [](L a, L b, L w) -> Exact3 {
@@ -133,7 +137,7 @@ TEST_P(TernaryRange, ClampWithNumbers) {
           const double want = std::isnan(all[i]) ? kNan : std::min(std::max(all[i], low), high);
           ASSERT_EQ(same_edge(got.y[i], want, t) != 0 && (std::isnan(want) || got.y[i] == want), true)
               << "clamp(" << all[i] << ", " << low << ", " << high << ") in " << name_of(t) << " gives " << got.y[i];
-          ASSERT_EQ(got.gradients[0][i], all[i] >= low && all[i] <= high) << all[i] << " " << low << " " << high;
+          ASSERT_EQ(got.gradients[0][i], all[i] > low && all[i] < high) << all[i] << " " << low << " " << high;
         }
       }
     }

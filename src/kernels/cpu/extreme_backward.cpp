@@ -39,15 +39,11 @@ bool matches(B x, B mask, B target, B range) {
   return static_cast<B>((x & mask) - target) <= range;
 }
 
-// What each extreme gets, and the others. Counts are exact, so that it does not matter who counts.
+// What each extreme gets; the others get 0. Counts are exact, so that it does not matter who counts.
 template <class S>
-struct Shares {
-  Bits<S> share, none;
-  Shares(S g, int64_t count) {
-    const auto all = static_cast<accumulate_t<S>>(g) / static_cast<accumulate_t<S>>(count);
-    share = std::bit_cast<Bits<S>>(static_cast<S>(all)), none = std::bit_cast<Bits<S>>(static_cast<S>(all * 0));
-  }
-};
+Bits<S> share_of(S g, int64_t count) {
+  return std::bit_cast<Bits<S>>(static_cast<S>(static_cast<accumulate_t<S>>(g) / static_cast<accumulate_t<S>>(count)));
+}
 
 template <class S>
 void one_row(S g, const Bits<S>* x, S y, int64_t n, Bits<S>* out) {
@@ -58,15 +54,15 @@ void one_row(S g, const Bits<S>* x, S y, int64_t n, Bits<S>* out) {
     for (int64_t i = begin; i < std::min(n, begin + kPart); ++i) part += matches(x[i], m.mask, m.target, m.range);
     count += part;
   }
-  const Shares<S> s(g, count);
-  for (int64_t i = 0; i < n; ++i) out[i] = matches(x[i], m.mask, m.target, m.range) ? s.share : s.none;
+  const Bits<S> share = share_of(g, count);
+  for (int64_t i = 0; i < n; ++i) out[i] = matches(x[i], m.mask, m.target, m.range) ? share : Bits<S>(0);
 }
 
 // Columns [0, width) of rows `row` apart.
 template <class S>
 void columns(const S* g, const Bits<S>* x, const S* y, int64_t n, int64_t row, int64_t width, Bits<S>* out) {
   int64_t count[kColumns] = {};
-  Bits<S> mask[kColumns], target[kColumns], range[kColumns], share[kColumns], none[kColumns];
+  Bits<S> mask[kColumns], target[kColumns], range[kColumns], share[kColumns];
   for (int64_t j = 0; j < width; ++j) {
     const Match<S> m(y[j]);
     mask[j] = m.mask, target[j] = m.target, range[j] = m.range;
@@ -77,13 +73,10 @@ void columns(const S* g, const Bits<S>* x, const S* y, int64_t n, int64_t row, i
       for (int64_t j = 0; j < width; ++j) part[j] += matches(x[i * row + j], mask[j], target[j], range[j]);
     for (int64_t j = 0; j < width; ++j) count[j] += static_cast<int64_t>(part[j]);
   }
-  for (int64_t j = 0; j < width; ++j) {
-    const Shares<S> s(g[j], count[j]);
-    share[j] = s.share, none[j] = s.none;
-  }
+  for (int64_t j = 0; j < width; ++j) share[j] = share_of(g[j], count[j]);
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 0; j < width; ++j)
-      out[i * row + j] = matches(x[i * row + j], mask[j], target[j], range[j]) ? share[j] : none[j];
+      out[i * row + j] = matches(x[i * row + j], mask[j], target[j], range[j]) ? share[j] : Bits<S>(0);
 }
 
 template <class S>

@@ -27,7 +27,7 @@ template <class V>
 struct Absolute {
   explicit Absolute(const PairLossCall&) {}
   V loss(V x, V t) const { return abs(x - t); }
-  V slope(V x, V t) const { return sign(x - t); }
+  V slope(V x, V t) const { return select(x > t, V(1), select(x < t, V(-1), V(0))); }  // 0 at NaN
 };
 template <class V>
 struct Huber {
@@ -39,7 +39,7 @@ struct Huber {
   }
   V slope(V x, V t) const {
     const V d = x - t;
-    return select(abs(d) <= width, d * scale, sign(d) * end);
+    return select(abs(d) > width, sign(d) * end, d * scale);
   }
 };
 template <class V>
