@@ -270,6 +270,7 @@ void bind_elementwise();
 void bind_shape_ops();
 void bind_reductions();
 void bind_network_ops();
+void bind_gradient_ops();
 void bind_creation();
 void bind_tensor_methods();
 

@@ -102,6 +102,7 @@ NB_MODULE(_C, m) {
     bind_shape_ops();
     bind_reductions();
     bind_network_ops();
+    bind_gradient_ops();
     bind_creation();
     bind_tensor_methods();
     add_exchange(m.ptr());
@@ -115,6 +116,7 @@ NB_MODULE(_C, m) {
   add_training(m);
   add_files(m);
   add_compile(m);
+  add_bridge(m);
   add_table(m);
   add_machine(m);
 }

@@ -37,4 +37,5 @@ void add_random(nb::module_& m);
 void add_training(nb::module_& m);
 void add_files(nb::module_& m);
 void add_compile(nb::module_& m);
+void add_bridge(nb::module_& m);
 }  // namespace deft::python

@@ -260,6 +260,11 @@ bool may_keep_derived(const Tensor& from) {
   return cache().limit() > 0 && may_keep(from);
 }
 
+void trust_versions(Storage& external) noexcept {
+  if (external.place.load(std::memory_order_relaxed) == StoragePlace::external && external.on_free && !external.memory)
+    external.place.store(StoragePlace::buffer, std::memory_order_relaxed);
+}
+
 void forget_derived(Storage& storage) noexcept {
   Entries gone;
   std::lock_guard lock(mutex);

@@ -3,7 +3,7 @@
 //
 // Note [Derived]: what is kept holds while its storage lives and its version stands. All aliases share the version, so
 // every write counts, in every mode. Bytes without versions, or that others may write, are never kept: inference
-// tensors, from_blob(), tensors given to another library. data<T>() forgets what was kept; a pointer from before that
+// tensors, from_blob() but for trust_versions(), tensors given to another library. data<T>() forgets what was kept; a pointer from before that
 // is written later is not noticed.
 #pragma once
 
@@ -61,6 +61,9 @@ struct DerivedCacheStats {
   int64_t objects = 0, bytes = 0;  // there now
 };
 DerivedCacheStats derived_cache_stats();
+
+// Bytes of somebody else who tells of every write by bump_version(): what is made of them may be kept.
+void trust_versions(Storage& external) noexcept;
 
 // Drops what was made of these bytes.
 void forget_derived(Storage& storage) noexcept;

@@ -116,7 +116,8 @@ struct RunLease {
 bool exclusively_ours(const Tensor& t) {
   bool single = t.impl()->unique() && t.impl()->storage->refs.load(std::memory_order_acquire) == 1;
   if (!single && (!(context().bits & kCapture) || !only_captured(t))) return false;
-  return !t.impl()->base && t.impl()->storage->place != StoragePlace::external &&
+  const Storage& storage = *t.impl()->storage;
+  return !t.impl()->base && storage.place != StoragePlace::external && !storage.on_free &&
          (t.meta().contiguous || t.meta().is_dense());
 }
 
@@ -124,7 +125,8 @@ bool exclusively_ours(const Tensor& t) {
 bool is_all_of_ours(const Tensor& t) {
   const TensorImpl* base = t.impl()->base;
   const Storage& storage = *t.impl()->storage;
-  if (!base || t.requires_grad() || storage.place == StoragePlace::external || !t.meta().is_dense()) return false;
+  if (!base || t.requires_grad() || storage.place == StoragePlace::external || storage.on_free) return false;
+  if (!t.meta().is_dense()) return false;
   if (static_cast<size_t>(t.numel()) * size_of(t.dtype()) != storage.nbytes) return false;
   bool single = t.impl()->unique() && base->unique() && storage.refs.load(std::memory_order_acquire) == 2;
   return single || (context().bits & kCapture && only_captured(t));

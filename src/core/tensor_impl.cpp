@@ -213,6 +213,7 @@ void release_external(Storage& s) noexcept try {
   if (place == StoragePlace::known_buffer) forget_derived(s);
   if (place == StoragePlace::known_buffer || place == StoragePlace::shared_buffer)
     place = s.memory ? StoragePlace::device : StoragePlace::buffer;
+  if (place == StoragePlace::buffer && s.on_free) place = StoragePlace::external;  // trust_versions()
   if (place == StoragePlace::buffer) return free_buffer(s.data, s.nbytes);
   if (!s.device.is_cpu())
     device_memory_changed(-static_cast<int64_t>(s.nbytes), s.category.load(std::memory_order_relaxed));

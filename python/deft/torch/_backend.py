@@ -1,0 +1,243 @@
+"""torch.compile(model, backend="deft"): graphs from AOTAutograd, run by plans of Deft where it has their operators."""
+
+import threading
+import warnings
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+import deft
+
+from ._operators import RANDOM, TABLE, aten_copy_
+from ._region import Refused, Region, is_number, is_work, why_not
+
+_lock = threading.RLock()  # captures are one at a time
+_said = set()
+MOST_RETRIES = 30
+MOST_WEIGHT_CHANGES = 3  # then a plan reads weights where they are
+
+
+def say_once(text):
+    if text not in _said:
+        _said.add(text)
+        warnings.warn(f"deft: {text}", stacklevel=3)
+
+
+def use_library():
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    deft._C._bridge_library(table, torch.utils.dlpack.from_dlpack)
+
+
+use_library()
+
+
+class _Part(torch.nn.Module):
+    """A region in a graph that torch runs."""
+
+    def __init__(self, region):
+        super().__init__()
+        self.region = region
+
+    def forward(self, *args):
+        results = self.region(list(args))
+        return results[0] if self.region.is_single else tuple(results)
+
+
+class _Allowed(OperatorSupportBase):
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    def is_node_supported(self, submodules, node):
+        return node in self.nodes
+
+
+class Graph:
+    """One graph of AOTAutograd, as a function that takes one list and gives one."""
+
+    def __init__(self, gm, kind, weights, record):
+        self.gm, self.kind, self.record = gm, kind, record
+        self.weights = weights
+        self.refused = {}
+        self.reasons = {}
+        self.regions = []
+        self.run = None
+        self.threads = 0
+        self._arrange()
+        if record is not None:
+            record.append(self)
+
+    def __call__(self, args):
+        threads = torch.get_num_threads()
+        if threads != deft.get_num_threads():
+            deft.set_num_threads(threads)
+        try:
+            results = self.run(args)
+        except Refused as refused:
+            results = self._again(args, refused)
+        args.clear()
+        return results
+
+    # --- after a node turned out not to run
+
+    def _again(self, args, refused):
+        with _lock:
+            state = torch.get_rng_state()
+            for _ in range(MOST_RETRIES):
+                if refused.node is None or refused.node.name in self.refused:
+                    return self._give_up(refused.reason, args)
+                self.refused[refused.node.name] = refused.reason
+                self._arrange()
+                torch.set_rng_state(state)
+                try:
+                    return self.run(args)
+                except Refused as next_one:
+                    refused = next_one
+            return self._give_up(refused.reason, args)
+
+    def _give_up(self, reason, args):
+        say_once(f"a {self.kind} graph runs in torch: {reason}")
+        self.reasons = {n: reason for n in self.gm.graph.nodes if is_work(n)}
+        self.regions = []
+        self.run = self._in_torch
+        return self.run(args)
+
+    def _in_torch(self, args):
+        return list(self.gm(*args))
+
+    # --- who runs what
+
+    def _arrange(self):
+        self.reasons = {}
+        for node in self.gm.graph.nodes:
+            reason = self.refused.get(node.name) or why_not(node)
+            if reason:
+                self.reasons[node] = reason
+        if not self.reasons:
+            region = Region(self.gm, self.weights)
+            self.regions, self.run = [region], region
+            return
+        work = [n for n in self.gm.graph.nodes if is_work(n) and n not in self.reasons]
+        if not work or any(n.op != "call_function" for n in self.reasons):
+            self.regions, self.run = [], self._in_torch
+            return
+        self._divide()
+
+    def _divide(self):
+        """Connected parts that Deft runs, in a graph that torch runs. Writes to arguments come after everything."""
+        copy = torch.fx.GraphModule(self.gm, torch.fx.Graph())
+        names = {}
+        result = copy.graph.graph_copy(self.gm.graph, names)
+        copy.graph.output(result)
+        writes = []
+        for node in list(copy.graph.nodes):
+            if node.target is aten_copy_:
+                writes.append((node.args[0], node.args[1]))
+                node.replace_all_uses_with(node.args[0])
+                copy.graph.erase_node(node)
+        (output,) = [n for n in copy.graph.nodes if n.op == "output"]
+        count = len(output.args[0])
+        output.args = (tuple(output.args[0]) + tuple(source for _, source in writes),)
+        placeholders = [n for n in copy.graph.nodes if n.op == "placeholder"]
+        targets = [placeholders.index(target) for target, _ in writes]
+        copy.recompile()
+
+        allowed = {names[n] for n in self.gm.graph.nodes
+                   if n.op == "call_function" and n not in self.reasons and n.target is not aten_copy_}
+        partitioner = CapabilityBasedPartitioner(copy, _Allowed(allowed), allows_single_node_partition=True)
+        parts = [p for p in partitioner.propose_partitions() if any(is_work(n) for n in p.nodes)]
+        fused = partitioner.fuse_partitions(parts)
+        weights = {names[n].name for n in self.weights}
+        self.regions = []
+        for node in fused.graph.nodes:
+            if node.op != "call_module":
+                continue
+            part = fused.get_submodule(node.target)
+            inside = [n for n in part.graph.nodes if n.op == "placeholder"]
+            for here, there in zip(inside, node.args):
+                here.meta = dict(there.meta)
+            region = Region(part, {h for h, t in zip(inside, node.args) if t.op == "placeholder" and t.name in weights})
+            self.regions.append(region)
+            setattr(fused, node.target, _Part(region))
+        fused.recompile()
+
+        def run(args):
+            results = list(fused(*args))
+            for target, value in zip(targets, results[count:]):
+                args[target].copy_(value)
+            return results[:count]
+
+        self.run = run
+
+    # --- for explain()
+
+    def operators(self):
+        for node in self.gm.graph.nodes:
+            if is_work(node):
+                yield node, self.reasons.get(node)
+
+
+def boxed(graph):
+    """As AOTAutograd knows it: torch copies the attributes of functions, not of objects."""
+
+    def call(args):
+        return graph(args)
+
+    call._boxed_call = True
+    return call
+
+
+def decompositions():
+    """torch's core ones, but for what Deft has a row for."""
+    from torch._decomp import core_aten_decompositions
+
+    table = dict(core_aten_decompositions().items())
+    for operator in [*TABLE, *RANDOM]:
+        table.pop(operator, None)
+    return table
+
+
+_table = None
+
+
+def _compilers(record):
+    def make(kind):
+        def compiler(gm, example_inputs):
+            context = TracingContext.try_get()
+            indices = set()
+            if kind == "inference" and context is not None and context.fw_metadata is not None:
+                indices = set(context.fw_metadata.static_input_indices or ())
+            placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+            weights = {n for i, n in enumerate(placeholders) if i in indices}
+            try:
+                with torch._subclasses.fake_tensor.unset_fake_temporarily():
+                    return boxed(Graph(gm, kind, weights, record))
+            except Exception as error:  # a fault of ours must not reach the user's program
+                say_once(f"a {kind} graph runs in torch: {type(error).__name__}: {error}")
+                return torch._dynamo.backends.common.make_boxed_func(gm.forward)
+
+        return compiler
+
+    return {"fw_compiler": make("forward"), "bw_compiler": make("backward"), "inference_compiler": make("inference")}
+
+
+def backend(gm, example_inputs, *, record=None, **options):
+    """What torch.compile calls."""
+    global _table
+    if _table is None:
+        _table = decompositions()
+    compiled = aot_autograd(**_compilers(record), decompositions=_table, partition_fn=min_cut_rematerialization_partition,
+                            keep_inference_input_mutations=True)
+    return compiled(gm, example_inputs)
+
+
+def compile(model=None, **options):
+    """torch.compile(model, backend="deft", ...)."""
+    return torch.compile(model, backend=backend, **options)
+
+
+def explain(model, *args, **kwargs):
+    raise NotImplementedError
