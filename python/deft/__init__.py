@@ -25,7 +25,7 @@ from ._compile import compile
 inf, nan, pi, e = _functions._math.inf, _functions._math.nan, _functions._math.pi, _functions._math.e
 
 # Loaded when they are first used: importing deft takes a fraction of a second.
-_LAZY = ("optim", "amp", "utils", "cuda", "safetensors", "serialization")
+_LAZY = ("optim", "amp", "utils", "cuda", "safetensors", "serialization", "torch")
 _FROM = {"load": "serialization", "save": "serialization", "autocast": "amp", "set_printoptions": "_tensor_text"}
 
 

@@ -6,6 +6,7 @@ except ImportError as error:
     raise ImportError("deft.torch works with PyTorch, and `import torch` fails; install PyTorch, or use deft's own package: "
                       "deft.nn, deft.optim and deft.compile need nothing else") from error
 
-from ._backend import backend, compile, explain
+from ._backend import backend, compile
+from ._explain import Explanation, explain
 
-__all__ = ["backend", "compile", "explain"]
+__all__ = ["Explanation", "backend", "compile", "explain"]

@@ -1,6 +1,5 @@
 """torch.compile(model, backend="deft"): graphs from AOTAutograd, run by plans of Deft where it has their operators."""
 
-import threading
 import warnings
 
 import torch
@@ -13,12 +12,10 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 import deft
 
 from ._operators import RANDOM, TABLE, aten_copy_
-from ._region import Refused, Region, is_number, is_work, why_not
+from ._region import Refused, Region, capturing, is_work, why_not
 
-_lock = threading.RLock()  # captures are one at a time
 _said = set()
 MOST_RETRIES = 30
-MOST_WEIGHT_CHANGES = 3  # then a plan reads weights where they are
 
 
 def say_once(text):
@@ -63,7 +60,7 @@ class Graph:
         self.weights = weights
         self.refused = {}
         self.reasons = {}
-        self.regions = []
+        self.regions, self.parts = [], []
         self.run = None
         self.threads = 0
         self._arrange()
@@ -84,7 +81,7 @@ class Graph:
     # --- after a node turned out not to run
 
     def _again(self, args, refused):
-        with _lock:
+        with capturing:
             state = torch.get_rng_state()
             for _ in range(MOST_RETRIES):
                 if refused.node is None or refused.node.name in self.refused:
@@ -101,7 +98,7 @@ class Graph:
     def _give_up(self, reason, args):
         say_once(f"a {self.kind} graph runs in torch: {reason}")
         self.reasons = {n: reason for n in self.gm.graph.nodes if is_work(n)}
-        self.regions = []
+        self.regions, self.parts = [], []
         self.run = self._in_torch
         return self.run(args)
 
@@ -123,6 +120,8 @@ class Graph:
         work = [n for n in self.gm.graph.nodes if is_work(n) and n not in self.reasons]
         if not work or any(n.op != "call_function" for n in self.reasons):
             self.regions, self.run = [], self._in_torch
+            if any(is_work(n) for n in self.gm.graph.nodes):
+                say_once(f"a {self.kind} graph runs in torch: {next(iter(self.reasons.values()))}")
             return
         self._divide()
 
@@ -151,7 +150,7 @@ class Graph:
         parts = [p for p in partitioner.propose_partitions() if any(is_work(n) for n in p.nodes)]
         fused = partitioner.fuse_partitions(parts)
         weights = {names[n].name for n in self.weights}
-        self.regions = []
+        self.regions, self.parts = [], []
         for node in fused.graph.nodes:
             if node.op != "call_module":
                 continue
@@ -161,7 +160,8 @@ class Graph:
                 here.meta = dict(there.meta)
             region = Region(part, {h for h, t in zip(inside, node.args) if t.op == "placeholder" and t.name in weights})
             self.regions.append(region)
-            setattr(fused, node.target, _Part(region))
+            self.parts.append(_Part(region))
+            setattr(fused, node.target, self.parts[-1])
         fused.recompile()
 
         def run(args):
@@ -173,6 +173,15 @@ class Graph:
         self.run = run
 
     # --- for explain()
+
+    def add_clock(self, clock):
+        """Clocks on the whole graph and on its regions."""
+        self.run = whole = clock(self.run)
+        if isinstance(whole.function, Region):
+            return whole, [whole]
+        for part in self.parts:
+            part.region = clock(part.region)
+        return whole, [part.region for part in self.parts]
 
     def operators(self):
         for node in self.gm.graph.nodes:
@@ -231,13 +240,13 @@ def backend(gm, example_inputs, *, record=None, **options):
         _table = decompositions()
     compiled = aot_autograd(**_compilers(record), decompositions=_table, partition_fn=min_cut_rematerialization_partition,
                             keep_inference_input_mutations=True)
-    return compiled(gm, example_inputs)
+    try:
+        return compiled(gm, example_inputs)
+    except Exception as error:
+        say_once(f"a model runs in torch, since AOTAutograd cannot trace it: {type(error).__name__}: {error}")
+        return gm.forward
 
 
 def compile(model=None, **options):
     """torch.compile(model, backend="deft", ...)."""
     return torch.compile(model, backend=backend, **options)
-
-
-def explain(model, *args, **kwargs):
-    raise NotImplementedError

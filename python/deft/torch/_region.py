@@ -1,6 +1,7 @@
 """A graph of ATen operators, or a part of one, as a plan of Deft."""
 
 import operator
+import threading
 
 import torch
 from torch.autograd.graph import increment_version
@@ -13,6 +14,8 @@ _C = deft._C
 
 # What is computed of sizes, on Python's numbers.
 SIZE_OPERATORS = {operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.pow}
+MOST_WEIGHT_CHANGES = 3  # after which weights are read where they are, unpacked
+capturing = threading.RLock()  # one at a time
 IGNORED = ("device", "layout", "pin_memory")
 MOST_DIMS = 12
 
@@ -130,10 +133,17 @@ class Region:
         self.mutated = [self.number_of[n.args[0]] for n in self.graph.nodes if n.target is aten_copy_]
         flags = [n in weights and self.number_of[n] not in self.mutated for n in self.placeholders]
         self.has_weights = any(flags)
-        self.bridge = _C._Bridge(flags + [False] * len(self.randoms))
+        self.bridge = self._new_bridge(flags)
         self.last_use = self._last_uses()
         self.random_sizes = {}
-        self.views = []  # (which result, its node): on the memory of an argument
+        # (which result, its node): on the memory of an argument
+        self.views = [(k, n) for k, n in enumerate(self._result_list()) if self._is_view_of_argument(n)]
+
+    def _new_bridge(self, weights):
+        return _C._Bridge(weights + [False] * len(self.randoms))
+
+    def _result_list(self):
+        return [self.results] if self.is_single else self.results
 
     def _last_uses(self):
         last = {}
@@ -204,9 +214,15 @@ class Region:
     # --- what Deft does
 
     def _capture(self, args):
+        with capturing:
+            return self._capture_alone(args)
+
+    def _capture_alone(self, args):
+        if self.has_weights and self.bridge.stats()["weight_changes"] >= MOST_WEIGHT_CHANGES:
+            self.has_weights = False
+            self.bridge = self._new_bridge([False] * len(self.placeholders))
         symbols = self._symbols(args)
-        outputs, self.views = [], []
-        fault = []
+        outputs, fault = [], []
 
         def run(given):
             try:
@@ -225,7 +241,7 @@ class Region:
     def _run(self, given, symbols, outputs):
         env = dict(zip(self.placeholders, given))
         drawn = dict(zip(self.randoms, given[len(self.placeholders):]))
-        kept = set(n for n in self._result_nodes())
+        kept = set(self._result_nodes())
         for node in self.graph.nodes:
             if node.op == "call_function":
                 env[node] = self._run_node(node, env, drawn)
@@ -235,8 +251,7 @@ class Region:
         return self._collect(env, symbols, outputs)
 
     def _result_nodes(self):
-        values = [self.results] if self.is_single else self.results
-        return [v for v in values if isinstance(v, torch.fx.Node)]
+        return [v for v in self._result_list() if isinstance(v, torch.fx.Node)]
 
     def _run_node(self, node, env, drawn):
         try:
@@ -280,16 +295,14 @@ class Region:
 
     def _collect(self, env, symbols, outputs):
         results = []
-        values = [self.results] if self.is_single else self.results
-        for k, value in enumerate(values):
+        for value in self._result_list():
             if not isinstance(value, torch.fx.Node):
                 outputs.append(("value", value))
             elif value.op == "placeholder":
                 outputs.append(("argument", self.number_of[value]))
             elif value.target is aten_copy_:
                 outputs.append(("argument", self.number_of[value.args[0]]))
-            elif self._lies_on_argument(value):
-                self.views.append((k, value))
+            elif self._is_view_of_argument(value):
                 outputs.append(("value", None))
             elif not isinstance(env[value], deft.Tensor):
                 outputs.append(("value", env[value]))
@@ -300,7 +313,9 @@ class Region:
         return results
 
     @staticmethod
-    def _lies_on_argument(node):
+    def _is_view_of_argument(node):
+        if not isinstance(node, torch.fx.Node) or node.target not in VIEWS:
+            return False
         while node.op == "call_function" and node.target in VIEWS:
             node = node.args[0]
         return node.op == "placeholder"
