@@ -16,6 +16,7 @@
 #include "graph/capture.h"
 #include "graph/executable.h"
 #include "nb_tensor.h"
+#include "ops/all_ops.h"
 
 namespace deft::python {
 
@@ -461,10 +462,17 @@ class Bridge {
       Ref result = owned(PyObject_CallOneArg(function.ptr(), given.ptr()));
       std::vector<Tensor> results = tensors_of(result.get());
       for (Tensor& t : results)
-        if (is_lent(t, inputs, given)) t = t.clone(MemoryFormat::preserve);
+        if (is_lent(t, inputs, given)) t = own_copy(t);
       return results;
     };
     return graph::capture(run, inputs);
+  }
+  // With the strides of `t`, also where these leave holes.
+  static Tensor own_copy(const Tensor& t) {
+    if (t.meta().is_dense()) return t.clone(MemoryFormat::preserve);
+    Tensor copy = as_strided(zeros({t.meta().span()}, {t.dtype()}), t.sizes(), t.strides());
+    copy.copy_(t);
+    return copy;
   }
   // On memory that is not ours to give away.
   static bool is_lent(const Tensor& t, const std::vector<Tensor>& inputs, const nb::list& given) {

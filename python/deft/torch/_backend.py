@@ -96,7 +96,7 @@ class Graph:
             return self._give_up(refused.reason, args)
 
     def _give_up(self, reason, args):
-        say_once(f"a {self.kind} graph runs in torch: {reason}")
+        say_once(f"the {self.kind} pass of a model runs in torch: {reason}")
         self.reasons = {n: reason for n in self.gm.graph.nodes if is_work(n)}
         self.regions, self.parts = [], []
         self.run = self._in_torch
@@ -121,7 +121,7 @@ class Graph:
         if not work or any(n.op != "call_function" for n in self.reasons):
             self.regions, self.run = [], self._in_torch
             if any(is_work(n) for n in self.gm.graph.nodes):
-                say_once(f"a {self.kind} graph runs in torch: {next(iter(self.reasons.values()))}")
+                say_once(f"the {self.kind} pass of a model runs in torch: {next(iter(self.reasons.values()))}")
             return
         self._divide()
 
@@ -225,7 +225,7 @@ def _compilers(record):
                 with torch._subclasses.fake_tensor.unset_fake_temporarily():
                     return boxed(Graph(gm, kind, weights, record))
             except Exception as error:  # a fault of ours must not reach the user's program
-                say_once(f"a {kind} graph runs in torch: {type(error).__name__}: {error}")
+                say_once(f"the {kind} pass of a model runs in torch: {type(error).__name__}: {error}")
                 return torch._dynamo.backends.common.make_boxed_func(gm.forward)
 
         return compiler
@@ -242,6 +242,8 @@ def backend(gm, example_inputs, *, record=None, **options):
                             keep_inference_input_mutations=True)
     try:
         return compiled(gm, example_inputs)
+    except torch._dynamo.exc.TorchDynamoException:  # Dynamo's own: it traces again in another way
+        raise
     except Exception as error:
         say_once(f"a model runs in torch, since AOTAutograd cannot trace it: {type(error).__name__}: {error}")
         return gm.forward

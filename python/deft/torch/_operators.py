@@ -47,10 +47,10 @@ def same(names, overload="default", module=deft):
 
 same("neg abs sign floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos "
      "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv isnan isinf logical_not bitwise_not sigmoid relu frac")
-same("maximum minimum fmax fmin atan2 logaddexp logical_and logical_or logical_xor copysign hypot")
+same("maximum minimum fmax fmin atan2 logaddexp logical_and logical_or logical_xor hypot")
 same("mul div fmod remainder eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor", "Tensor")
 same("mul div fmod remainder eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor", "Scalar")
-same("add sub rsub", "Tensor")
+same("add sub rsub copysign", "Tensor")
 same("hardsigmoid hardswish selu mish", module=F)
 same("silu", module=F)
 same("addcmul addcdiv lerp")
@@ -193,6 +193,38 @@ row("diagonal.default")(lambda x, offset=0, a=0, b=1: deft.diagonal(x, offset, a
 row("split.Tensor")(lambda x, size, dim=0: deft.split(x, size, dim))
 row("split_with_sizes.default")(lambda x, sizes, dim=0: deft.split(x, list(sizes), dim))
 row("unbind.int")(lambda x, dim=0: deft.unbind(x, dim))
+
+
+def hint(value):
+    return value.node.hint if isinstance(value, torch.SymInt) else value
+
+
+def is_dense(x):
+    expected = 1
+    for stride, size in sorted((hint(s), hint(n)) for n, s in zip(x.shape, x.stride())):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def is_not_whole(node):
+    x = node.args[0].meta["val"]
+    return None if is_dense(x) and x.storage_offset() == 0 else "as_strided of a part of a tensor reaches beyond it"
+
+
+@row("as_strided.default", when=is_not_whole)
+def as_strided(x, size, stride, storage_offset=None):
+    return x.as_strided(size, stride, storage_offset or 0)
+
+
+@row("as_strided_scatter.default", when=is_not_whole)
+def as_strided_scatter(x, source, size, stride, storage_offset=None):
+    y = x.clone()
+    y.as_strided(size, stride, storage_offset or 0).copy_(source)
+    return y
+
+
 row("unfold.default")(lambda x, dim, size, step: x.unfold(dim, size, step))
 
 
@@ -519,7 +551,7 @@ def layer_norm(x, shape, weight, bias, eps):
 
 
 def statistics(t, sizes, dtype):
-    return t.reshape(sizes).to(deft.float64 if dtype == deft.float64 else deft.float32)
+    return t.reshape(sizes).to(deft.float64 if dtype == deft.float64 else deft.float32).contiguous()
 
 
 @row("native_layer_norm_backward.default")
@@ -613,7 +645,37 @@ def has_dropout_backward(node):
 
 @row("_scaled_dot_product_flash_attention_for_cpu_backward.default", when=has_dropout_backward)
 def attention_backward(g, q, k, v, y, log_sum, dropout_p, is_causal, attn_mask=None, scale=None):
-    return tuple(ops._attention_backward(g, q, k, v, attn_mask, y, log_sum * (1 / math.log(2)), is_causal, scale_of(q, scale)))
+    log_sum = (log_sum * (1 / math.log(2))).contiguous()  # as the forward pass of Deft would have left it
+    return tuple(ops._attention_backward(g, q, k, v, attn_mask, y, log_sum, is_causal, scale_of(q, scale)))
+
+
+def has_mask_argument(node):
+    return "a transformer layer with a mask" if len(node.args) > 18 and node.args[18] is not None or "mask" in node.kwargs else None
+
+
+@row("_transformer_encoder_layer_fwd.default", when=has_mask_argument)
+def transformer_encoder_layer(x, width, heads, qkv_weight, qkv_bias, out_weight, out_bias, use_gelu, norm_first, eps,
+                              weight1, bias1, weight2, bias2, up_weight, up_bias, down_weight, down_bias, *rest):
+    """What nn.TransformerEncoderLayer calls where no gradients are wanted."""
+
+    def attend(h):
+        q, k, v = (t.unflatten(-1, (heads, width // heads)).transpose(1, 2)
+                   for t in deft.chunk(F.linear(h, qkv_weight, qkv_bias), 3, -1))
+        y = F.scaled_dot_product_attention(q, k, v)
+        return F.linear(y.transpose(1, 2).reshape(list(h.shape)), out_weight, out_bias)
+
+    def feed(h):
+        h = F.linear(h, up_weight, up_bias)
+        return F.linear(F.gelu(h) if use_gelu else F.relu(h), down_weight, down_bias)
+
+    def norm(h, weight, bias):
+        return F.layer_norm(h, [width], weight, bias, eps)
+
+    if norm_first:
+        x = x + attend(norm(x, weight1, bias1))
+        return x + feed(norm(x, weight2, bias2))
+    x = norm(x + attend(x), weight1, bias1)
+    return norm(x + feed(x), weight2, bias2)
 
 
 # --- reading by index
@@ -681,21 +743,22 @@ def dropout(mask, x, p, train):
 
 RANDOM = {
     aten.native_dropout.default: (draw_dropout, dropout),
-    aten.rand.default: (lambda sizes, dtype, *a, **k: torch.rand(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
-    aten.randn.default: (lambda sizes, dtype, *a, **k: torch.randn(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
-    aten.rand_like.default: (lambda sizes, dtype, *a, **k: torch.rand(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
-    aten.randn_like.default: (lambda sizes, dtype, *a, **k: torch.randn(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
-    aten.bernoulli.p: (lambda sizes, dtype, x, p=0.5, **k: torch.empty(sizes, dtype=dtype).bernoulli_(p),
+    aten.rand.default: (lambda sizes, dtype, /, *a, **k: torch.rand(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
+    aten.randn.default: (lambda sizes, dtype, /, *a, **k: torch.randn(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
+    aten.rand_like.default: (lambda sizes, dtype, /, *a, **k: torch.rand(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
+    aten.randn_like.default: (lambda sizes, dtype, /, *a, **k: torch.randn(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
+    aten.bernoulli.p: (lambda sizes, dtype, /, x, p=0.5, **k: torch.empty(sizes, dtype=dtype).bernoulli_(p),
                        lambda drawn, *a, **k: drawn),
 }
 
 aten_copy_ = aten.copy_.default
 
-# Operators whose result lies on the memory of their first argument.
+# Operators that mean memory: their first argument must lie as it was traced.
+OF_MEMORY = {aten.as_strided.default, aten.as_strided_scatter.default}
+
+# Operators whose result, or each of whose results, lies on the memory of their first argument.
 VIEWS = {getattr(getattr(aten, n), o) for n, o in (
     ("view", "default"), ("permute", "default"), ("transpose", "int"), ("t", "default"), ("expand", "default"),
     ("unsqueeze", "default"), ("squeeze", "dim"), ("squeeze", "dims"), ("squeeze", "default"), ("slice", "Tensor"),
-    ("select", "int"), ("alias", "default"), ("detach", "default"))}
-
-# Left to torch's decompositions although they have rows: none of the rows above is.
-backward_of_views = ("select_backward", "slice_backward")
+    ("select", "int"), ("alias", "default"), ("detach", "default"), ("diagonal", "default"), ("unfold", "default"),
+    ("split", "Tensor"), ("split_with_sizes", "default"), ("unbind", "int"))}

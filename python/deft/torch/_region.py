@@ -8,7 +8,7 @@ from torch.autograd.graph import increment_version
 
 import deft
 
-from ._operators import DTYPES, RANDOM, TABLE, VIEWS, WHEN, aten_copy_
+from ._operators import DTYPES, OF_MEMORY, RANDOM, TABLE, VIEWS, WHEN, aten_copy_
 
 _C = deft._C
 
@@ -244,7 +244,7 @@ class Region:
         kept = set(self._result_nodes())
         for node in self.graph.nodes:
             if node.op == "call_function":
-                env[node] = self._run_node(node, env, drawn)
+                env[node] = self._run_node(node, env, drawn, symbols)
                 for n in self.last_use.get(node, ()):
                     if n not in kept:
                         env.pop(n, None)
@@ -253,7 +253,7 @@ class Region:
     def _result_nodes(self):
         return [v for v in self._result_list() if isinstance(v, torch.fx.Node)]
 
-    def _run_node(self, node, env, drawn):
+    def _run_node(self, node, env, drawn, symbols):
         try:
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: env[n])
             if node.target is aten_copy_:
@@ -263,6 +263,9 @@ class Region:
             if node.target is operator.getitem:
                 return args[0][args[1]]
             args = [convert(a) for a in args]
+            if node.target in OF_MEMORY:
+                traced = node.args[0].meta["val"]
+                args[0] = lay_out(args[0], [self._number(s, symbols) for s in traced.stride()])
             kwargs = {k: convert(v) for k, v in kwargs.items() if k not in IGNORED}
             if node in drawn:
                 result = RANDOM[node.target][1](drawn[node], *args, **kwargs)
@@ -288,7 +291,7 @@ class Region:
             if found is None or found.dtype != DTYPES[wanted.dtype]:
                 if found is not None and isinstance(result, tuple) and found.dtype.is_floating_point:
                     continue
-                raise Refused(node, f"a result of type {found and found.dtype} instead of {wanted.dtype}")
+                raise Refused(node, f"a result of type {None if found is None else found.dtype} instead of {wanted.dtype}")
             if found.dim() != wanted.dim() or any(
                     isinstance(n, int) and n != m for n, m in zip(wanted.shape, found.shape)):
                 raise Refused(node, f"a result of shape {list(found.shape)} instead of {list(wanted.shape)}")
@@ -314,8 +317,10 @@ class Region:
 
     @staticmethod
     def _is_view_of_argument(node):
-        if not isinstance(node, torch.fx.Node) or node.target not in VIEWS:
+        if not isinstance(node, torch.fx.Node) or node.op != "call_function":
             return False
-        while node.op == "call_function" and node.target in VIEWS:
+        while node.op == "call_function" and (node.target in VIEWS or node.target is operator.getitem):
+            if node.target is operator.getitem and node.args[0].target not in VIEWS:
+                return False
             node = node.args[0]
         return node.op == "placeholder"
