@@ -4,6 +4,8 @@
 #include "amp/autocast.h"
 #include "graph/fused_norm_util.h"
 #include "graph/training_util.h"
+#include "ops/elementwise_gradient.h"
+#include "ops/op_table.h"
 
 namespace deft {
 namespace {
@@ -179,6 +181,24 @@ TEST(FuseNorms, LeavesOtherForms) {
         return m.norm1(m.conv1(x)).relu();
       },
       0, 0);
+}
+
+// There may be nothing before the relu's gradient.
+TEST(FuseNorms, AGradientThatComesFirst) {
+  NoGradGuard no_grad;
+  auto f = [](const std::vector<Tensor>& t) {
+    const Tensor &g = t[0], &x = t[1], &y = t[2];
+    const ElementwiseGradient::Params relu{op_index(op_def<Relu>), DType::f32, {}};
+    Tensor masked = call<ElementwiseGradient>(Site::current(), relu, g, y, y);
+    const BatchNormBackward::Params p{true, 1e-5, kGradX, DType::f32};
+    return std::vector<Tensor>{call<BatchNormBackward>(Site::current(), p, masked, x, Tensor(), t[3], t[4])[0]};
+  };
+  auto image = [] { return randn({2, 3, 4, 4}); };
+  std::vector<Tensor> in{image(), image(), image(), randn({3}), rand({3}) + 1};
+  Compiled fast = compile(f, everything());
+  fast.run(in);
+  EXPECT_TRUE(same_bits(fast.run(in)[0], f(in)[0]));
+  EXPECT_TRUE(contains(fast.explain(), "= fused_batch_norm_backward(")) << fast.explain();
 }
 
 TEST(FuseNorms, LeavesGradientsOfOtherForms) {

@@ -209,6 +209,34 @@ TEST(Guards, GivenGradientsAreNotWritten) {
   }
 }
 
+// Memory that somebody outside holds is no tensor of the function, under whatever header it is written.
+TEST(Guards, StateThatIsWrittenThroughAnotherHeader) {
+  NoGradGuard no_grad;
+  const std::function<Tensor(const Tensor&)> headers[] = {
+      [](const Tensor& t) { return t; },
+      [](const Tensor& t) { return t.detach(); },
+      [](const Tensor& t) {
+        return t.view({2, 3});
+      },
+      [](const Tensor& t) {
+        return t.detach().view({2, 3}).detach();
+      },
+      [](const Tensor& t) { return t.narrow(0, 0, 6).detach(); },
+  };
+  for (size_t i = 0; i < std::size(headers); ++i) {
+    Tensor state = zeros({6});
+    auto f = compile([&](const Tensor& x) {
+      Tensor other = headers[i](state);
+      other.add_(x);
+      return other * 2;
+    });
+    for (int call = 1; call < 4; ++call) {
+      EXPECT_EQ(f(ones({1})).flatten()[5].item(), 2 * call) << i;
+      EXPECT_EQ(state[5].item(), call) << i;
+    }
+  }
+}
+
 // A number that code outside writes is not the number of the program that it equals in the first call.
 TEST(Guards, NumbersThatAreWritten) {
   Tensor w = ones({3}).requires_grad_();

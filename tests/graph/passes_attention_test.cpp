@@ -194,8 +194,8 @@ TEST(FuseAttention, NumbersOfThoseThatStayAreFree) {
   NoGradGuard no_grad;
   Tensor scale = full({}, 0.25);
   F f = [&](const auto& t) {
-    Tensor weights = (matmul(t[0], t[1].t()) * scale).softmax(-1), read = matmul(weights, t[2]) * weights.sum();
-    return matmul((matmul(read, t[1].t()) * 0.5).softmax(-1), t[2]);
+    Tensor masked = matmul(((matmul(t[0], t[1].t()) + t[3]) * scale).softmax(-1), t[2]);  // the mask is scaled too
+    return matmul((matmul(masked, t[1].t()) * 0.5).softmax(-1), t[2]);
   };
   Compiled compiled = compile_list(f);
   std::vector<Tensor> x = inputs(DType::f32);
