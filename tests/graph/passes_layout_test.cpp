@@ -114,6 +114,9 @@ TEST(AssignLayout, WritesAndViews) {
                            y.relu_();
                            return y;
                          }};
+  const char* conversions[] = {"1 conversions in, 0 out, 1 inside", "2 conversions in, 2 out, 0 inside",
+                               "1 conversions in, 1 out, 0 inside", "1 conversions in, 1 out, 0 inside",
+                               "1 conversions in, 0 out, 2 inside", "1 conversions in, 1 out, 0 inside"};
   Tensor x = randn({2, 3, 12, 12}), y = randn({2, 3, 12, 12});
   for (size_t i = 0; i < std::size(functions); ++i) {
     auto compiled = compile(functions[i], without("cost_model"));
@@ -122,6 +125,7 @@ TEST(AssignLayout, WritesAndViews) {
     EXPECT_LE(far(found, wanted), 1e-4) << i << "\n" << compiled.explain();
     EXPECT_TRUE(found.strides() == wanted.strides()) << i;
     EXPECT_TRUE(contains(compiled.explain(), "done: assign_layout")) << i << "\n" << compiled.explain();
+    EXPECT_TRUE(contains(compiled.explain(), conversions[i])) << i << "\n" << compiled.explain();
   }
 }
 
