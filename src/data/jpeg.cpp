@@ -35,6 +35,10 @@ int find_orientation(std::span<const uint8_t> bytes) {
   constexpr uint8_t kApp1 = 0xE1, kScan = 0xDA;
   for (size_t at = 2; at + 4 <= bytes.size() && bytes[at] == 0xFF;) {
     uint8_t marker = bytes[at + 1];
+    if (marker == 0xFF) {  // any number of these may stand before a marker
+      ++at;
+      continue;
+    }
     size_t length = static_cast<size_t>(bytes[at + 2]) << 8 | bytes[at + 3];
     if (marker == kScan || length < 2 || at + 2 + length > bytes.size()) return 1;
     std::span<const uint8_t> body = bytes.subspan(at + 4, length - 2);

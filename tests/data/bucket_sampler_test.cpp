@@ -151,6 +151,26 @@ TEST(BucketSampler, ShortAndLongBatchesAreMixed) {
   EXPECT_NE(turns(1, 0), turns(2, 0));
 }
 
+// A sample whose bucket stays empty goes when so many others have come, and not one later.
+TEST(BucketSampler, TheOldestWaitsForAWindow) {
+  std::vector<int64_t> lengths(21, 1);
+  lengths[0] = 8;
+  BucketSampler sampler(lengths, {.rows = 3, .boundaries = {4, 8}, .window_batches = 2, .shuffle = false});
+  ASSERT_EQ(sampler.window(), 6);
+  const BatchPlan plan = sampler.batches(1, 0);
+  ASSERT_EQ(plan.size(), 8);
+  auto batch = [&](int64_t b) { return std::vector<int64_t>(plan[b].begin(), plan[b].end()); };
+  EXPECT_EQ(batch(0), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(batch(1), (std::vector<int64_t>{0}));
+  EXPECT_EQ(batch(2), (std::vector<int64_t>{4, 5, 6}));
+}
+
+TEST(BucketSampler, BatchesOfOneToken) {
+  EXPECT_EQ(BucketSampler({1, 0, 1}, {.max_tokens = 1}).batches(1, 0).size(), 3);
+  EXPECT_THROW(BucketSampler({1, 2}, {.max_tokens = 1}), ValueError);
+  EXPECT_THROW(BucketSampler({1}, {.max_tokens = 1, .multiple = 2}), ValueError);
+}
+
 TEST(BucketSampler, WithoutShuffleTheOrderOfTheDataSet) {
   BucketSampler sampler({5, 1, 4, 2, 3}, {.rows = 2, .window_batches = 0, .shuffle = false});
   BatchPlan plan = sampler.batches(9, 4);

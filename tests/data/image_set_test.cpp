@@ -119,6 +119,23 @@ TEST(Glyphs, DependOnSeedAndIndexOnly) {
   EXPECT_LT(*seen.rbegin(), glyph_classes());
 }
 
+// Most of a picture is paper, dark or light; the noise on it makes it neither darker nor lighter.
+TEST(Glyphs, PaperIsDarkOrLight) {
+  const int64_t count = 300;
+  ImageSet set = make_glyphs(6, count);
+  std::vector<double> pixels = set.images.to_vector<double>();
+  const size_t each = pixels.size() / count;
+  int dark = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const auto begin = pixels.begin() + static_cast<std::ptrdiff_t>(i * each);
+    std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(each / 2), begin + static_cast<std::ptrdiff_t>(each));
+    const double paper = begin[static_cast<std::ptrdiff_t>(each / 2)] / 255;
+    dark += paper < 0.5;
+    EXPECT_TRUE((paper > 0.03 && paper < 0.33) || (paper > 0.67 && paper < 0.97)) << i << ": " << paper;
+  }
+  EXPECT_NEAR(dark, count / 2, 50);
+}
+
 TEST(Glyphs, EveryPictureHasInkAndPaper) {
   ImageSet set = make_glyphs(5, 100);
   Tensor x = set.images.to(DType::f32).reshape({100, -1});

@@ -152,6 +152,17 @@ TEST(Jpeg, CornerOfReducedPictures) {
   }
 }
 
+TEST(Jpeg, OrientationAfterFillBytes) {
+  const std::string file = write_jpeg(make_picture(16, 8), {.orientation = 6});
+  const size_t app1 = file.find("\xFF\xE1");
+  ASSERT_NE(app1, file.npos);
+  for (size_t count : {1, 2, 5}) {
+    std::string filled = file;
+    filled.insert(app1, count, '\xFF');
+    EXPECT_EQ(decode_all(filled), decode_all(file)) << count;
+  }
+}
+
 TEST(Jpeg, BrokenExifCountsAsNone) {
   std::string file = write_jpeg(make_picture(16, 8), {.orientation = 6});
   size_t at = file.find("Exif");

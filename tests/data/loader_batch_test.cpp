@@ -103,6 +103,23 @@ TEST(LoaderBatch, VaryingFieldsArePadded) {
     }
 }
 
+// Down to rows of a single byte.
+TEST(LoaderBatch, ShortRowsOfEveryWidth) {
+  for (DType t : {DType::u8, DType::boolean, DType::f16, DType::i32, DType::f64}) {
+    auto set =
+        std::make_shared<FunctionSet>(4, std::vector<Field>{{"x", t, {-1}, 0}}, [&](int64_t i, SampleWriter& out) {
+          const int64_t n = (i + 1) % 4;  // 1, 2, 3, 0
+          const auto bytes = static_cast<size_t>(n) * size_of(t);
+          auto fill = [&]<class T>() { std::memcpy(out.varying<T>(0, {n}), ones({n}, t).data_ptr(), bytes); };
+          dispatch_all(t, fill);
+        });
+    DataLoader loader(set, {.batch_size = 4});
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    EXPECT_EQ(batch[0].to_vector<double>(), (std::vector<double>{1, 0, 0, 1, 1, 0, 1, 1, 1, 0, 0, 0})) << name_of(t);
+  }
+}
+
 TEST(LoaderBatch, TwoVaryingDimensions) {
   std::vector<Field> fields{{"x", DType::f32, {2, -1, 3, -1}, 0.5}, {"empty", DType::u8, {-1}, 255}};
   auto set = std::make_shared<FunctionSet>(3, fields, [](int64_t i, SampleWriter& out) {
@@ -307,6 +324,18 @@ TEST(LoaderBatch, RefusesWhatCannotBe) {
   EXPECT_THROW(fields({{"a", DType::f32, {-2}}}), ValueError);
   EXPECT_THROW(fields({{"a", DType::u8, {-1}, -1}}), ValueError);
   EXPECT_THROW(fields({{"a", DType::u8, {int64_t{1} << 40}}}), ValueError);
+  Shape most;
+  while (most.size() < kMaxDims - 1) most.push_back(1);
+  EXPECT_NO_THROW(fields({{"a", DType::u8, most}}));
+  most.push_back(1);
+  try {
+    fields({{"a", DType::u8, most}});
+    FAIL();
+  } catch (const ValueError& e) {
+    EXPECT_NE(std::string(e.what()).find(fmt::format("has {} dimensions, {} is the most", kMaxDims, kMaxDims - 1)),
+              std::string::npos)
+        << e.what();
+  }
 }
 
 TEST(LoaderBatch, StagesAreTimed) {

@@ -48,6 +48,24 @@ TEST(Tuner, StopsAtTheMost) {
   EXPECT_TRUE(tuner.text().ends_with("% waiting; 3 workers are the most this machine has threads for"));
 }
 
+// Four batches in a fifth of a second are enough to decide, or a second without so many.
+TEST(Tuner, LooksAtAWindow) {
+  Tuner few(16);
+  EXPECT_FALSE(few.observe(0, 0, 0));
+  EXPECT_FALSE(few.observe(0.04, 0.04, 9)) << "what comes right after a change does not count";
+  EXPECT_FALSE(few.observe(0.3, 0.3, 9 + 3));
+  EXPECT_TRUE(few.observe(0.31, 0.31, 9 + 4));
+  EXPECT_EQ(few.setting().workers, 2);
+  Tuner quick(16);
+  EXPECT_FALSE(quick.observe(0, 0, 0));
+  EXPECT_FALSE(quick.observe(0.19, 0.19, 50));
+  EXPECT_TRUE(quick.observe(0.21, 0.21, 55));
+  Tuner slow(16);
+  EXPECT_FALSE(slow.observe(0, 0, 0));
+  EXPECT_FALSE(slow.observe(0.99, 0.99, 1));
+  EXPECT_TRUE(slow.observe(1.01, 1.01, 1));
+}
+
 TEST(Tuner, SlowBatches) {
   Tuner tuner(2);
   EXPECT_LT(run(tuner, 1, 1e9, 10), 6);  // a second for a batch

@@ -149,6 +149,15 @@ TEST(Png, NeitherFormat) {
   EXPECT_EQ(load_error([] { decode_all("GIF89a"); }),
             "image: test: first bytes at byte 0: are those of neither a JPEG nor a PNG file");
   EXPECT_EQ(load_error([] { decode_all(""); }), "image: test: file at byte 0: is empty");
+  const std::pair<std::string, ImageFormat> starts[] = {{"\xFF\xD8\xFF", ImageFormat::jpeg},
+                                                        {"\xFF\xD8", ImageFormat::unknown},
+                                                        {"\xFF\xD8\xFE\xFF", ImageFormat::unknown},
+                                                        {"\x89PNG", ImageFormat::png},
+                                                        {"\x89PN", ImageFormat::unknown},
+                                                        {"\x89PNg\r\n", ImageFormat::unknown},
+                                                        {"", ImageFormat::unknown}};
+  for (const auto& [bytes, format] : starts)
+    EXPECT_EQ(image_format({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}), format) << bytes;
   EXPECT_THROW(decode_all(write_png(make_picture(2, 2)), {.channels = 2}), ValueError);
 }
 
