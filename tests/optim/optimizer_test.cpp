@@ -93,6 +93,22 @@ TEST(Optimizer, GroupsHaveTheirOwnOptions) {
   EXPECT_TRUE(sgd.params(2)[0].is_same(c));
 }
 
+TEST(Optimizer, ParametersOfEachGroup) {
+  std::vector<Tensor> all;
+  for (uint64_t i = 0; i < 6; ++i) all.push_back(param({1}, i));
+  Adam adam(std::vector<Adam::Group>{{{all[0], all[1]}, {}}, {{all[2]}, {}}});
+  adam.add_param_group({all[3], all[4], all[5]}, {});
+  const size_t begins[] = {0, 2, 3, 6};
+  ASSERT_EQ(adam.group_count(), 3u);
+  for (size_t g = 0; g < 3; ++g) {
+    const std::vector<Tensor> found = adam.params(g);
+    ASSERT_EQ(found.size(), begins[g + 1] - begins[g]) << g;
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(found[i].is_same(all[begins[g] + i])) << g << i;
+  }
+  ASSERT_EQ(adam.params().size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_TRUE(adam.params()[i].is_same(all[i])) << i;
+}
+
 TEST(Optimizer, RefusesWhatCannotBeOptimized) {
   Tensor a = param({4}, 1), b = param({4}, 2);
   expect_error<ValueError>([&] { SGD({a, b, a}, {.lr = 1}); }, "parameter 2 of the group");
