@@ -1,6 +1,7 @@
 #include "ops/elementwise.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/check.h"
@@ -39,8 +40,20 @@ Tensor wrap_number(Scalar value, Device) {
 
 namespace elementwise {
 
+namespace {
+// Promotion is by weight (tensors, 0-d tensors, numbers): first among equals, then from light to heavy.
+std::array<const Meta*, 3> by_weight(const Meta* const* inputs) {
+  auto weight = [](const Meta* m) { return m->wrapped_number ? 0 : m->rank() == 0 ? 1 : 2; };
+  std::array<const Meta*, 3> in = {inputs[0], inputs[1], inputs[2]};
+  std::sort(in.begin(), in.end(), [&](const Meta* a, const Meta* b) { return weight(a) < weight(b); });
+  if (weight(in[1]) == weight(in[2])) std::rotate(in.begin(), in.begin() + 1, in.end());
+  return in;
+}
+}  // namespace
+
 DType common_type(const Meta* const* inputs, int count, ResultType result) {
-  // Promotion is by weight (tensors, 0-d tensors, numbers), so fold the strongest inputs first.
+  std::array<const Meta*, 3> ordered;
+  if (count == 3) inputs = (ordered = by_weight(inputs)).data();
   Meta sum = *inputs[0];
   for (int i = 1; i < count; ++i) {
     const Meta& next = *inputs[i];

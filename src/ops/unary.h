@@ -174,8 +174,8 @@ struct BitwiseNot {
   }
 };
 
-// min(max(x, low), high); NaN stays NaN, and where low > high the result is high. At a bound the gradient is 0, as that of
-// relu at 0; a bound that is infinite is none.
+// min(max(x, low), high); NaN stays NaN, and where low > high the result is high. At a bound the gradient is 0; a bound
+// that is infinite is none.
 struct Clamp {
   struct Params {
     double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();

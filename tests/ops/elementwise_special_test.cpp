@@ -347,6 +347,20 @@ TEST(ElementwiseSpecial, WherePromotesItsValuesOnly) {
   EXPECT_EQ(where(c, tensor<int64_t>({INT64_MAX, 0}), 0).to_vector<int64_t>()[0], INT64_MAX);
 }
 
+// By weight, in whatever order they come: all tensors, then 0-d tensors, then numbers.
+TEST(ElementwiseSpecial, ThreeTypesPromoteByWeight) {
+  Tensor whole = ones({2}, i32), narrow = scalar_tensor(1, f32), wide = scalar_tensor(1, f64);
+  for (auto [a, b, c] : {std::array{whole, narrow, wide}, {narrow, whole, wide}, {wide, narrow, whole}}) {
+    EXPECT_EQ(addcdiv(a, b, c).dtype(), f64);
+    EXPECT_EQ(addcmul(a, b, c).dtype(), f64);
+  }
+  Tensor half = ones({2}, f16);
+  EXPECT_EQ(addcmul(narrow, half, wide).dtype(), f16);
+  EXPECT_EQ(addcmul(wide, half, ones({2}, f32)).dtype(), f32);
+  EXPECT_EQ(clamp(whole, narrow, scalar_tensor(1, bf16)).dtype(), f32);
+  EXPECT_EQ(addcdiv(whole, scalar_tensor(1, bf16), scalar_tensor(2, i64)).dtype(), bf16);
+}
+
 // The in-place form gives the same bits, and 16-bit floats are computed in f32 and rounded once.
 template <class Call, class Inplace>
 void check_forms(const char* name, DTypeSet dtypes, Call call, Inplace inplace) {

@@ -95,10 +95,10 @@ EXPLAINED = [
     (lambda d: "view of a leaf Variable that requires grad" in d.what, "a view of a leaf may be written in place"),
     (raises("Deft", ["fill"], "share memory"), "an expanded view is never written in place"),
     (raises("Deft", ["topk"], "a 0-d tensor has one value"), "topk of no value of a number"),
-    (lambda d: raises("PyTorch", ["quantile", "group_norm", "instance_norm", "pad"])(d) and of_nothing(d),
+    (lambda d: raises("PyTorch", ["quantile", "group_norm", "instance_norm", "batch_norm", "pad"])(d) and of_nothing(d),
      "nothing is made of nothing"),
     (raises("Deft", ["index_add"], "expected 0 <= index < 0"), "an index into an empty dimension is refused"),
-    (lambda d: (raises("Deft", ["index", "index_put"], "expected")(d) or raises("Deft", ["roll"], "out of range")(d)
+    (lambda d: (raises("Deft", ["index", "index_put"], "expected")(d) or raises("Deft", ["roll", "cat"], "out of range")(d)
                 or raises("Deft", ["median"], "nothing to choose from")(d)) and of_nothing(d),
      "PyTorch does not look at the indices and dims of empty tensors, and has a median of no integers"),
     (lambda d: raises("Deft", ["pad"], "in this mode")(d) and min(d.step["p"]["amounts"]) < 0,
@@ -127,6 +127,9 @@ EXPLAINED = [
      "a neighbour of weight 0 that is not finite"),
     (lambda d: is_number(d) and isnan(d.a) + isnan(d.b) == 1 and d.backward_of("cumprod", "prod")
      and d.nonfinite_into("cumprod", "prod"), "a product of zeros and infinities"),
+    (lambda d: is_number(d) and isnan(d.a) and d.b == 0 and d.backward_of("pow")
+     and any(s["op"].rstrip("_") == "pow" and s["p"].get("right") is False for s in d.steps),
+     "the power False is 0, also to its gradient"),
     (nan_for("scatter_reduce"), "PyTorch divides NaN by NaN"),
     (lambda d: is_number(d) and isnan(d.a) and d.b == 0 and d.backward_of("cross_entropy", "nll_loss")
      and d.nonfinite_into("cross_entropy", "nll_loss"), "what is ignored has no gradient, also where it is infinite"),

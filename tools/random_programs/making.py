@@ -315,9 +315,10 @@ class Maker:
             return self.product(x)
         if kind == "batch_norm":
             channels = shape[1] if len(shape) > 1 else 1
-            make = lambda data=None: self.input([channels], dtype, data, False if data else None)
-            weight = [make(), make()] if r.random() < 0.5 else []
-            return kind, [x, make([0.5] * channels), make([2.0] * channels), *weight], {"training": r.random() < 0.6}
+            make = lambda data, grad: self.input([channels], dtype, data, grad)
+            weight = [make(None, None), make(None, None)] if r.random() < 0.5 else []
+            statistics = [make([v] * channels, False) for v in (0.5, 2.0)]
+            return kind, [x, *statistics, *weight], {"training": r.random() < 0.6}
         if kind == "matmul":
             return kind, [x, self.input([last, r.randint(1, 3)], dtype)], {}
         if kind == "linear":
