@@ -1,6 +1,7 @@
 // Values at the edges that follow PyTorch's.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -48,6 +49,105 @@ TEST(ElementwiseEdges, ScalarTensorsAreRoundedToTheResult) {
   EXPECT_EQ(lt(full({}, exponent, f32), five).to_vector<bool>(), (std::vector<bool>{false, false, false}));
   EXPECT_EQ(where(five > 0, number, five).to(f64).to_vector<double>(), (std::vector<double>{5, 5, 5}));
   EXPECT_EQ(addcmul(zeros({3}, bf16), five, number).to(f64).to_vector<double>(), (std::vector<double>{25, 25, 25}));
+}
+
+using Call1 = Tensor (*)(const Tensor&);
+// The gradient at x of a result whose gradient is g.
+double slope_at(Call1 f, double x, double g = 1) {
+  Tensor t = tensor({x}, with_grad(f64));
+  f(t).backward(full({1}, g, f64));
+  return t.grad().item();
+}
+TEST(ElementwiseEdges, ClampGradientsAtTheirBounds) {
+  Call1 both = [](const Tensor&x) { return x.clamp(-1, 1); }, low = [](const Tensor&x) { return x.clamp_min(-1); },
+        high = [](const Tensor&x) { return x.clamp_max(1); };
+  for (double x : {-1.0, 1.0, -2.0, 2.0, kInf, -kInf, kNan}) {
+    EXPECT_EQ(slope_at(both, x), 0) << x;
+    EXPECT_EQ(slope_at(low, x), x > -1) << x;
+    EXPECT_EQ(slope_at(high, x), x < 1) << x;
+  }
+  EXPECT_EQ(slope_at(both, 0.5), 1);
+  EXPECT_EQ(slope_at([](const Tensor& x) { return x.clamp(kNan, 1); }, 0), 0);
+}
+// {x, low, high} and the gradient of each: equal ones share, also with NaN elsewhere.
+TEST(ElementwiseEdges, ClampByTensorsGradientsAtTheirBounds) {
+  struct Case {
+    double at[3], want[3];
+  };
+  const Case kCases[] = {
+      {{1, 0, 2}, {1, 0, 0}},    {{0, 0, 2}, {0.5, 0.5, 0}}, {{2, 0, 2}, {0.5, 0, 0.5}}, {{1, 1, 1}, {1, 0, 0}},
+      {{0, 1, 1}, {0, 1, 0}},    {{2, 1, 1}, {0, 0, 1}},     {{1, 2, 1}, {0, 0, 1}},     {{1, 1, 0}, {0, 0, 1}},
+      {{3, 0, 2}, {0, 0, 1}},    {{-1, 0, 2}, {0, 1, 0}},    {{kNan, 0, 1}, {1, 0, 0}},  {{kNan, 1, 0}, {1, 0, 1}},
+      {{0, kNan, 1}, {1, 0, 0}}, {{2, kNan, 1}, {0, 0, 0}},  {{0, 0, kNan}, {1, 0, 0}},  {{0, 1, kNan}, {0, 0, 0}},
+  };
+  for (const Case& c : kCases) {
+    Tensor in[3];
+    for (int i = 0; i < 3; ++i) in[i] = tensor({c.at[i]}, with_grad(f64));
+    clamp(in[0], in[1], in[2]).backward(ones({1}, f64));
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(in[i].grad().item(), c.want[i]) << i << " of " << c.at[0] << " " << c.at[1] << " " << c.at[2];
+  }
+}
+// What PyTorch's numbers are next to NaN and infinities, for the number itself and for the gradient that comes in.
+TEST(ElementwiseEdges, GradientsNextToNan) {
+  Call1 magnitude = [](const Tensor& x) { return abs(x); };
+  EXPECT_EQ(slope_at(magnitude, kNan), 0);
+  EXPECT_TRUE(std::isnan(slope_at(magnitude, 0, kInf))) << "a slope of 0 times infinity";
+  EXPECT_TRUE(std::isnan(slope_at(magnitude, 0, kNan)));
+  EXPECT_EQ(slope_at([](const Tensor& x) { return elu(x, 0.5); }, kNan, 3), 3);
+  EXPECT_EQ(slope_at([](const Tensor& x) { return celu(x, 0.5); }, kNan, 3), 3);
+  EXPECT_EQ(slope_at([](const Tensor& x) { return selu(x); }, kNan, 1), kSeluScale);
+  EXPECT_TRUE(std::isnan(slope_at([](const Tensor& x) { return huber(x); }, kNan)));
+  for (Reduction r : {Reduction::none, Reduction::mean, Reduction::sum}) {
+    Tensor x = tensor({kNan, kInf, 2.0}, with_grad(f64)), y = tensor({1.0, kInf, 4.0}, with_grad(f64));
+    l1_loss(x, y, r).sum().backward();
+    const double step = r == Reduction::mean ? 1 / 3.0 : 1;
+    EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 0, -step}));
+    EXPECT_EQ(y.grad().to_vector<double>(), (std::vector<double>{0, 0, step}));
+    Tensor z = tensor({kNan, 2.0}, with_grad(f64));
+    huber_loss(z, tensor({0.0, 0.0}), r).sum().backward();
+    EXPECT_TRUE(std::isnan(z.grad().to_vector<double>()[0])) << "unlike a sign, a square has no slope there";
+  }
+}
+TEST(ElementwiseEdges, GradientsOfSmallNumbers) {
+  const double x = 3e-309;  // 1 / x is infinite
+  EXPECT_NEAR(slope_at([](const Tensor& t) { return log10(t); }, x) / (0.43429448190325182765 / x), 1, 1e-12);
+}
+
+// By weight, in whatever order they come: all tensors, then 0-d tensors, then numbers.
+TEST(ElementwiseEdges, ThreeTypesPromoteByWeight) {
+  Tensor whole = ones({2}, i32), narrow = scalar_tensor(1, f32), wide = scalar_tensor(1, f64);
+  for (auto [a, b, c] : {std::array{whole, narrow, wide}, {narrow, whole, wide}, {wide, narrow, whole}}) {
+    EXPECT_EQ(addcdiv(a, b, c).dtype(), f64);
+    EXPECT_EQ(addcmul(a, b, c).dtype(), f64);
+  }
+  Tensor half = ones({2}, f16);
+  EXPECT_EQ(addcmul(narrow, half, wide).dtype(), f16);
+  EXPECT_EQ(addcmul(wide, half, ones({2}, f32)).dtype(), f32);
+  EXPECT_EQ(clamp(whole, narrow, scalar_tensor(1, bf16)).dtype(), f32);
+  EXPECT_EQ(addcdiv(whole, scalar_tensor(1, bf16), scalar_tensor(2, i64)).dtype(), bf16);
+}
+
+// The quotient in the gradient of remainder is that of floor_divide.
+TEST(ElementwiseEdges, RemainderGradients) {
+  auto slope = [](double a, double b) {
+    Tensor x = tensor({a}), y = tensor({b}, with_grad(f64));
+    remainder(x, y).sum().backward();
+    return y.grad().item();
+  };
+  for (double a : {7.0, -7.0, 0.3, 6.0, kInf, 1.0, -1.0})
+    for (double b : {2.0, -2.0, 0.1, kInf, -kInf}) {
+      const double want = -floor_divide(tensor({a}), tensor({b})).item(), got = slope(a, b);
+      EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want))) << a << " " << b << ": " << got;
+    }
+  EXPECT_EQ(slope(6, 0.1), -59) << "6 / 0.1 is rounded to 60";
+}
+
+// Bools are numbers to formulas, too.
+TEST(ElementwiseEdges, GradientsNextToBools) {
+  Tensor a = tensor<float>({1, 2}, with_grad()), truth = tensor<bool>({true, false});
+  atan2(a, truth).sum().backward();
+  EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{0.5, 0}));
 }
 
 }  // namespace
