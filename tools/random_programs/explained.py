@@ -62,13 +62,16 @@ def zeros_of_norm(d):
     return count and d.what.endswith("only Deft has it") and not any(v for v in d.b if v == v)
 
 
-def distinct(d):
-    """Of unique: Deft found as many as there are in its own numbers, which are rounded in another way."""
-    if d.op != "unique" or not d.what.startswith("sizes"):
+def counted(d):
+    """Of unique and nonzero: Deft found as many as there are in its own numbers, which are rounded in another way."""
+    if d.op not in ("unique", "nonzero") or not d.what.startswith("sizes"):
         return False
     outputs = [o for s, v in zip(d.program["steps"], d.case.got["values"]) for o in zip(s["out"], v)]
     given = dict(outputs).get(d.step["in"][0])
-    return given is not None and len(set(given["data"])) == d.case.got["values"][d.at][0]["sizes"][0]
+    if given is None:
+        return False
+    count = len(set(given["data"])) if d.op == "unique" else sum(v != 0 for v in given["data"])
+    return count == d.case.got["values"][d.at][0]["sizes"][0]
 
 
 # (test(difference), why it is right as it is).
@@ -86,12 +89,15 @@ EXPLAINED = [
     (raises("Deft", ["threshold"], "does not fit into"), "a number that does not fit into the type is refused"),
     (outside_of_type, "floats that an integer type does not have: C++ gives them no value"),
     # What one of them refuses
-    (lambda d: d.op == "backward" and any(t in d.what for t in ("desired output type", "Subtraction, the `-`", "Negation, the `-`"))
+    (lambda d: d.op == "backward"
+     and any(t in d.what for t in ("desired output type", "Subtraction, the `-`", "Negation, the `-`"))
      and d.what.startswith("PyTorch") and any(i["dtype"] not in FLOATS for i in d.program["inputs"]),
      "PyTorch's own gradient formulas fail next to integers and bools"),
     (lambda d: "derivative for aten::remainder is not implemented" in d.what, "PyTorch has no gradient of number % tensor"),
     (lambda d: d.op == "backward" and "modified by an inplace operation" in d.what and d.what.startswith("PyTorch"),
      "Deft keeps less for backward"),
+    (lambda d: d.op == "backward" and "erfinv: output 0" in d.what and "changed in place" in d.what,
+     "erfinv keeps its result for backward, PyTorch its input"),
     (lambda d: "view of a leaf Variable that requires grad" in d.what, "a view of a leaf may be written in place"),
     (raises("Deft", ["fill"], "share memory"), "an expanded view is never written in place"),
     (raises("Deft", ["topk"], "a 0-d tensor has one value"), "topk of no value of a number"),
@@ -99,6 +105,7 @@ EXPLAINED = [
      "nothing is made of nothing"),
     (raises("Deft", ["index_add"], "expected 0 <= index < 0"), "an index into an empty dimension is refused"),
     (lambda d: (raises("Deft", ["index", "index_put"], "expected")(d) or raises("Deft", ["roll", "cat"], "out of range")(d)
+                or raises("Deft", ["batch_norm"], "expected N,C")(d)
                 or raises("Deft", ["median"], "nothing to choose from")(d)) and of_nothing(d),
      "PyTorch does not look at the indices and dims of empty tensors, and has a median of no integers"),
     (lambda d: raises("Deft", ["pad"], "in this mode")(d) and min(d.step["p"]["amounts"]) < 0,
@@ -130,6 +137,8 @@ EXPLAINED = [
     (lambda d: is_number(d) and isnan(d.a) and d.b == 0 and d.backward_of("pow")
      and any(s["op"].rstrip("_") == "pow" and s["p"].get("right") is False for s in d.steps),
      "the power False is 0, also to its gradient"),
+    (lambda d: d.op.rstrip("_") == "pow" and is_number(d) and isnan(d.a) and d.b == math.inf
+     and d.step["p"].get("right") == 0.5 and d.nonfinite_into("pow"), "pow of -inf is inf, as in C; PyTorch takes a root"),
     (nan_for("scatter_reduce"), "PyTorch divides NaN by NaN"),
     (lambda d: is_number(d) and isnan(d.a) and d.b == 0 and d.backward_of("cross_entropy", "nll_loss")
      and d.nonfinite_into("cross_entropy", "nll_loss"), "what is ignored has no gradient, also where it is infinite"),
@@ -149,7 +158,7 @@ EXPLAINED = [
     (zeros_of_norm, "a count of nonzeros (norm with p = 0) has zeros for a gradient; PyTorch has none"),
     (lambda d: is_number(d) and d.backward_of("hardsigmoid") and "f64" in types_into(d, "hardsigmoid")
      and abs(d.a - d.b) <= 1e-6 * abs(d.a), "PyTorch's gradient of hardsigmoid has a constant in single precision"),
-    (distinct, "how many values are distinct depends on their rounding"),
+    (counted, "how many values are distinct, or not 0, depends on their rounding"),
 ]
 
 
