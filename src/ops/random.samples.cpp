@@ -101,9 +101,10 @@ OpSamples RandpermFill::samples() {
     s.good.push_back({.note = fmt::format("{} numbers", n),
                       .args = {real({n})},
                       .call =
-                          [n](const Tensors& in) {  // it is drawn on the CPU
-                            RngScope fixed(kDraw);
-                            return Tensors{randperm(n).to(in[0].device())};
+                          [](const Tensors& in) {  // its only kernel is the CPU's
+                            Tensor x = in[0].to(kCPU).clone();
+                            call_inplace<RandpermFill>(Site::current(), {kDraw}, x);
+                            return Tensors{x.to(in[0].device())};
                           },
                       .expect =
                           [n](const Tensors&) {
