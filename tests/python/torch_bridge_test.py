@@ -237,10 +237,12 @@ SAMPLES = {
     "scatter_add": lambda: [[x(), 1, at(5, 3, 2), x(3, 2)]],
     "index_select": lambda: [[x(), 1, at(5, 4)]],
     "index.Tensor _unsafe_index.Tensor": lambda: [[x(3, 5, 2), [at(3, 4), at(5, 4)]], [x(3, 5, 2), [None, at(5, 4)]]],
-    "index_put _unsafe_index_put": lambda: [([x(), [at(3, 4)], x(4, 5), True], {})],
+    "index_put _unsafe_index_put": lambda: [[x(), [at(3, 4)], x(4, 5), True], [x(), [None, at(5, 4)], x(3, 4), True],
+                                              [x(2, 3, 5), [at(2, 4), None, at(5, 4)], x(4, 3), True],
+                                              [x(2, 3, 5), [None, at(3, 4), at(5, 4)], x(4), True]],
 }
 # Rows that need no sample of their own: others show the same, or the result holds whatever was there.
-NO_SAMPLE = {"empty.memory_format", "empty_like", "new_empty", "empty_permuted", "lift_fresh", "lift_fresh_copy", "log_sigmoid_forward"}
+NO_SAMPLE = {"empty.memory_format", "new_empty_strided", "empty_like", "new_empty", "empty_permuted", "lift_fresh", "lift_fresh_copy", "log_sigmoid_forward"}
 
 
 def encoder_layer(use_gelu, norm_first):
@@ -633,6 +635,16 @@ class Torch(Case):
         given = torch.randn(8)
         for _ in range(2):
             torch.testing.assert_close(fast(given), torch.fft.rfft(given).abs() + given.sum())
+
+    def test_tensors_in_the_graph(self):
+        table = torch.randn(4)
+
+        def function(a):
+            return a + torch.tensor([1.0, 2.0, 3.0, 4.0]) * table
+
+        fast, given = bridged(function), torch.randn(4)
+        for _ in range(2):
+            torch.testing.assert_close(fast(given), function(given))
 
     def test_another_type_runs_in_torch(self):
         fast = bridged(lambda a: a * 2)

@@ -52,11 +52,31 @@ class _Allowed(OperatorSupportBase):
         return node in self.nodes
 
 
+def constants_as_arguments(gm):
+    """Tensors that belong to the graph become arguments behind the others."""
+    constants = []
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    for node in list(gm.graph.nodes):
+        value = getattr(gm, str(node.target), None) if node.op == "get_attr" else None
+        if not isinstance(value, torch.Tensor):
+            continue
+        with gm.graph.inserting_after(placeholders[-1] if placeholders else None):
+            placeholders.append(gm.graph.placeholder(node.name + "_value"))
+        placeholders[-1].meta["val"] = value
+        node.replace_all_uses_with(placeholders[-1])
+        gm.graph.erase_node(node)
+        constants.append(value)
+    if constants:
+        gm.recompile()
+    return gm, constants
+
+
 class Graph:
     """One graph of AOTAutograd, as a function that takes one list and gives one."""
 
     def __init__(self, gm, kind, weights, record):
-        self.gm, self.kind, self.record = gm, kind, record
+        self.kind, self.record = kind, record
+        self.gm, self.constants = constants_as_arguments(gm)
         self.weights = weights
         self.refused = {}
         self.reasons = {}
@@ -71,6 +91,8 @@ class Graph:
         threads = torch.get_num_threads()
         if threads != deft.get_num_threads():
             deft.set_num_threads(threads)
+        if self.constants:
+            args += self.constants
         try:
             results = self.run(args)
         except Refused as refused:

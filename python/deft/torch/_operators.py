@@ -330,6 +330,7 @@ row("zeros_like.default", "empty_like.default")(
 row("ones_like.default")(lambda x, dtype=None, memory_format=None: deft.full(list(x.shape), 1, dtype=dtype or x.dtype))
 row("new_zeros.default", "new_empty.default")(
     lambda x, size, dtype=None: deft.full(list(size), 0, dtype=dtype or x.dtype))
+row("new_empty_strided.default")(lambda x, size, stride, dtype=None: new_full(x, size, 0, dtype))
 row("new_ones.default")(lambda x, size, dtype=None: deft.full(list(size), 1, dtype=dtype or x.dtype))
 row("empty_permuted.default")(
     lambda size, order, dtype=None: deft.full([size[i] for i in order], 0, dtype=dtype or deft.float32).permute(
@@ -717,14 +718,17 @@ def index(x, at):
 
 @row("index_put.default", "_unsafe_index_put.default", when=has_mask)
 def index_put(x, at, values, accumulate=False):
-    at = list(at) + [None] * (x.dim() - len(at))
-    while at and at[-1] is None:
-        at.pop()
-    if any(i is None for i in at):
-        raise NotImplementedError("index_put with whole dimensions before an index")
-    y = x.clone()
-    y.index_put_([indices(i) for i in at], values.to(y.dtype), accumulate)
-    return y
+    indexed = [d for d, i in enumerate(at) if i is not None]
+    order = indexed + [d for d in range(x.dim()) if d not in indexed]
+    first = indexed[0]
+    if first and indexed[-1] - first == len(indexed) - 1:  # the dimensions of the indices stand where the indexed ones did
+        width = max(at[d].dim() for d in indexed)
+        rank = width + x.dim() - len(indexed)
+        values = values.expand([1] * (rank - values.dim()) + list(values.shape)) if values.dim() < rank else values
+        values = values.permute([*range(first, first + width), *range(first), *range(first + width, rank)])
+    turned = x.permute(order).clone(memory_format=deft.contiguous_format)
+    turned.index_put_([indices(at[d]) for d in indexed], values.to(x.dtype), accumulate)
+    return turned.permute([order.index(d) for d in range(x.dim())])
 
 
 row("_unsafe_index.Tensor", when=has_mask)(index)
