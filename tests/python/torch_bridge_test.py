@@ -437,6 +437,22 @@ class Models(Case):
             for a, b in zip(ours, theirs):
                 self.assertTrue(abs(a - b) <= 1e-4 * abs(b), (ours, theirs))
 
+    def test_parts_are_joined(self):
+        def function(a):
+            q, k, v = a[0], a[1], a[2]
+            left, right = a[..., :3], a[..., 3:]
+            return (q * k + v).sum() + (left.exp().sum() * right.sin().sum())
+
+        record = []
+        fast = bridged(function, record)
+        given, plain = (torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(1)).requires_grad_() for _ in range(2))
+        fast(given).backward()
+        function(plain).backward()
+        torch.testing.assert_close(given.grad, plain.grad)
+        targets = {str(n.target) for n in record[-1].gm.graph.nodes}
+        self.assertIn("aten.stack.default", targets)
+        self.assertNotIn("aten.select_backward.default", targets)
+
     def test_lstm(self):
         model, given = nn.LSTM(6, 8, batch_first=True), torch.randn(2, 5, 6)
         fast = bridged(model)

@@ -13,6 +13,7 @@ import deft
 
 from ._operators import RANDOM, TABLE, aten_copy_
 from ._region import Refused, Region, capturing, is_work, why_not
+from ._rewrite import rewrite
 
 _said = set()
 MOST_RETRIES = 30
@@ -244,6 +245,7 @@ def _compilers(record):
             placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
             weights = {n for i, n in enumerate(placeholders) if i in indices}
             try:
+                rewrite(gm)
                 with torch._subclasses.fake_tensor.unset_fake_temporarily():
                     return boxed(Graph(gm, kind, weights, record))
             except Exception as error:  # a fault of ours must not reach the user's program
