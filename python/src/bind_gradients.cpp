@@ -1,5 +1,5 @@
-// Gradients of layers and what they read, as ops with names of their own: torch's graphs of backward passes are lists of
-// such. Private: deft/torch calls them.
+// Gradients of layers and what they read, as ops with names of their own: torch's graphs of backward passes are lists
+// of such. Private: deft/torch calls them.
 #include "bind_op.h"
 #include "ops/all_ops.h"
 
@@ -38,19 +38,23 @@ void bind_norm_gradients() {
   bind(
       "_group_norm_backward(grad, input, groups, weight, mean, rstd, wanted)", kPrivate,
       [](const Tensor& g, const Tensor& x, int64_t groups, Tensor w, const Tensor& mean, const Tensor& rstd,
-         Ints wanted,
-         Site s) { return call<GroupNormBackward>(s, {groups, 0, mask_of(wanted)}, g, x, w, mean, rstd); },
+         Ints wanted, Site s) {
+        return call<GroupNormBackward>(s, {groups, 0, mask_of(wanted)}, g, x, w, mean, rstd);
+      },
       "group_norm_backward");
   bind(
       "_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)", kPrivate,
       [](const Tensor& x, Tensor w, Tensor b, Tensor mean, Tensor var, bool training, double momentum, double eps,
-         Site s) { return call<BatchNorm>(s, {training, momentum, eps}, x, w, b, mean, var); },
+         Site s) {
+        return call<BatchNorm>(s, {training, momentum, eps}, x, w, b, mean, var);
+      },
       "batch_norm", "(result, mean, rstd); training moves the running statistics");
   bind(
       "_batch_norm_backward(grad, input, weight, mean, rstd, training, wanted, factors)", kPrivate,
       [](const Tensor& g, const Tensor& x, Tensor w, const Tensor& mean, const Tensor& rstd, bool training, Ints wanted,
-         DType factors,
-         Site s) { return call<BatchNormBackward>(s, {training, 0, mask_of(wanted), factors}, g, x, w, mean, rstd); },
+         DType factors, Site s) {
+        return call<BatchNormBackward>(s, {training, 0, mask_of(wanted), factors}, g, x, w, mean, rstd);
+      },
       "batch_norm_backward");
 }
 

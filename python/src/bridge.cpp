@@ -423,8 +423,9 @@ class Bridge {
   std::shared_ptr<Plan> find(const nb::list& args, const std::vector<Seen>& seen) {
     for (size_t k = 0; k < plans_.size(); ++k) {
       if (!serves(*plans_[k], args, seen)) continue;
-      if (k) std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(k),
-                         plans_.begin() + static_cast<std::ptrdiff_t>(k) + 1);
+      if (k)
+        std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(k),
+                    plans_.begin() + static_cast<std::ptrdiff_t>(k) + 1);
       return plans_.front();
     }
     return nullptr;

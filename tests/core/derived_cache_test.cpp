@@ -130,6 +130,23 @@ TEST_F(DerivedCache, PointersThatMayBeWrittenThrough) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(look(blob), nullptr);
 }
 
+TEST_F(DerivedCache, MemoryOfOthersWhoCountTheirWrites) {
+  std::vector<double> bytes(1024, 1);
+  int freed = 0;
+  Tensor blob = from_blob(bytes.data(), {32, 32}, {DType::f64}, {}, [&freed] { ++freed; });
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(look(blob), nullptr);
+  trust_versions(*blob.impl()->storage);
+  std::shared_ptr<const double> first = keep(blob);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(*first, 1024);
+  bytes[5] = 100;
+  blob.impl()->storage->bump_version("somebody", {});
+  expect_forgotten(blob);
+  blob = Tensor();
+  EXPECT_EQ(freed, 1) << "the memory is still theirs";
+  EXPECT_EQ(since().objects, 0);
+}
+
 TEST_F(DerivedCache, EndsWithItsStorage) {
   int64_t live = memory_live()[MemoryCategory::workspace];
   const void* address = nullptr;

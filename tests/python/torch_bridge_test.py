@@ -621,6 +621,10 @@ class Torch(Case):
         with torch.no_grad():
             torch.testing.assert_close(torch.compile(model, backend="deft")(given), model(given))
 
+    def test_unknown_options_are_errors(self):
+        with self.assertRaisesRegex(Exception, "knows no options yet, found \\['freezing'\\]"):
+            torch.compile(lambda a: a + 1, backend="deft", options={"freezing": True})(torch.ones(2))
+
     def test_parts_run_in_torch(self):
         class Mixed(nn.Module):
             def __init__(self):

@@ -257,9 +257,13 @@ def _compilers(record):
     return {"fw_compiler": make("forward"), "bw_compiler": make("backward"), "inference_compiler": make("inference")}
 
 
-def backend(gm, example_inputs, *, record=None, **options):
+def backend(gm, example_inputs, *, record=None, mode=None, options=None, **others):
     """What torch.compile calls."""
     global _table
+    if options:
+        raise ValueError(f"torch.compile(backend='deft') knows no options yet, found {sorted(options)}; leave them out")
+    if mode is not None:
+        say_once(f"mode={mode!r} changes nothing: there is one way to run a plan")
     if _table is None:
         _table = decompositions()
     compiled = aot_autograd(**_compilers(record), decompositions=_table, partition_fn=min_cut_rematerialization_partition,
