@@ -1,13 +1,14 @@
 """The Python blocks of docs/guide/python.md, each with what it prints; and the stubs are those of the package."""
 
 import contextlib
-import importlib.util
 import io
 import pathlib
 import re
 import subprocess
 import sys
 import unittest
+
+from torch_python import torch_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -20,13 +21,23 @@ class Page(unittest.TestCase):
             if kind != "python":
                 continue
             with self.subTest(code.splitlines()[0:4]):
-                if "import torch" in code and not importlib.util.find_spec("torch"):
-                    self.skipTest("this block needs PyTorch, which is not installed")
-                out = io.StringIO()
-                with contextlib.redirect_stdout(out):
-                    exec(code, {"__name__": "page"})
+                printed = self.run_with_torch(code) if "import torch" in code else self.run_here(code)
                 if next_kind == "text":
-                    self.assertEqual(out.getvalue(), expected)
+                    self.assertEqual(printed, expected)
+
+    def run_here(self, code):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(code, {"__name__": "page"})
+        return out.getvalue()
+
+    def run_with_torch(self, code):
+        python = torch_python()
+        if python is None:
+            self.skipTest("this block needs PyTorch; ./dev torch installs it")
+        run = subprocess.run([python, "-W", "ignore", "-c", code], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
 
     def test_stubs_are_up_to_date(self):
         run = subprocess.run([sys.executable, ROOT / "tools/python_stubs", "--check"], capture_output=True, text=True)

@@ -4,17 +4,23 @@ Bounds: where both sides compute the same sums in another order, Deft may be off
 what torch's own type is off, where the least that counts is the rounding of the largest value."""
 
 import copy
+import os
 import sys
 import threading
 import unittest
 import warnings
 
-try:
-    import torch
-    from torch import nn
-except ImportError as error:
-    print(f"skipped: PyTorch cannot be imported ({error})")
+from torch_python import torch_python
+
+python = torch_python()
+if python is None:
+    print("skipped: no PyTorch; ./dev torch installs it, or DEFT_TORCH_PYTHON names a Python of this version that has it")
     sys.exit(77)
+if python != sys.executable:
+    os.execv(python, [python, *sys.argv])
+
+import torch
+from torch import nn
 
 import deft
 import deft.torch
