@@ -214,7 +214,7 @@ void measure_backward(EngineRun& run, const Conv& c, bool data) {
   run.add(row, once);
 }
 
-void add_bars(EngineRun& run) {
+void add_conv_bars(EngineRun& run) {
   auto total = [](const char* dtype, const char* name) {
     return [=](const Json& row) {
       return row["family"] == "total" && row["dtype"] == dtype && row["case"].get<std::string>().starts_with(name);
@@ -250,7 +250,7 @@ Report measure_conv(const EngineOptions& options) {
     run.add_total(kBackwardData, kBackwardData, name);
     run.add_total(kBackwardWeights, kBackwardWeights, name);
   }
-  add_bars(run);
+  add_conv_bars(run);
   return run.finish();
 }
 

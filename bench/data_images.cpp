@@ -184,11 +184,11 @@ class OneSample : public data::SampleWriter {
   data::StageTimes times_;
 };
 
-struct Kind {
+struct Images {
   const char* name;
   data::ImageOptions options;
 };
-std::vector<Kind> kinds() {
+std::vector<Images> kinds() {
   data::ImageOptions train = data::training_images(), bytes = train, low = train, planes = train, jitter = train;
   bytes.dtype = DType::u8;
   low.dtype = DType::bf16;
@@ -268,7 +268,7 @@ double workers_ns(const data::ImageFolder& set, int workers, int epochs) {
          static_cast<double>(epochs * set.size());
 }
 
-void measure_core(const Photos& photos, const Kind& kind, const DataImagesOptions& o, Report& report) {
+void measure_core(const Photos& photos, const Images& kind, const DataImagesOptions& o, Report& report) {
   data::ImageFolder set(photos.root(), kind.options);
   CoreTimer timer(set, photos);
   for (int i = 0; i < o.rounds && !interrupted(); ++i) timer.round();
@@ -285,7 +285,7 @@ void measure_core(const Photos& photos, const Kind& kind, const DataImagesOption
 // Plain threads on one side, the peer's loader with as many workers on the other, in turns.
 void measure_workers(const Photos& photos, const DataImagesOptions& o, Report& report) {
   constexpr int kTurns = 3;
-  Kind kind = kinds().front();
+  Images kind = kinds().front();
   data::ImageFolder set(photos.root(), kind.options);
   std::unique_ptr<Peer> peer = o.peer.empty() ? nullptr : Peer::start(o.peer);
   std::vector<double> samples;
@@ -321,7 +321,7 @@ Report measure_data_images(const DataImagesOptions& o) {
   Report report;
   o.progress("drawing photos");
   Photos photos(o.files);
-  for (const Kind& kind : kinds()) {
+  for (const Images& kind : kinds()) {
     if (interrupted()) break;
     o.progress(kind.name);
     measure_core(photos, kind, o, report);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <thread>
 
+#include "bench/clock.h"
 #include "bench/cpu_timer.h"
 #include "bench/heap_counter.h"
 #include "bench/interrupt.h"
@@ -16,9 +17,6 @@
 namespace deft::bench {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr int64_t kRows = 256;
 

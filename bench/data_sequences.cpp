@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kSeed = 2024;
+constexpr uint64_t kOrderSeed = 2024;
 constexpr int64_t kPad = 0, kStart = 101, kEnd = 102, kFirstWord = 1000;
 
 // Words and punctuation marks. Which number a word gets does not matter here, only that it is always the same.
@@ -58,7 +58,7 @@ std::vector<Tensor> read_sentences(const SequencesOptions& o, int64_t count, int
     if (!line.empty()) lines.push_back(line);
   auto there = static_cast<int64_t>(lines.size());
   DEFT_CHECK(there >= count, ValueError, "{} has {} sentences, {} are needed", path, there, count);
-  std::vector<int64_t> order = data::epoch_order(there, kSeed, 0);
+  std::vector<int64_t> order = data::epoch_order(there, kOrderSeed, 0);
   std::vector<Tensor> out;
   for (int64_t i = 0; i < count; ++i) {
     const std::string& text = lines[static_cast<size_t>(order[static_cast<size_t>(i)])];
@@ -70,7 +70,7 @@ std::vector<Tensor> read_sentences(const SequencesOptions& o, int64_t count, int
 }
 
 // One kind of batch.
-struct Kind {
+struct Batching {
   std::string name;
   data::BatchPlan plan;
   std::function<int64_t(std::span<const int64_t>)> padded;  // how long rows become; empty: packed
@@ -90,7 +90,7 @@ class Runner {
   }
   const std::vector<int64_t>& lengths() const { return lengths_; }
 
-  void run(Kind& kind, int64_t b, bool counts) {
+  void run(Batching& kind, int64_t b, bool counts) {
     std::span<const int64_t> batch = kind.plan[b];
     InferenceModeGuard inference;
     Clock::time_point start = Clock::now();
@@ -128,14 +128,14 @@ class Runner {
   std::vector<int64_t> lengths_;
 };
 
-std::vector<Kind> kinds_of(const SequencesOptions& o, const std::vector<int64_t>& lengths) {
+std::vector<Batching> kinds_of(const SequencesOptions& o, const std::vector<int64_t>& lengths) {
   auto n = static_cast<int64_t>(lengths.size());
   auto longest = [&lengths](std::span<const int64_t> batch) {
     int64_t most = 0;
     for (int64_t i : batch) most = std::max(most, lengths[static_cast<size_t>(i)]);
     return most;
   };
-  data::BatchPlan naive(data::epoch_order(n, kSeed, 1), o.rows, false);
+  data::BatchPlan naive(data::epoch_order(n, kOrderSeed, 1), o.rows, false);
   auto by_length = std::make_shared<data::BucketSampler>(lengths, data::BucketOptions{.max_tokens = o.max_tokens});
   data::ShapeAdvice advice = data::advise_shapes(lengths, {.buckets = 8, .multiple = 8, .rows = o.rows});
   auto by_bucket = std::make_shared<data::BucketSampler>(
@@ -146,14 +146,15 @@ std::vector<Kind> kinds_of(const SequencesOptions& o, const std::vector<int64_t>
     return [sampler](std::span<const int64_t> batch) { return sampler->padded_length(batch); };
   };
   auto to_longest = [length = o.longest](std::span<const int64_t>) { return length; };
-  std::vector<Kind> kinds{
+  std::vector<Batching> kinds{
       {fmt::format("shuffled, {} rows", o.rows), naive, longest},
       {fmt::format("shuffled, {} rows of {}", o.rows, o.longest), naive, to_longest},
-      {fmt::format("bucketed, {} tokens", o.max_tokens), by_length->batches(kSeed, 1), padded_by(by_length)},
-      {fmt::format("{} fixed buckets", advice.boundaries.size()), by_bucket->batches(kSeed, 1), padded_by(by_bucket)},
-      {fmt::format("packed, rows of {}", o.longest), packing.batches(kSeed, 1), {}}};
+      {fmt::format("bucketed, {} tokens", o.max_tokens), by_length->batches(kOrderSeed, 1), padded_by(by_length)},
+      {fmt::format("{} fixed buckets", advice.boundaries.size()), by_bucket->batches(kOrderSeed, 1),
+       padded_by(by_bucket)},
+      {fmt::format("packed, rows of {}", o.longest), packing.batches(kOrderSeed, 1), {}}};
   kinds[1].every = 4;
-  for (Kind& k : kinds)
+  for (Batching& k : kinds)
     k.report =
         k.padded ? data::report_lengths(k.plan, lengths, k.padded) : data::report_packing(k.plan, lengths, o.longest);
   return kinds;
@@ -164,7 +165,7 @@ struct Turn {
   size_t kind;
   int64_t batch;
 };
-std::vector<Turn> turns_of(const std::vector<Kind>& kinds) {
+std::vector<Turn> turns_of(const std::vector<Batching>& kinds) {
   std::vector<Turn> turns;
   for (size_t k = 0; k < kinds.size(); ++k)
     for (int64_t b = 0; b < kinds[k].plan.size(); b += kinds[k].every)
@@ -174,7 +175,7 @@ std::vector<Turn> turns_of(const std::vector<Kind>& kinds) {
 }
 
 // How far results of the sentences are from those in naive batches; null where none was run in both.
-Json difference(const Kind& kind, const Kind& naive) {
+Json difference(const Batching& kind, const Batching& naive) {
   std::optional<double> most;
   for (size_t i = 0; i < std::min(kind.pooled.size(), naive.pooled.size()); ++i)
     if (kind.pooled[i].defined() && naive.pooled[i].defined())
@@ -182,9 +183,9 @@ Json difference(const Kind& kind, const Kind& naive) {
   return most ? Json(*most) : Json();
 }
 
-double speed(const Kind& k) { return k.seconds > 0 ? static_cast<double>(k.tokens) / k.seconds : 0; }
+double speed(const Batching& k) { return k.seconds > 0 ? static_cast<double>(k.tokens) / k.seconds : 0; }
 
-Json to_json(const Kind& k, const Kind& naive) {
+Json to_json(const Batching& k, const Batching& naive) {
   return {{"case", k.name},
           {"useful_tokens_per_second", rounded(speed(k), 1)},
           {"ratio", speed(naive) > 0 ? Json(rounded(speed(k) / speed(naive), 3)) : Json()},
@@ -213,14 +214,14 @@ class ThreadsScope {
 Report measure_sequences(const SequencesOptions& o) {
   Report report;
   ThreadsScope threads(o.threads);
-  RngScope rng({kSeed, 0});
+  RngScope rng({kOrderSeed, 0});
   models::BertOptions size;
   if (o.quick) size = {.vocabulary = 2000, .hidden = 32, .layers = 2, .heads = 2, .intermediate = 64};
   models::Bert model(size);
   model.eval();
   Runner runner(o, model,
                 read_sentences(o, o.quick ? std::min<int64_t>(o.sentences, 64) : o.sentences, size.vocabulary));
-  std::vector<Kind> kinds = kinds_of(o, runner.lengths());
+  std::vector<Batching> kinds = kinds_of(o, runner.lengths());
   // Twice: packed weights are kept from the second sight on.
   for (int i = 0; i < 2; ++i) runner.run(kinds[2], 0, false);
   std::vector<Turn> turns = turns_of(kinds);
@@ -229,7 +230,7 @@ Report measure_sequences(const SequencesOptions& o) {
     runner.run(kinds[turns[i].kind], turns[i].batch, true);
     report.interrupted = interrupted();
   }
-  for (const Kind& k : kinds) report.add(to_json(k, kinds[0]));
+  for (const Batching& k : kinds) report.add(to_json(k, kinds[0]));
   if (o.quick) return report;
   report.bars.push_back({{"bar", "useful tokens, bucketed vs naive batches"},
                          {"unit", "x"},

@@ -141,12 +141,12 @@ class Values {
 // |a| |b|, which k roundings bound: of half a unit each for a chain of multiply-adds, of a whole one where an
 // instruction sums groups in its own way.
 Accuracy accuracy_of(const Operands& o, const cpu::GemmTile& tile) {
-  constexpr int64_t kRows = 5, kColumns = 13;
+  constexpr int64_t kLayerRows = 5, kColumns = 13;
   // Where the CPU has no products of bf16, panels hold f32 and activations are not rounded.
   const DType seen = !is_bytes(o.type) && size_of(tile.panel) == 2 ? o.type.b : o.type.a;
   std::vector<int64_t> rows, columns;
-  for (int64_t r = 0; r < std::min(kRows, o.s.m); ++r)
-    rows.push_back(r * (o.s.m - 1) / std::max<int64_t>(1, kRows - 1));
+  for (int64_t r = 0; r < std::min(kLayerRows, o.s.m); ++r)
+    rows.push_back(r * (o.s.m - 1) / std::max<int64_t>(1, kLayerRows - 1));
   for (int64_t j = 0; j < kColumns; ++j) columns.push_back(j * (o.s.n - 1) / (kColumns - 1));
   Accuracy accuracy;
   accuracy.bound = is_bytes(o.type) ? 0 : static_cast<double>(o.s.k) * (o.type.b == bf16 ? 0x1p-23 : 0x1p-24);
@@ -250,7 +250,7 @@ void measure_op(EngineRun& run, const GemmShape& s, const GemmType& type, bool p
       row, [&] { y = packed ? layer(x) : linear(x, w); }, others);
 }
 
-void add_bars(EngineRun& run) {
+void add_gemm_bars(EngineRun& run) {
   enum class Width { any, narrow, wide };
   auto products = [](std::initializer_list<std::string> dtypes, std::string variant, Width width = Width::any) {
     return [names = std::vector<std::string>(dtypes), variant, width](const Json& row) {
@@ -288,7 +288,7 @@ Report measure_gemm(const EngineOptions& options) {
       if (s.family == std::string_view("gemv")) measure_op(run, s, type, true);
     }
   }
-  add_bars(run);
+  add_gemm_bars(run);
   return run.finish();
 }
 

@@ -11,6 +11,7 @@
 
 #include "amp/autocast.h"
 #include "base/check.h"
+#include "bench/clock.h"
 #include "bench/interrupt.h"
 #include "bench/mode.h"
 #include "bench/peer.h"
@@ -29,9 +30,6 @@
 namespace deft::bench {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr double kRowSeconds = 4;  // with default repeats
 constexpr int kLeastTurns = 5;
@@ -224,14 +222,14 @@ std::vector<Row> rows_of(const ModelsOptions& o) {
   return rows;
 }
 
-constexpr int kWarmUp = 2;  // packed weights are kept from the second call on
+constexpr int kModelWarmUp = 2;  // packed weights are kept from the second call on
 
 // Eager, the plan and the peer take turns. Of what trains each has a model of its own: steps keep forms of the weights
 // for the next step.
 bool sample(Workload& workload, const std::function<Workload()>& make, Row& row, const std::string& peer_case,
             Peer* peer, const ModelsOptions& o) {
   RowRunner eager(workload, row, o.device);
-  for (int i = 0; i < kWarmUp; ++i) eager.run();
+  for (int i = 0; i < kModelWarmUp; ++i) eager.run();
   eager.measure_memory(row.eager, {});
   std::optional<Workload> own;
   std::optional<RowRunner> plan;
@@ -242,7 +240,7 @@ bool sample(Workload& workload, const std::function<Workload()>& make, Row& row,
     Workload& trained = own ? *own : workload;
     row.cold_ms = std::max(0.0, plan.emplace(trained, row, o.device).compile() - call);
     row.warm_ms = std::max(0.0, plan.emplace(trained, row, o.device).compile() - call);
-    for (int i = 0; i < kWarmUp; ++i) plan->run();
+    for (int i = 0; i < kModelWarmUp; ++i) plan->run();
     plan->measure_memory(row.compiled, others);
   }
   const int turn = eager.run() < kLongMs ? kTurnCalls : 1, wanted = o.repeats > 0 ? o.repeats : kLeastTurns * turn;

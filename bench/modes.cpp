@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "bench/builtin_models.h"
+#include "bench/clock.h"
 #include "bench/interrupt.h"
 #include "bench/mode.h"
 #include "bench/statistics.h"
@@ -16,17 +17,14 @@ namespace deft::bench {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 constexpr int kMinSamples = 100;
 constexpr double kRunSeconds = 8;       // of a run with default repeats, all models together
 constexpr double kModelSeconds = 1;     // at least, with default repeats
-constexpr double kRowSeconds = 3;       // of one row, at most
+constexpr double kModeSeconds = 3;      // of one row, at most
 constexpr double kWarmUpSeconds = 0.3;  // of each model
 constexpr double kUnstable = 0.10;
 
-struct Row {
+struct ModeRow {
   Mode mode;
   bool backward;
   std::vector<double> ms;
@@ -34,7 +32,7 @@ struct Row {
 };
 
 // One forward, or forward and backward. Time covers compute only: inputs are ready, gradients are cleared outside.
-double run_once(const BuiltinModel& model, const Row& row) {
+double run_once(const BuiltinModel& model, const ModeRow& row) {
   ModeScope scope(row.mode);
   Clock::time_point start = Clock::now();
   double ms;
@@ -48,7 +46,7 @@ double run_once(const BuiltinModel& model, const Row& row) {
 }
 
 // Apart from the timed samples, though the counters are cheap: what is measured together must not disturb.
-void measure_memory(const BuiltinModel& model, Row& row) {
+void measure_memory(const BuiltinModel& model, ModeRow& row) {
   ModeScope mode(row.mode);
   int64_t saved_before = graph_stats().saved_bytes;
   {
@@ -63,19 +61,19 @@ void measure_memory(const BuiltinModel& model, Row& row) {
 }
 
 // Rows take turns, so that each meets the same conditions. False if interrupted.
-bool sample_rows(const BuiltinModel& model, std::vector<Row>& rows, int repeats, double seconds) {
+bool sample_rows(const BuiltinModel& model, std::vector<ModeRow>& rows, int repeats, double seconds) {
   Clock::time_point start = Clock::now();
   do {
-    for (const Row& row : rows) run_once(model, row);
+    for (const ModeRow& row : rows) run_once(model, row);
   } while (repeats == 0 && seconds_since(start) < kWarmUpSeconds);
 
-  const double limit = repeats > 0 ? kRowSeconds * static_cast<double>(rows.size()) : seconds;
+  const double limit = repeats > 0 ? kModeSeconds * static_cast<double>(rows.size()) : seconds;
   const double at_least = repeats > 0 ? 0 : kModelSeconds;
   const int wanted = repeats > 0 ? repeats : kMinSamples;
   start = Clock::now();
   double spent = 0;
   for (int i = 0; spent < limit && (i < wanted || spent < at_least); ++i) {
-    for (Row& row : rows) {
+    for (ModeRow& row : rows) {
       if (interrupted()) return false;
       row.ms.push_back(run_once(model, row));
     }
@@ -84,7 +82,7 @@ bool sample_rows(const BuiltinModel& model, std::vector<Row>& rows, int repeats,
   return true;
 }
 
-Json to_json(const BuiltinModel& model, int64_t batch, const Row& row, double grad_forward_ms) {
+Json to_json(const BuiltinModel& model, int64_t batch, const ModeRow& row, double grad_forward_ms) {
   double p50 = percentile(row.ms, 50), cv = spread(row.ms);
   return {
       {"case", model.name},
@@ -112,12 +110,12 @@ const BuiltinModelInfo& find_model(const std::string& name) {
 bool measure_model(const BuiltinModelInfo& info, const ModesOptions& options, double seconds, Report& report) {
   const int64_t batch = options.batch > 0 ? options.batch : info.default_batch;
   BuiltinModel model = info.make(batch);
-  std::vector<Row> rows = {
+  std::vector<ModeRow> rows = {
       {Mode::grad, true, {}}, {Mode::grad, false, {}}, {Mode::no_grad, false, {}}, {Mode::inference, false, {}}};
-  for (Row& row : rows) measure_memory(model, row);
+  for (ModeRow& row : rows) measure_memory(model, row);
   bool complete = sample_rows(model, rows, options.repeats, seconds);
   double grad_forward_ms = percentile(rows[1].ms, 50);
-  for (const Row& row : rows) {
+  for (const ModeRow& row : rows) {
     if (!row.ms.empty() && std::isfinite(grad_forward_ms)) {
       report.add(to_json(model, batch, row, grad_forward_ms));
     }

@@ -198,9 +198,9 @@ Json measure(const OpCase& c, const OpsOptions& options, Peer* peer, double& cop
   NoGradGuard guard;
   Rounds ours(make_work(c.name, options.device), options.device);
   std::optional<double> peer_ns;
-  constexpr int kTurns = 5;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    int rounds = options.repeats * (turn + 1) / kTurns - options.repeats * turn / kTurns;
+  constexpr int kDeviceTurns = 5;
+  for (int turn = 0; turn < kDeviceTurns; ++turn) {
+    int rounds = options.repeats * (turn + 1) / kDeviceTurns - options.repeats * turn / kDeviceTurns;
     if (rounds == 0) continue;
     ours.run(rounds);
     if (peer) peer_ns = peer->ns_per_op(c.name, to_string(options.device), rounds);

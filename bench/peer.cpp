@@ -33,7 +33,7 @@ class IgnoreBrokenPipe {
 };
 
 // A file, or else a command with arguments between blanks.
-std::vector<std::string> words_of(const std::string& program) {
+std::vector<std::string> split_words(const std::string& program) {
   std::vector<std::string> words;
   std::istringstream in(program);
   if (access(program.c_str(), F_OK) == 0) return {program.find('/') == program.npos ? "./" + program : program};
@@ -45,7 +45,7 @@ std::vector<std::string> words_of(const std::string& program) {
 
 std::unique_ptr<Peer> Peer::start(const std::string& program) {
   int down[2], up[2];
-  std::vector<std::string> words = words_of(program);
+  std::vector<std::string> words = split_words(program);
   if (words.empty() || pipe2(down, O_CLOEXEC) != 0) return nullptr;
   if (pipe2(up, O_CLOEXEC) != 0) {
     close(down[0]);

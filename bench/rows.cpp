@@ -92,14 +92,14 @@ std::vector<RowCase> row_cases(bool quick) {
   };
 }
 
-double largest(const Tensor& x) { return x.to(f64).abs().amax().item(); }
+double largest_of(const Tensor& x) { return x.to(f64).abs().amax().item(); }
 
 // Both sides on the first sixteenth of the input: f64 of all of it would take longer than the measurement.
 Tensor part_of(const Tensor& x) { return x.narrow(0, 0, std::max<int64_t>(1, x.size(0) / 16)).clone(); }
 
 Accuracy compare(const Tensor& found, const Tensor& exact, const Tensor& size, double terms, int stores) {
   double bound = terms > 0 ? terms * 0x1p-23 + stores * (found.dtype() == bf16 ? 0x1p-8 : 0x1p-24) : 0;
-  return {largest(found.to(f64) - exact) / largest(size), bound};
+  return {largest_of(found.to(f64) - exact) / largest_of(size), bound};
 }
 
 Accuracy forward_accuracy(const RowCase& c, const Tensor& x, DType dtype) {

@@ -26,16 +26,15 @@ function(deft_layer name)
   list(TRANSFORM arg_LINKS PREPEND deft_ REGEX "^[^:]+$")  # a plain name is a layer, pkg::name a library
   target_link_libraries(deft_${name} PRIVATE deft_options deft_fortify fmt::fmt ${arg_LINKS})
 
-  # Kernels get -O3. The rest is inlined across files when the library and the command line are linked: an eager op is a
-  # few hundred instructions in six files, and a tenth of them are calls. Fat objects let the tests link without that.
+  # Kernels get -O3 each; everything else is compiled some files at a time (cmake/DeftUnity.cmake).
   set(kernels ${sources})
   if(NOT arg_FOLDER MATCHES "^kernels/")
     list(FILTER kernels INCLUDE REGEX "\\.cpu\\.cpp$")
-    list(FILTER sources EXCLUDE REGEX "\\.cpu\\.cpp$")
-    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS
-                 $<$<AND:$<CONFIG:Release>,$<BOOL:${DEFT_LTO}>>:-flto;-ffat-lto-objects>)
+    target_compile_options(deft_${name} PRIVATE
+      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>,$<BOOL:${DEFT_LTO}>>:-flto;-ffat-lto-objects>)
+    deft_unity(deft_${name} 8)
   endif()
-  set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+  set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3$<$<BOOL:${DEFT_LTO}>:;-fno-lto>>)
   # Vectors of integers wrap around, also in GCC's intrinsics and Highway (log of NaN); UBSan takes that for overflow.
   set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Asan,Fuzz>:-fno-sanitize=signed-integer-overflow>)
   # std::future and std::call_once read thread-local variables of the C++ library, which has no static room where a program

@@ -16,7 +16,7 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct BenchDataFlags : CommonFlags {
   std::vector<std::string> parts;
   std::string peer;
   bool quick = false;
@@ -68,7 +68,7 @@ Presentation presentation_of(const bench::Report& report) {
   return p;
 }
 
-int run(const Flags& f) {
+int run(const BenchDataFlags& f) {
   bench::watch_for_interrupt();
   LateEnd late([&f] { return print_rows_so_far(f); });
   auto wanted = [&](const char* part) {
@@ -103,7 +103,7 @@ int run(const Flags& f) {
 }  // namespace
 
 std::function<int()> add_bench_data(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchDataFlags>();
   add_common_flags(command, *flags);
   add_baseline_flags(command, *flags);
   add_threads_flag(command, *flags);

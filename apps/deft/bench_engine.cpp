@@ -13,7 +13,7 @@ namespace {
 
 using bench::kDigits;
 
-struct Flags : CommonFlags {
+struct BenchEngineFlags : CommonFlags {
   std::string family, dtype;
   std::vector<std::string> peers;
   int64_t batch = 1;
@@ -71,7 +71,7 @@ Presentation presentation_of(const bench::Report& report, const std::string& nam
 
 std::function<int()> add_bench(Command command, bench::EngineBench (*make)()) {
   bench::EngineBench bench = make();
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchEngineFlags>();
   flags->repeats = bench::EngineOptions().repeats;
   flags->threads = 1;
   add_measure_flags(command, *flags,

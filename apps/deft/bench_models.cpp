@@ -16,7 +16,7 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct BenchModelsFlags : CommonFlags {
   bool tables = false, small = false;
   std::string device = "cpu";
   Sweep sweep;
@@ -105,7 +105,7 @@ Presentation tables_of(const bench::Report& report, Presentation p) {
 }  // namespace
 
 std::function<int()> add_bench_models(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchModelsFlags>();
   bench::ModelsOptions& o = flags->options;
   add_common_flags(command, *flags);
   add_baseline_flags(command, *flags);

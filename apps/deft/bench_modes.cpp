@@ -13,7 +13,7 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct BenchModesFlags : CommonFlags {
   std::vector<std::string> models;
   Sweep sweep;
 };
@@ -40,7 +40,7 @@ Presentation presentation_of(const bench::Report& report, const Sweep& sweep) {
 }  // namespace
 
 std::function<int()> add_bench_modes(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchModesFlags>();
   add_common_flags(command, *flags);
   add_baseline_flags(command, *flags);
   add_repeats_flag(command, *flags, "Samples per row; default: at least 100, within 10 s for the whole run");

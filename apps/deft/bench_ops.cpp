@@ -15,7 +15,7 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct BenchOpsFlags : CommonFlags {
   std::string device = "cpu", peer, family;
 };
 
@@ -42,7 +42,7 @@ Presentation presentation_of(const bench::Report& report, Device device) {
 }  // namespace
 
 std::function<int()> add_bench_ops(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchOpsFlags>();
   flags->repeats = bench::OpsOptions().repeats;
   add_measure_flags(command, *flags, fmt::format("Timed rounds of 4 ms per row; default: {}", flags->repeats));
   add_device_flag(command, flags->device);

@@ -13,12 +13,12 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct BenchOverheadFlags : CommonFlags {
   bool no_peer = false;
   std::string only, device = "cpu";
 };
 
-Presentation presentation_of(const bench::Report& report) {
+Presentation overhead_presentation(const bench::Report& report) {
   std::string peer;
   for (const bench::Json& row : report.results) {
     if (row["peer"].is_string()) peer = row["peer"];
@@ -55,7 +55,7 @@ Presentation device_presentation(Device device) {
 }  // namespace
 
 std::function<int()> add_bench_overhead(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchOverheadFlags>();
   flags->repeats = bench::OverheadOptions().repeats;
   add_measure_flags(command, *flags,
                     fmt::format("Batches of 0.5 ms per row, of which the fastest counts; default: {}", flags->repeats));
@@ -82,7 +82,7 @@ std::function<int()> add_bench_overhead(Command command) {
       report = bench::measure_overhead(options);
     }
     return print_report(report, *flags,
-                        options.device.is_cpu() ? presentation_of(report) : device_presentation(options.device));
+                        options.device.is_cpu() ? overhead_presentation(report) : device_presentation(options.device));
   };
 }
 

@@ -9,13 +9,13 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct CompareFlags : CommonFlags {
   std::string before, after;
   std::vector<std::string> fail_if;
   bool all = false;
 };
 
-int run(const Flags& f) {
+int run(const CompareFlags& f) {
   bench::Json before = read_report(f.before), after = read_report(f.after);
   Comparison c = compare_reports(before, after, f.fail_if);
   bench::Json json = to_json(c);
@@ -31,7 +31,7 @@ int run(const Flags& f) {
 }  // namespace
 
 std::function<int()> add_compare(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CompareFlags>();
   add_common_flags(command, *flags);
   command.add_option("before", flags->before, "Report written by deft ... -o json").required().type_name("A.json");
   command.add_option("after", flags->after, "Report to compare with it").required().type_name("B.json");

@@ -21,14 +21,14 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct CompileFlags : CommonFlags {
   TaskOptions task;
   std::string weights, out, amp = "off", device = "cpu";
   bool half = false;
 };
 
 // Whole batches, and single samples for what is left of the last one.
-Compiled compile_for(Task& task, const Flags& f) {
+Compiled compile_for(Task& task, const CompileFlags& f) {
   Compiled fast = compile(task.model());
   Tensor one = task.test_inputs(1);
   if (f.half) one = one.to(DType::bf16);
@@ -40,7 +40,7 @@ Compiled compile_for(Task& task, const Flags& f) {
   return fast;
 }
 
-int run(Flags& f, Command command) {
+int run(CompileFlags& f, Command command) {
   const Weights weights = read_weights(f.weights);
   take_settings(command, f.task, weights);
   if (f.threads > 0) set_num_threads(f.threads);
@@ -74,7 +74,7 @@ int run(Flags& f, Command command) {
 }  // namespace
 
 std::function<int()> add_compile(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CompileFlags>();
   add_common_flags(command, *flags);
   add_threads_flag(command, *flags);
   add_task_flags(command, flags->task);

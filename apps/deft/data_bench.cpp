@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Flags : CommonFlags {
+struct DataBenchFlags : CommonFlags {
   std::string path;
   int64_t batch = 64, size = 224;
   int workers = data::kAuto;
@@ -27,7 +27,7 @@ struct Flags : CommonFlags {
   bool evaluation = false;
 };
 
-data::DataLoader make_loader(const DataSource& source, const Flags& f) {
+data::DataLoader make_loader(const DataSource& source, const DataBenchFlags& f) {
   data::LoaderOptions o{.batch_size = f.batch, .seed = f.seed, .workers = f.workers};
   o.on_error = data::OnError::skip;
   if (source.stream) return data::DataLoader(source.stream, o);
@@ -36,7 +36,7 @@ data::DataLoader make_loader(const DataSource& source, const Flags& f) {
 }
 
 // A consumer that takes `rate` samples a second, or all it can get.
-void consume(data::DataLoader& loader, const Flags& f, const Progress& progress) {
+void consume(data::DataLoader& loader, const DataBenchFlags& f, const Progress& progress) {
   data::Batch batch;
   Clock::time_point start = Clock::now();
   int64_t samples = 0;
@@ -49,7 +49,7 @@ void consume(data::DataLoader& loader, const Flags& f, const Progress& progress)
   }
 }
 
-bench::Json row_of(const DataSource& source, const data::DataLoader& loader, const Flags& f) {
+bench::Json row_of(const DataSource& source, const data::DataLoader& loader, const DataBenchFlags& f) {
   data::LoaderStats s = loader.stats();
   double cpu = 0;
   bench::Json row{{"case", name_of(source.kind)},
@@ -73,7 +73,7 @@ bench::Json row_of(const DataSource& source, const data::DataLoader& loader, con
   return row;
 }
 
-int run(const Flags& f) {
+int run(const DataBenchFlags& f) {
   bench::watch_for_interrupt();
   DataSource source =
       open_source(f.path, f.evaluation ? data::evaluation_images(f.size) : data::training_images(f.size));
@@ -109,7 +109,7 @@ int run(const Flags& f) {
 }  // namespace
 
 std::function<int()> add_data_bench(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DataBenchFlags>();
   add_common_flags(command, *flags);
   add_baseline_flags(command, *flags);
   command.add_option("-p,--path", flags->path, "Image folder, tar shards, text, npy, npz or safetensors")

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kInspectedSide = 64;
 
-struct Flags : CommonFlags {
+struct DataInspectFlags : CommonFlags {
   std::string path;
   int64_t most = 0;
   int workers = data::kAuto;
@@ -43,7 +43,7 @@ std::string varying_field(const std::vector<data::Field>& fields) {
 }
 
 // Every sample is read and decoded once; broken ones are counted, not fatal.
-Findings read_all(const DataSource& source, const Flags& f, const Progress& progress) {
+Findings read_all(const DataSource& source, const DataInspectFlags& f, const Progress& progress) {
   Findings found;
   data::LoaderOptions o{.batch_size = 64, .workers = f.workers};
   o.on_error = data::OnError::skip;
@@ -89,7 +89,7 @@ bench::Json row_of(const DataSource& source, const Findings& found) {
   return row;
 }
 
-int run(const Flags& f) {
+int run(const DataInspectFlags& f) {
   bench::watch_for_interrupt();
   // Every pixel is decoded, whatever part of a picture training would use.
   data::ImageOptions images = data::evaluation_images(kInspectedSide);
@@ -130,7 +130,7 @@ int run(const Flags& f) {
 }  // namespace
 
 std::function<int()> add_data_inspect(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DataInspectFlags>();
   add_common_flags(command, *flags);
   command.add_option("-p,--path", flags->path, "Image folder, tar shards, text, npy, npz or safetensors")
       .required()

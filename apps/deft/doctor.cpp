@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "clock.h"
 #include "data/image_set.h"
 #include "doctor/findings_json.h"
 #include "doctor/linter.h"
@@ -41,7 +42,7 @@ namespace {
 
 using doctor::Json;
 
-struct Flags {
+struct DoctorFlags {
   TaskOptions task;
   std::string kind = "infer", weights, out = "deft.plan.json", html, format = "md", budget = "60s", demo,
               device = "cpu", plan_file;  // plan_file: of deft compile, given as --model
@@ -58,8 +59,6 @@ constexpr int64_t kLatencySamples = 5;  // at least
 constexpr size_t kMostOps = 200;
 // Rules about data, precision, threads and weights. All others are about code, and that of a built-in model is Deft's.
 constexpr std::array kRulesOfRuns = {"D016", "D018", "D019", "D020", "D021"};
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // "90", "90s", "2m", "1.5m"; 0: none of these.
 double seconds_in(const std::string& text) {
@@ -80,7 +79,7 @@ Check a_budget() {
 // The report as far as it is known. Whoever ends the program writes it: its main thread, or the one that cannot wait.
 class Live {
  public:
-  explicit Live(const Flags& flags) : flags_(flags) {}
+  explicit Live(const DoctorFlags& flags) : flags_(flags) {}
 
   template <class F>
   void update(F change) {
@@ -107,7 +106,7 @@ class Live {
  private:
   void write_files();
 
-  const Flags& flags_;
+  const DoctorFlags& flags_;
   std::mutex mutex_;
   Json report_;
   std::vector<Finding> findings_;
@@ -234,7 +233,7 @@ Json eager_json(const PlanCase& c, double seconds, const Progress& progress) {
   return out;
 }
 
-Json workload_json(const Flags& f, const doctor::Workload& workload, const TrainedTask& trained) {
+Json workload_json(const DoctorFlags& f, const doctor::Workload& workload, const TrainedTask& trained) {
   const int64_t batch = workload.today().batch, usual = usual_batch(trained, f.kind);
   const char* as = trained.naive ? "the naive loop: a demonstration, not what any command does"
                                  : "what the commands do today, by default";
@@ -265,7 +264,7 @@ std::string quoted(const std::string& word) {
 }
 
 // The flags that say what is run: "-m cnn -d fashion".
-std::string workload_flags(const Flags& f) {
+std::string workload_flags(const DoctorFlags& f) {
   const TaskOptions& t = f.task;
   std::string out = fmt::format("-m {}", quoted(t.model));
   const auto add = [&](const char* flag, const auto& value, const auto& usual) {
@@ -283,7 +282,7 @@ std::string workload_flags(const Flags& f) {
 
 // A command that applies the plan and runs as it is printed. Without a file of weights there is nothing to infer with;
 // where the time goes does not depend on them.
-std::string command_of(const Flags& f, const Plan& plan) {
+std::string command_of(const DoctorFlags& f, const Plan& plan) {
   const std::string flags = workload_flags(f);
   if (f.demo == "naive") return fmt::format("deft doctor {} --task {}", flags, f.kind);
   if (!f.plan_file.empty()) {
@@ -306,13 +305,13 @@ Plan plan_to_write(const TrainedTask& trained, const std::string& kind, const Pl
 }
 
 // No command takes a plan of deft doctor with one of deft compile, and none runs the naive loop.
-void add_plan(Live& live, const Flags& f, const TrainedTask& trained, const Plan& plan, const std::string& why) {
+void add_plan(Live& live, const DoctorFlags& f, const TrainedTask& trained, const Plan& plan, const std::string& why) {
   if (!f.plan_file.empty() || trained.naive) return;
   live.plan(plan_to_write(trained, f.kind, plan), why);
   live.set("apply", command_of(f, plan));
 }
 // Until anything is proved.
-void add_todays_plan(Live& live, const Flags& f, const TrainedTask& trained, const doctor::Workload& workload) {
+void add_todays_plan(Live& live, const DoctorFlags& f, const TrainedTask& trained, const doctor::Workload& workload) {
   Plan plan = workload.today();
   plan.version = kVersion;
   plan.machine = Plan::this_machine();
@@ -320,14 +319,14 @@ void add_todays_plan(Live& live, const Flags& f, const TrainedTask& trained, con
   add_plan(live, f, trained, plan, "there was no time to try anything: the defaults stay");
 }
 
-void add_trials(Live& live, const Flags& f, const TrainedTask& trained, const doctor::TrialsResult& result) {
+void add_trials(Live& live, const DoctorFlags& f, const TrainedTask& trained, const doctor::TrialsResult& result) {
   live.set("trials", doctor::trials_json(result.rows));
   live.set("waterfall", doctor::waterfall_json(result.waterfall));
   live.set("plan_why", result.why);
   add_plan(live, f, trained, result.plan, result.why);
 }
 
-void try_techniques(const Flags& f, const std::shared_ptr<const TrainedTask>& trained, doctor::Workload& workload,
+void try_techniques(const DoctorFlags& f, const std::shared_ptr<const TrainedTask>& trained, doctor::Workload& workload,
                     double until, const Progress& progress, Live& live) {
   doctor::TrialsOptions o;
   o.seconds = until - now();
@@ -349,7 +348,7 @@ void try_techniques(const Flags& f, const std::shared_ptr<const TrainedTask>& tr
   }
 }
 
-PlanCase read_plan(const Flags& f, const Progress& progress) {
+PlanCase read_plan(const DoctorFlags& f, const Progress& progress) {
   progress.show("reading the plan");
   PlanCase c = plan_case(f.plan_file, f.task, f.weights, seconds_in(f.budget));
   DEFT_CHECK(f.kind == "infer" || c.plan.labelled, ValueError,
@@ -358,7 +357,7 @@ PlanCase read_plan(const Flags& f, const Progress& progress) {
   return c;
 }
 
-void examine(const Flags& f, double end, Live& live) {
+void examine(const DoctorFlags& f, double end, Live& live) {
   Progress progress("doctor", f.quiet);
   const double budget = seconds_in(f.budget);
   live.update([](Json& report) {
@@ -389,7 +388,7 @@ void examine(const Flags& f, double end, Live& live) {
 }
 
 // The leak that everyone writes once, and what the sentinel says about it.
-int run_demo(const Flags& f) {
+int run_demo(const DoctorFlags& f) {
   doctor::Linter linter({.off = {}, .own_lines = true});  // the loop stands for a program
   {
     profile::ProfileSession session({.trace = false, .next = &linter});
@@ -469,7 +468,7 @@ int Live::end() {
   return findings_.empty() ? kOk : kFindings;
 }
 
-void take_model_file(Flags& f) {
+void take_model_file(DoctorFlags& f) {
   if (model_file_kind(f.task.model) == ModelFile::checkpoint) return take_checkpoint(f.task, f.weights);
   DEFT_CHECK(f.kind != "train", ValueError,
              "{} is a plan of deft compile, which holds inference only: --task train does not apply; use --task infer "
@@ -478,7 +477,7 @@ void take_model_file(Flags& f) {
   f.plan_file = f.task.model;
 }
 
-int run(Flags& f) {
+int run(DoctorFlags& f) {
   watch_for_stop();
   if (f.threads > 0) set_num_threads(f.threads);
   if (f.demo == "leak") return run_demo(f);
@@ -516,8 +515,8 @@ void add_workload_flags(Command command, TaskOptions& o) {
 }  // namespace
 
 std::function<int()> add_doctor(Command command) {
-  auto flags = std::make_shared<Flags>();
-  Flags& f = *flags;
+  auto flags = std::make_shared<DoctorFlags>();
+  DoctorFlags& f = *flags;
   f.task.data = "";
   add_workload_flags(command, f.task);
   command.add_option("--task", f.kind, "What the model does: infer (default), eval or train")

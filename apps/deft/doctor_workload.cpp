@@ -9,6 +9,7 @@
 
 #include "amp/autocast.h"
 #include "base/check.h"
+#include "clock.h"
 #include "data/loader.h"
 #include "models/cnn.h"
 #include "nn/compile_module.h"
@@ -35,8 +36,6 @@ constexpr int64_t kTrainBatch = 32, kCheckSteps = 4;
 constexpr int64_t kPlanLabelled = 256;  // samples that plans are compared on, in whole batches
 constexpr int kWarmUps = 4;
 constexpr double kUnitSeconds = 0.003;  // of a run in turns, at least
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // A window of the samples in each epoch, the next one each time: a unit of work for a trial.
 class WindowSampler : public data::Sampler {

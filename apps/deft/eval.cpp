@@ -16,7 +16,7 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct EvalFlags : CommonFlags {
   TaskOptions task;
   std::string weights, plan_file, amp = "off", device = "cpu";
 };
@@ -26,7 +26,7 @@ DType precision_of(DType amp, const std::optional<Plan>& plan) {
   return plan && plan->dtype != DType::f32 ? plan->dtype : amp;
 }
 
-int run(Flags& f, Command command) {
+int run(EvalFlags& f, Command command) {
   const Weights weights = read_weights(f.weights);
   take_settings(command, f.task, weights);
   std::optional<Plan> plan = plan_for(command, f.plan_file, PlanUse::eval, f, f.task, f.amp);
@@ -66,7 +66,7 @@ int run(Flags& f, Command command) {
 }  // namespace
 
 std::function<int()> add_eval(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<EvalFlags>();
   add_common_flags(command, *flags);
   add_threads_flag(command, *flags);
   add_task_flags(command, flags->task);

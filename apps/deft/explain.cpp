@@ -13,7 +13,7 @@ namespace {
 
 using doctor::RuleInfo;
 
-struct Flags : CommonFlags {
+struct ExplainFlags : CommonFlags {
   std::string rule;
 };
 
@@ -71,7 +71,7 @@ const RuleInfo& rule_of(const std::string& wanted) {
             near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
 }
 
-int run(const Flags& f) {
+int run(const ExplainFlags& f) {
   bench::Report report;
   if (!f.rule.empty()) {
     const RuleInfo& rule = rule_of(f.rule);
@@ -92,7 +92,7 @@ int run(const Flags& f) {
 }  // namespace
 
 std::function<int()> add_explain(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ExplainFlags>();
   add_common_flags(command, *flags);
   command.add_option("rule", flags->rule, "D003, or graph-kept-across-steps; default: the list of all")
       .type_name("RULE");

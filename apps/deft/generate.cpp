@@ -20,13 +20,13 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct GenerateFlags : CommonFlags {
   std::string weights, prompt = "In the beginning", amp = "off";
   std::vector<std::string> tokens;
   models::GenerateOptions generate{.tokens = 200, .temperature = 0.8};
 };
 
-std::vector<int64_t> prompt_tokens(const Flags& f, int64_t vocabulary) {
+std::vector<int64_t> prompt_tokens(const GenerateFlags& f, int64_t vocabulary) {
   const bool bytes = vocabulary == data::kByteTokens;
   DEFT_CHECK(bytes || !f.tokens.empty(), ValueError,
              "the model of {} knows {} tokens, which are no bytes: give the prompt as numbers, --prompt-tokens "
@@ -43,7 +43,7 @@ std::vector<int64_t> prompt_tokens(const Flags& f, int64_t vocabulary) {
   return tokens;
 }
 
-int run(Flags& f, Command command) {
+int run(GenerateFlags& f, Command command) {
   if (f.threads > 0) set_num_threads(f.threads);
   DType amp = amp_dtype(f.amp, f.quiet);
   const Weights weights = read_weights(f.weights);
@@ -78,7 +78,7 @@ int run(Flags& f, Command command) {
 }  // namespace
 
 std::function<int()> add_generate(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<GenerateFlags>();
   add_common_flags(command, *flags);
   add_threads_flag(command, *flags);
   add_amp_flag(command, flags->amp);

@@ -24,7 +24,7 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct InferFlags : CommonFlags {
   TaskOptions task;
   std::string weights, plan, input, classes, amp = "off", device = "cpu";
   std::vector<std::string> pictures;
@@ -51,7 +51,7 @@ class ModelAlone final : public Task {
 };
 
 // Floats as they are, bytes as pictures of this form, whole numbers as tokens.
-Tensor read_array(const Flags& f, const PictureForm& form, bool takes_tokens) {
+Tensor read_array(const InferFlags& f, const PictureForm& form, bool takes_tokens) {
   Tensor x = io::load_npy(f.input);
   DEFT_CHECK(x.dim() >= 2, ShapeError, "{} has the shape {}, expected several samples", f.input, to_string(x.sizes()));
   if (takes_tokens) {
@@ -110,7 +110,7 @@ struct Names {
   bool hidden_tokens = false;
 };
 
-void add_rows(bench::Report& report, const Flags& f, const Names& names, const Answers& a, int64_t first) {
+void add_rows(bench::Report& report, const InferFlags& f, const Names& names, const Answers& a, int64_t first) {
   if (!a.logits.defined()) return;
   auto [values, classes] = topk(a.logits, std::min(f.top, a.logits.size(-1)));
   const Tensor chances = softmax(a.logits, -1).gather(-1, classes);
@@ -132,7 +132,7 @@ void add_rows(bench::Report& report, const Flags& f, const Names& names, const A
     }
 }
 
-int report_on(const Flags& f, const Names& names, const Tensor& x, int64_t batch, int64_t rest,
+int report_on(const InferFlags& f, const Names& names, const Tensor& x, int64_t batch, int64_t rest,
               const std::function<Tensor(const Tensor&)>& model) {
   bench::Report report;
   for (int64_t at = 0, size; at < x.size(0); at += size) {
@@ -148,7 +148,7 @@ int report_on(const Flags& f, const Names& names, const Tensor& x, int64_t batch
 }
 
 // What is left of the last batch runs sample by sample: a plan serves the sizes it was made for.
-int run_plan(Flags& f, Command command) {
+int run_plan(InferFlags& f, Command command) {
   io::PlanInfo info;
   Compiled plan = io::load_plan(f.plan, {}, &info);
   InferenceModeGuard inference;
@@ -177,7 +177,7 @@ int run_plan(Flags& f, Command command) {
   return report_on(f, names, x, largest.sizes[0], 1, [&](const Tensor& part) { return plan(part.to(largest.dtype)); });
 }
 
-int run_model(Flags& f, Command command) {
+int run_model(InferFlags& f, Command command) {
   const Weights weights = read_weights(f.weights);
   take_settings(command, f.task, weights);
   const std::optional<Plan> plan = plan_for(command, f.plan, PlanUse::infer, f, f.task, f.amp);
@@ -208,7 +208,7 @@ int run_model(Flags& f, Command command) {
   });
 }
 
-int run(Flags& f, Command command) {
+int run(InferFlags& f, Command command) {
   const bool compiled = is_compiled_plan(f.plan);
   DEFT_CHECK(!compiled || f.weights.empty(), ValueError,
              "infer: {} is a plan of deft compile, which holds its weights; leave --weights out", f.plan);
@@ -224,7 +224,7 @@ int run(Flags& f, Command command) {
 }  // namespace
 
 std::function<int()> add_infer(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<InferFlags>();
   add_common_flags(command, *flags);
   add_threads_flag(command, *flags);
   add_task_flags(command, flags->task);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "bench/interrupt.h"
+#include "clock.h"
 #include "exit_code.h"
 #include "stop_signal.h"
 
@@ -24,8 +25,6 @@ constexpr std::chrono::milliseconds kLook(50);
 int signal_seen() { return stop_signal() ? stop_signal() : bench::interrupt_signal(); }
 
 std::atomic<std::thread::id> ends_it;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 

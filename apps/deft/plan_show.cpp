@@ -11,7 +11,7 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct PlanShowFlags : CommonFlags {
   std::string file = "deft.plan.json";
 };
 
@@ -54,7 +54,7 @@ std::vector<Line> lines_of(const Plan& plan) {
   return lines;
 }
 
-int run(const Flags& f) {
+int run(const PlanShowFlags& f) {
   Plan plan = Plan::load(f.file);
   if (std::string warning = plan.foreign(); !warning.empty()) print_note("warning: {}\n", warning);
   if (f.format == "json") {
@@ -76,7 +76,7 @@ int run(const Flags& f) {
 }  // namespace
 
 std::function<int()> add_plan_show(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PlanShowFlags>();
   add_common_flags(command, *flags);
   command.add_option("file", flags->file, "Plan of deft doctor; default: deft.plan.json").type_name("FILE");
   return [flags] { return run(*flags); };

@@ -35,7 +35,7 @@ namespace {
 
 using bench::Json;
 
-struct Flags : CommonFlags {
+struct ProfileFlags : CommonFlags {
   TaskOptions task;
   std::string what = "train", weights, plan_file, trace, html, amp = "off", device = "cpu", sort = "ms";
   int64_t steps = 20, top = 15;
@@ -45,7 +45,7 @@ struct Flags : CommonFlags {
 // One of `train`, `eval` and `infer`, a batch at a time.
 class Steps {
  public:
-  Steps(Flags& f, const std::optional<Plan>& plan)
+  Steps(ProfileFlags& f, const std::optional<Plan>& plan)
       : flags_(f), plan_(plan), task_(f.compiled ? f.compiled : make_task(f.task)) {
     if (!f.weights.empty()) load_weights(task_->model(), f.task.model, f.weights);
     if (plan) use_plan(*task_, *plan);
@@ -91,7 +91,7 @@ class Steps {
     return (score.samples + flags_.task.batch - 1) / flags_.task.batch;
   }
 
-  Flags& flags_;
+  ProfileFlags& flags_;
   std::optional<Plan> plan_;
   std::shared_ptr<Task> task_;
   std::optional<optim::AdamW> optimizer_;
@@ -107,7 +107,7 @@ struct Measured {
   int64_t steps = 0;
 };
 
-Measured measure(Flags& f, const std::optional<Plan>& plan, DType amp, const Progress& progress) {
+Measured measure(ProfileFlags& f, const std::optional<Plan>& plan, DType amp, const Progress& progress) {
   Steps steps(f, plan);
   auto show = [&](const char* what) {
     return [&f, &progress, what](int64_t i) { progress.show(fmt::format("{}, step {} of {}", what, i + 1, f.steps)); };
@@ -130,7 +130,7 @@ Measured measure(Flags& f, const std::optional<Plan>& plan, DType amp, const Pro
   return m;
 }
 
-Json to_json(const Flags& f, const Measured& m, DType amp) {
+Json to_json(const ProfileFlags& f, const Measured& m, DType amp) {
   Json machine = bench::machine_json();
   return {{"schema", 1},
           {"kind", "deft profile"},
@@ -181,7 +181,7 @@ std::vector<Json> holders_of(const Json& memory) {
   return sorted(rows_of((memory["device"].is_null() ? memory : memory["device"])["holders"]), "mb", 5);
 }
 
-Presentation presentation_of(const Flags& f, const Json& report, const Measured& m) {
+Presentation presentation_of(const ProfileFlags& f, const Json& report, const Measured& m) {
   const Json& p = report["profile"];
   auto most = static_cast<size_t>(f.top);
   Presentation out;
@@ -232,7 +232,7 @@ Presentation presentation_of(const Flags& f, const Json& report, const Measured&
 }
 
 // A plan of deft compile in batches that it serves: the largest, where none is given.
-void take_plan(Flags& f, Command command) {
+void take_plan(ProfileFlags& f, Command command) {
   const std::string file = f.task.model;
   DEFT_CHECK(!command.given("--task") || f.what != "train", ValueError,
              "{} is a plan of deft compile, which holds inference only: --task train does not apply; use --task infer "
@@ -255,13 +255,13 @@ void take_plan(Flags& f, Command command) {
   f.compiled = plan.task;
 }
 
-void take_model_file(Flags& f, Command command) {
+void take_model_file(ProfileFlags& f, Command command) {
   if (model_file_kind(f.task.model) == ModelFile::plan) return take_plan(f, command);
   if (!command.given("--data")) f.task.data = "";
   take_checkpoint(f.task, f.weights);
 }
 
-int run(Flags& f, Command command) {
+int run(ProfileFlags& f, Command command) {
   bench::watch_for_interrupt();
   LateEnd late([&f] { return print_rows_so_far(f); });  // none: a step was never ended
   check_writable(f.trace);
@@ -298,7 +298,7 @@ int run(Flags& f, Command command) {
 }  // namespace
 
 std::function<int()> add_profile(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ProfileFlags>();
   add_common_flags(command, *flags);
   add_threads_flag(command, *flags);
   add_task_flags(command, flags->task, true);

@@ -20,12 +20,12 @@ namespace deft::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct TrainFlags : CommonFlags {
   TrainOptions train;
   std::string plan_file, amp = "off", device = "cpu", log;
 };
 
-void add_flags(Command command, Flags& f) {
+void add_flags(Command command, TrainFlags& f) {
   add_common_flags(command, f);
   add_threads_flag(command, f);
   add_task_flags(command, f.train.task);
@@ -102,7 +102,7 @@ class Log {
   bool failed_ = false;
 };
 
-int run(Flags& f, Command command) {
+int run(TrainFlags& f, Command command) {
   watch_for_stop();
   check_folder(f.train);
   f.train.plan = plan_for(command, f.plan_file, PlanUse::train, f, f.train.task, f.amp);
@@ -142,7 +142,7 @@ int run(Flags& f, Command command) {
 }  // namespace
 
 std::function<int()> add_train(Command command) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TrainFlags>();
   add_flags(command, *flags);
   return [flags, command] { return run(*flags, command); };
 }

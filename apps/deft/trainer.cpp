@@ -10,6 +10,7 @@
 #include "amp/autocast.h"
 #include "base/check.h"
 #include "bench/report.h"
+#include "clock.h"
 #include "core/grad_mode.h"
 #include "data/data_error.h"
 #include "ops/all_ops.h"
@@ -22,8 +23,6 @@
 namespace deft::cli {
 
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string duration(double seconds) {
   int64_t s = std::llround(seconds);

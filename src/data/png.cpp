@@ -27,13 +27,13 @@ constexpr size_t kChunkHead = 8, kChunkTail = 4, kHeaderBytes = 13;
 constexpr png_uint_32 kMostChunks = 1000;              // of the kinds libpng keeps
 constexpr png_alloc_size_t kMostChunkBytes = 8 << 20;  // unpacked
 
-uint32_t big_endian(const uint8_t* p) {
+uint32_t png_word(const uint8_t* p) {
   return static_cast<uint32_t>(p[0]) << 24 | static_cast<uint32_t>(p[1]) << 16 | static_cast<uint32_t>(p[2]) << 8 |
          p[3];
 }
 
 // Pixels of 1 to 4 channels (gray, gray and alpha, RGB, RGBA).
-struct Row {
+struct PngRow {
   const uint8_t* pixels;
   int channels;
 };
@@ -42,7 +42,7 @@ uint8_t mix(int value, int alpha, int background) {
   return static_cast<uint8_t>((value * alpha + background * (255 - alpha) + 127) / 255);
 }
 
-void to_rgb(const Row& row, int64_t count, const DecodeOptions& o, uint8_t* out) {
+void to_rgb(const PngRow& row, int64_t count, const DecodeOptions& o, uint8_t* out) {
   bool color = row.channels >= 3, mixed = row.channels % 2 == 0 && o.composite_alpha;
   for (int64_t i = 0; i < count; ++i) {
     const uint8_t* p = row.pixels + i * row.channels;
@@ -105,7 +105,7 @@ void PngDecoder::State::walk_chunks(ImageHeader& header) {
   for (size_t p = sizeof(kSignature); !options.allow_damaged || p + kChunkHead <= bytes.size();) {
     if (p + kChunkHead > bytes.size())
       fail(image, "png", "chunks", bytes.size(), "ends without an end chunk: the file is truncated");
-    uint64_t length = big_endian(bytes.data() + p), left = bytes.size() - p - kChunkHead;
+    uint64_t length = png_word(bytes.data() + p), left = bytes.size() - p - kChunkHead;
     const uint8_t* type = bytes.data() + p + 4;
     if (length + kChunkTail > left) {
       if (options.allow_damaged) return;
@@ -113,7 +113,7 @@ void PngDecoder::State::walk_chunks(ImageHeader& header) {
     }
     if (options.orient && !std::memcmp(type, "eXIf", 4))
       header.orientation = exif_orientation(bytes.subspan(p + kChunkHead, length));
-    const uint32_t expected = big_endian(type + 4 + length),
+    const uint32_t expected = png_word(type + 4 + length),
                    found = io::crc32(0, std::as_bytes(bytes.subspan(p + 4, 4 + length)));
     if (found != expected && !options.allow_damaged)
       fail(image, "png", "chunks", p, "the CRC of a chunk is {:08x}, expected {:08x}: the file is damaged", found,
@@ -176,7 +176,7 @@ bool PngDecoder::State::read_rows(const PixelRect& rect) {
 
 void PngDecoder::State::keep(const uint8_t* row, int64_t y, const PixelRect& rect) {
   uint8_t* out = pixels.data() + (y - rect.y) * rect.width * options.channels;
-  Row from{row + rect.x * channels, channels};
+  PngRow from{row + rect.x * channels, channels};
   if (options.channels == 3 && channels == 3) {
     std::memcpy(out, from.pixels, static_cast<size_t>(rect.width * 3));
   } else if (options.channels == 3) {
@@ -201,9 +201,9 @@ ImageHeader PngDecoder::open(const EncodedImage& image, const DecodeOptions& opt
   constexpr size_t kHeader = sizeof(kSignature) + kChunkHead;
   if (b.size() < kHeader + kHeaderBytes + kChunkTail ||
       std::memcmp(b.data() + sizeof(kSignature) + 4, "IHDR", 4) != 0 ||
-      big_endian(b.data() + sizeof(kSignature)) != kHeaderBytes)
+      png_word(b.data() + sizeof(kSignature)) != kHeaderBytes)
     fail(image, "png", "header", sizeof(kSignature), "expected a whole header chunk (IHDR)");
-  ImageHeader header{{big_endian(b.data() + kHeader), big_endian(b.data() + kHeader + 4)}, 1};
+  ImageHeader header{{png_word(b.data() + kHeader), png_word(b.data() + kHeader + 4)}, 1};
   auto [width, height] = header.size;
   if (width < 1 || height < 1 || width > PNG_UINT_31_MAX || height > PNG_UINT_31_MAX)
     fail(image, "png", "size", kHeader, "{} x {} is no size of a picture", width, height);

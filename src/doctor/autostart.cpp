@@ -82,9 +82,9 @@ void end_part() {
   autostart->doctor.reset();
 }
 
-void give_way();
+void stop_for_another();
 void give_way_to_a_profile();
-void come_back(const DoctorResult& found);
+void start_again(const DoctorResult& found);
 
 void begin_part(bool profile) {
   try {
@@ -92,14 +92,14 @@ void begin_part(bool profile) {
   } catch (const std::exception& e) {
     complain(e.what());
   }
-  doctor::set_doctor_hooks({.give_way = give_way, .come_back = come_back});
+  doctor::set_doctor_hooks({.give_way = stop_for_another, .come_back = start_again});
 }
 
-void give_way() {
+void stop_for_another() {
   if (!is_on()) return;
   std::lock_guard lock(autostart->mutex);
   end_part();
-  doctor::set_doctor_hooks({.give_way = nullptr, .come_back = come_back});
+  doctor::set_doctor_hooks({.give_way = nullptr, .come_back = start_again});
 }
 void give_way_to_a_profile() {
   if (!is_on()) return;
@@ -109,7 +109,7 @@ void give_way_to_a_profile() {
   end_part();
   begin_part(false);
 }
-void come_back(const DoctorResult& found) {
+void start_again(const DoctorResult& found) {
   if (!is_on()) return;
   std::lock_guard lock(autostart->mutex);
   if (autostart->doctor || autostart->finished) return;

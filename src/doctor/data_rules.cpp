@@ -10,6 +10,7 @@
 #include "data/loader.h"
 #include "data/shape_advisor.h"
 #include "doctor/steps.h"
+#include "doctor/trials.h"
 
 namespace deft::doctor {
 
@@ -145,10 +146,6 @@ class DataBoundLoop : public Rule {
   std::map<const void*, Loop> loops_;
   double first_work_ = -1;  // since the last batch
 };
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

@@ -31,7 +31,7 @@ constexpr int64_t kRisingSteps = 8;   // the same where nothing crosses
 constexpr size_t kMostNodes = 65536;  // remembered with their depths
 constexpr size_t kMostGrowths = 512;
 
-double median(std::vector<double> values) {
+double upper_median(std::vector<double> values) {
   if (values.empty()) return 0;
   auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -50,8 +50,8 @@ class Growth {
     seen_ = true;
   }
   void clear() { *this = {}; }
-  double nodes() const { return median(nodes_); }
-  double bytes(double node_bytes) const { return std::max(0.0, median(saved_)) + nodes() * node_bytes; }
+  double nodes() const { return upper_median(nodes_); }
+  double bytes(double node_bytes) const { return std::max(0.0, upper_median(saved_)) + nodes() * node_bytes; }
   const GraphStats& last() const { return last_; }
 
  private:

@@ -225,7 +225,7 @@ std::string speedup_of(const Json& trial) {
       number(low) && number(high) ? fmt::format(" ({:.2f} to {:.2f})", *number(low), *number(high)) : "";
   return times(field(trial, "speedup")) + interval;
 }
-std::string from_to(const Json& before, const Json& after) {
+std::string before_and_after(const Json& before, const Json& after) {
   return number(before) && number(after) ? figure(before) + " → " + figure(after) : "–";
 }
 
@@ -238,8 +238,9 @@ void write_trials(Writer& w, const Json& report) {
         {"technique", [](const Json& t) { return cut(text(field(t, "technique")), 30); }, false},
         {"verdict", verdict_of, false},
         {"speed-up", speedup_of, false},
-        {"ms", [](const Json& t) { return from_to(field(t, "before_ms"), field(t, "after_ms")); }},
-        {"own peak MB", [](const Json& t) { return from_to(field(t, "peak_mb_before"), field(t, "peak_mb_after")); }},
+        {"ms", [](const Json& t) { return before_and_after(field(t, "before_ms"), field(t, "after_ms")); }},
+        {"own peak MB",
+         [](const Json& t) { return before_and_after(field(t, "peak_mb_before"), field(t, "peak_mb_after")); }},
         {"why", [](const Json& t) { return text(field(t, "reason")); }, false}};
     if (w.width() < 110) wanted.erase(wanted.begin() + 4);  // the reason says more than the memory
     w.heading("Trials", "each against the best so far, interleaved; speed-up with its interval");

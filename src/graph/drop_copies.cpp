@@ -10,8 +10,6 @@ namespace deft::graph {
 
 namespace {
 
-size_t index(int32_t id) { return static_cast<size_t>(id); }
-
 class Dropper {
  public:
   explicit Dropper(Graph& graph) : g_(graph), touched_(graph.buffers.size()), is_result_(graph.buffers.size(), false) {

@@ -19,9 +19,9 @@ namespace deft::graph {
 
 namespace {
 
-class Folder {
+class BatchNormFolder {
  public:
-  Folder(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes)
+  BatchNormFolder(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes)
       : g_(graph), uses_(graph), dependencies_(dependencies), notes_(notes) {}
 
   void run() {
@@ -132,7 +132,7 @@ class Folder {
 }  // namespace
 
 void fold_batch_norm(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes) {
-  Folder(graph, dependencies, notes).run();
+  BatchNormFolder(graph, dependencies, notes).run();
 }
 
 }  // namespace deft::graph

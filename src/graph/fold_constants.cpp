@@ -9,9 +9,9 @@ namespace deft::graph {
 
 namespace {
 
-class Folder {
+class ConstantFolder {
  public:
-  Folder(Graph& graph, std::vector<Dependency>& dependencies) : g_(graph), dependencies_(dependencies) {
+  ConstantFolder(Graph& graph, std::vector<Dependency>& dependencies) : g_(graph), dependencies_(dependencies) {
     fixed_.assign(graph.buffers.size(), true);
     for (const Instruction& x : graph.instructions)
       for (ValueId id : rewritten_values(x)) is_fixed(id) = false;
@@ -85,7 +85,7 @@ class Folder {
 }  // namespace
 
 void fold_constants(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes) {
-  if (size_t folded = Folder(graph, dependencies).run())
+  if (size_t folded = ConstantFolder(graph, dependencies).run())
     notes.done.push_back(fmt::format("fold_constants: {} results", folded));
 }
 

@@ -51,9 +51,9 @@ bool is_causal(const Tensor& hidden) {
   return true;
 }
 
-class Fuser {
+class AttentionFuser {
  public:
-  Fuser(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh)
+  AttentionFuser(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh)
       : g_(graph), uses_(graph), dependencies_(dependencies), notes_(notes), weigh_(weigh) {}
 
   void run() {
@@ -346,7 +346,7 @@ class Fuser {
 }  // namespace
 
 void fuse_attention(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh) {
-  Fuser(graph, dependencies, notes, weigh).run();
+  AttentionFuser(graph, dependencies, notes, weigh).run();
 }
 
 }  // namespace deft::graph

@@ -21,14 +21,12 @@ namespace deft::graph {
 
 namespace {
 
-size_t index(int32_t id) { return static_cast<size_t>(id); }
-
 // Rows and columns of a product that packs both sides for certain: others have quicker ways than FusedLinear's.
 constexpr int64_t kLeastSize = 32;
 
-class Fuser {
+class CastFuser {
  public:
-  Fuser(Graph& graph, Notes& notes, bool weigh)
+  CastFuser(Graph& graph, Notes& notes, bool weigh)
       : g_(graph), uses_(graph), notes_(notes), weigh_(weigh), places_(graph.buffers.size()) {
     for (size_t i = 0; i < g_.instructions.size(); ++i) {
       for (const auto* list : {&g_.instructions[i].inputs, &g_.instructions[i].outputs}) {
@@ -165,6 +163,6 @@ class Fuser {
 
 }  // namespace
 
-void fuse_casts(Graph& graph, Notes& notes, bool weigh) { Fuser(graph, notes, weigh).run(); }
+void fuse_casts(Graph& graph, Notes& notes, bool weigh) { CastFuser(graph, notes, weigh).run(); }
 
 }  // namespace deft::graph

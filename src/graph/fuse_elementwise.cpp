@@ -46,9 +46,9 @@ struct Program {
   Chain::Params params;
 };
 
-class Fuser {
+class ChainFuser {
  public:
-  Fuser(Graph& graph, Notes& notes) : g_(graph), uses_(graph), notes_(notes) {}
+  ChainFuser(Graph& graph, Notes& notes) : g_(graph), uses_(graph), notes_(notes) {}
 
   void run() {
     for (size_t i = 0; i < g_.instructions.size(); ++i) {
@@ -236,7 +236,7 @@ void fuse_elementwise(Graph& graph, Notes& notes) {
   if (size_t dropped = drop_copies(graph))
     notes.done.push_back(fmt::format("fuse_elementwise: {} copies left out", dropped));
   separate_writes(graph);
-  Fuser(graph, notes).run();
+  ChainFuser(graph, notes).run();
 }
 
 }  // namespace deft::graph

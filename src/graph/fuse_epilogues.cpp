@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "graph/edit.h"
 #include "graph/passes.h"
 #include "graph/uses.h"
 #include "ops/activation.h"
@@ -17,18 +18,6 @@
 namespace deft::graph {
 
 namespace {
-
-template <class T>
-T params_of(const Instruction& x) {
-  T p;
-  std::memcpy(&p, x.params.data(), sizeof p);
-  return p;
-}
-template <class T>
-void set_params(Instruction& x, const T& p) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(&p);
-  x.params.assign(bytes, bytes + x.def->params_bytes);
-}
 
 std::optional<FusedActivation> activation_of(const Instruction& x) {
   if (x.def == &op_def<Relu>) return FusedActivation::relu;
@@ -61,9 +50,9 @@ bool pays(const Meta& result, bool cheap) {
   return static_cast<size_t>(result.numel) * size_of(result.dtype) > kCacheBytes;
 }
 
-class Fuser {
+class EpilogueFuser {
  public:
-  Fuser(Graph& graph, Notes& notes, bool weigh) : g_(graph), uses_(graph), notes_(notes), weigh_(weigh) {}
+  EpilogueFuser(Graph& graph, Notes& notes, bool weigh) : g_(graph), uses_(graph), notes_(notes), weigh_(weigh) {}
 
   void run() {
     for (size_t i = 0; i < g_.instructions.size(); ++i) {
@@ -223,6 +212,6 @@ class Fuser {
 
 }  // namespace
 
-void fuse_epilogues(Graph& graph, Notes& notes, bool weigh) { Fuser(graph, notes, weigh).run(); }
+void fuse_epilogues(Graph& graph, Notes& notes, bool weigh) { EpilogueFuser(graph, notes, weigh).run(); }
 
 }  // namespace deft::graph

@@ -17,8 +17,6 @@ namespace deft::graph {
 
 namespace {
 
-size_t index(int32_t id) { return static_cast<size_t>(id); }
-
 // Elements lie in memory in the same order, without gaps.
 bool same_place(const Meta& a, const Meta& b) {
   if (!(a.sizes == b.sizes) || a.dtype != b.dtype || a.device != b.device) return false;
@@ -35,9 +33,9 @@ constexpr bool kMemoryBound = true;
 constexpr bool kMemoryBound = false;
 #endif
 
-class Fuser {
+class NormFuser {
  public:
-  Fuser(Graph& graph, Notes& notes, bool weigh) : g_(graph), uses_(graph), notes_(notes), weigh_(weigh) {}
+  NormFuser(Graph& graph, Notes& notes, bool weigh) : g_(graph), uses_(graph), notes_(notes), weigh_(weigh) {}
 
   void run() {
     for (size_t i = 0; i < g_.instructions.size(); ++i) {
@@ -218,6 +216,6 @@ class Fuser {
 
 }  // namespace
 
-void fuse_norms(Graph& graph, Notes& notes, bool weigh) { Fuser(graph, notes, weigh).run(); }
+void fuse_norms(Graph& graph, Notes& notes, bool weigh) { NormFuser(graph, notes, weigh).run(); }
 
 }  // namespace deft::graph

@@ -27,9 +27,9 @@ namespace {
 using Part = FusedRows::Part;
 static_assert(sizeof(ElementwiseChain::Params) <= FusedRows::kPartBytes);
 
-class Fuser {
+class RowFuser {
  public:
-  Fuser(Graph& graph, Notes& notes, bool weigh)
+  RowFuser(Graph& graph, Notes& notes, bool weigh)
       : g_(graph), uses_(graph), notes_(notes), weigh_(weigh), reads_(graph.buffers.size()) {
     for (size_t i = 0; i < graph.instructions.size(); ++i) {
       const Instruction& x = graph.instructions[i];
@@ -253,6 +253,6 @@ class Fuser {
 
 }  // namespace
 
-void fuse_rows(Graph& graph, Notes& notes, bool weigh) { Fuser(graph, notes, weigh).run(); }
+void fuse_rows(Graph& graph, Notes& notes, bool weigh) { RowFuser(graph, notes, weigh).run(); }
 
 }  // namespace deft::graph

@@ -20,9 +20,9 @@ namespace deft::graph {
 
 namespace {
 
-class Fuser {
+class SumFuser {
  public:
-  Fuser(Graph& graph, bool weigh) : g_(graph), uses_(graph), weigh_(weigh) {}
+  SumFuser(Graph& graph, bool weigh) : g_(graph), uses_(graph), weigh_(weigh) {}
 
   // Brings the first such product to the addition from `at` on, and returns the place after it.
   std::optional<size_t> take_next(size_t at) {
@@ -107,7 +107,7 @@ class Fuser {
 void fuse_sums(Graph& graph, Notes& notes, bool weigh) {
   size_t count = 0;
   std::optional<size_t> at = 0;
-  while ((at = Fuser(graph, weigh).take_next(*at))) ++count;
+  while ((at = SumFuser(graph, weigh).take_next(*at))) ++count;
   remove_taken(graph);
   if (count) notes.done.push_back(fmt::format("fuse_epilogues: {} sums into products", count));
 }

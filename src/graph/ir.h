@@ -16,7 +16,8 @@ namespace deft::graph {
 
 using ValueId = int32_t;
 using BufferId = int32_t;
-inline constexpr int32_t kNone = -1;  // an input that was not given
+inline constexpr int32_t kNone = -1;                                 // an input that was not given
+inline size_t index(int32_t id) { return static_cast<size_t>(id); }  // of a value, a buffer or an instruction
 
 enum class BufferKind : uint8_t {
   input,      // memory of a tensor the caller gives

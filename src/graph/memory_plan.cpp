@@ -43,7 +43,7 @@ bool may_write_over(const Instruction& x, size_t i, Device device) {
   return i == 3 && (x.def == &op_def<FusedConvolution> || (device.is_cpu() && x.def == &op_def<FusedLinear>));
 }
 
-bool same_place(const Value& a, const Value& b) {
+bool same_bytes(const Value& a, const Value& b) {
   return a.offset == b.offset && a.meta.sizes == b.meta.sizes && a.meta.strides == b.meta.strides &&
          size_of(a.meta.dtype) == size_of(b.meta.dtype);
 }
@@ -99,7 +99,6 @@ class Planner {
 
  private:
   static constexpr int kOrders = 3;
-  static size_t index(int32_t id) { return static_cast<size_t>(id); }
 
   int write_over_an_input(size_t at) {
     const Instruction& x = g_.instructions[at];
@@ -119,12 +118,12 @@ class Planner {
   // Input i fills its buffer as the result does, and nothing else of that buffer is read here or later.
   bool ends_here(const Instruction& x, size_t i, size_t at, const Value& out) const {
     const Value& in = g_.value(x.inputs[i]);
-    if (lives_[index(in.buffer)].last != static_cast<int32_t>(at) || !same_place(in, out)) return false;
+    if (lives_[index(in.buffer)].last != static_cast<int32_t>(at) || !same_bytes(in, out)) return false;
     if (g_.buffers[index(in.buffer)].bytes != g_.buffers[index(out.buffer)].bytes) return false;
     for (size_t other = 0; other < x.inputs.size(); ++other) {
       const ValueId id = x.inputs[other];
       if (other == i || id == kNone || g_.value(id).buffer != in.buffer) continue;
-      if (!may_write_over(x, other, out.meta.device) || !same_place(g_.value(id), in)) return false;
+      if (!may_write_over(x, other, out.meta.device) || !same_bytes(g_.value(id), in)) return false;
     }
     return true;
   }

@@ -21,9 +21,9 @@ std::vector<bool> ever_written(const Graph& graph) {
   return written;
 }
 
-class Merger {
+class EqualMerger {
  public:
-  explicit Merger(Graph& graph) : g_(graph), written_(ever_written(graph)), writes_(graph.buffers.size(), 0) {
+  explicit EqualMerger(Graph& graph) : g_(graph), written_(ever_written(graph)), writes_(graph.buffers.size(), 0) {
     for (size_t i = 0; i < graph.values.size(); ++i) same_.push_back(static_cast<ValueId>(i));
     result_.assign(graph.buffers.size(), false);
     for (ValueId id : graph.outputs) is_result(id) = true;
@@ -93,7 +93,7 @@ class Merger {
 }  // namespace
 
 void merge_equal(Graph& graph, Notes& notes) {
-  if (size_t merged = Merger(graph).run()) notes.done.push_back(fmt::format("merge_equal: {} results", merged));
+  if (size_t merged = EqualMerger(graph).run()) notes.done.push_back(fmt::format("merge_equal: {} results", merged));
 }
 
 }  // namespace deft::graph

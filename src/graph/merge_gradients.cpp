@@ -24,11 +24,9 @@ namespace deft::graph {
 
 namespace {
 
-size_t index(int32_t id) { return static_cast<size_t>(id); }
-
-class Merger {
+class GradientMerger {
  public:
-  explicit Merger(Graph& graph) : g_(graph), buffers_(buffer_uses(graph)) {}
+  explicit GradientMerger(Graph& graph) : g_(graph), buffers_(buffer_uses(graph)) {}
 
   // Empty: done.
   std::string merge(const Siblings& s) {
@@ -351,7 +349,7 @@ void merge_gradients(Graph& graph, const std::vector<Siblings>& siblings, Notes&
   std::map<std::string, size_t> left;
   size_t count = 0;
   for (const Siblings& s : siblings) {
-    const std::string why = Merger(graph).merge(s);
+    const std::string why = GradientMerger(graph).merge(s);
     why.empty() ? ++count : ++left[why];
     if (why.empty()) remove_taken(graph);
   }

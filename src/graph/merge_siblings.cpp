@@ -31,9 +31,9 @@ constexpr double kLeastGain = 0.01;  // the plan keeps a second copy of the weig
 constexpr int64_t kFewRows = 3;      // that are read where they lie
 constexpr int64_t kColumns = 32;     // parts of trained weights are of a multiple, so that all begin at whole lines
 
-class Merger {
+class SiblingMerger {
  public:
-  Merger(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh)
+  SiblingMerger(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh)
       : g_(graph), dependencies_(dependencies), notes_(notes), weigh_(weigh), buffers_(buffer_uses(graph)) {}
 
   std::vector<Siblings> run() {
@@ -288,7 +288,7 @@ class Merger {
 }  // namespace
 
 void merge_siblings(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh) {
-  merge_gradients(graph, Merger(graph, dependencies, notes, weigh).run(), notes);
+  merge_gradients(graph, SiblingMerger(graph, dependencies, notes, weigh).run(), notes);
 }
 
 }  // namespace deft::graph

@@ -36,8 +36,6 @@ constexpr double kFromMemory = 2;
 // thread).
 double product_speed() { return cpu_has("amx_fp16") ? 4 : 1; }
 
-size_t index(int32_t id) { return static_cast<size_t>(id); }
-
 bool is_batch_norm(const Instruction& x) { return x.def == &op_def<BatchNorm> || x.def == &op_def<FusedBatchNorm>; }
 
 bool is_cheap(const Instruction& x) {

@@ -4,8 +4,6 @@ namespace deft::graph {
 
 namespace {
 
-int64_t bytes_of(const Value& v) { return static_cast<int64_t>(size_of(v.meta.dtype)); }
-
 bool same_strides(const Meta& a, const Meta& b) {
   for (int d = 0; d < a.rank(); ++d)
     if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
@@ -35,23 +33,24 @@ int64_t row_distance(const Meta& m) {
 }  // namespace
 
 bool are_apart(const Value& a, const Value& b) {
-  const int64_t size = bytes_of(a);
-  if (a.offset + a.meta.span() * size <= b.offset || b.offset + b.meta.span() * bytes_of(b) <= a.offset) return true;
+  const int64_t size = element_bytes(a);
+  if (a.offset + a.meta.span() * size <= b.offset || b.offset + b.meta.span() * element_bytes(b) <= a.offset)
+    return true;
   const int64_t row = row_distance(a.meta) * size;
-  if (row == 0 || row != row_distance(b.meta) * bytes_of(b)) return false;
+  if (row == 0 || row != row_distance(b.meta) * element_bytes(b)) return false;
   const int64_t from_a = a.offset % row, from_b = b.offset % row;
-  const int64_t end_a = from_a + a.meta.sizes.back() * size, end_b = from_b + b.meta.sizes.back() * bytes_of(b);
+  const int64_t end_a = from_a + a.meta.sizes.back() * size, end_b = from_b + b.meta.sizes.back() * element_bytes(b);
   return end_a <= row && end_b <= row && (end_a <= from_b || end_b <= from_a);
 }
 
 bool is_whole(const Graph& graph, ValueId id) {
   const Value& v = graph.value(id);
   return v.offset == 0 && v.meta.contiguous &&
-         static_cast<size_t>(v.meta.numel * bytes_of(v)) == graph.buffer_of(id).bytes;
+         static_cast<size_t>(v.meta.numel * element_bytes(v)) == graph.buffer_of(id).bytes;
 }
 
 std::optional<Value> widened(const Value& v, int64_t from, int64_t to) {
-  const int64_t size = bytes_of(v), first = v.offset / size, column = first % from;
+  const int64_t size = element_bytes(v), first = v.offset / size, column = first % from;
   Shape strides = v.meta.strides;
   int64_t reach = column;
   for (int d = 0; d < v.meta.rank(); ++d) {

@@ -7,6 +7,8 @@
 
 namespace deft::graph {
 
+inline int64_t element_bytes(const Value& v) { return static_cast<int64_t>(size_of(v.meta.dtype)); }
+
 // The same elements in the same order, of the same type.
 bool same_place(const Value& a, const Value& b);
 // Whether no byte belongs to both values of a buffer, as far as that is easily seen: one ends before the other begins,

@@ -12,9 +12,6 @@ namespace deft::graph {
 
 namespace {
 
-size_t index(int32_t id) { return static_cast<size_t>(id); }
-int64_t bytes_of(const Value& v) { return static_cast<int64_t>(size_of(v.meta.dtype)); }
-
 // What a part leaves of the value it is a slice of: `length` from `start` on in dimension `dim`; -1: all of it.
 struct Slice {
   int dim = -1;
@@ -32,7 +29,7 @@ std::optional<Slice> slice_of(const Value& whole, const Value& part) {
   }
   const int64_t bytes = part.offset - whole.offset;
   if (s.dim < 0) return bytes == 0 ? std::optional(s) : std::nullopt;
-  const int64_t step = w.strides[s.dim] * bytes_of(whole);
+  const int64_t step = w.strides[s.dim] * element_bytes(whole);
   s.start = bytes / step;
   if (bytes < 0 || bytes % step != 0 || s.start + s.length > w.sizes[s.dim]) return {};
   return s;
@@ -152,7 +149,7 @@ class Separator {
     Value v = g_.value(id);
     const int dim = s.dim - (whole.size() - v.meta.rank());
     if (s.dim < 0 || dim < 0 || v.meta.sizes[dim] == 1) return id;
-    v.offset += s.start * v.meta.strides[dim] * bytes_of(v);
+    v.offset += s.start * v.meta.strides[dim] * element_bytes(v);
     v.meta.numel = v.meta.numel / v.meta.sizes[dim] * s.length;
     v.meta.sizes[dim] = s.length;
     v.meta.set_strides(Shape(v.meta.strides));

@@ -7,8 +7,6 @@ namespace deft::graph {
 
 namespace {
 
-size_t index(int32_t id) { return static_cast<size_t>(id); }
-
 void add(std::vector<int32_t>& list, size_t place) {
   if (list.empty() || index(list.back()) != place) list.push_back(static_cast<int32_t>(place));
 }

@@ -53,7 +53,7 @@ bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool same_place(const Meta& a, const Meta& b) {
+bool same_walk(const Meta& a, const Meta& b) {
   if (!(a.sizes == b.sizes)) return false;
   for (int d = 0; d < a.rank(); ++d)
     if (a.sizes[d] > 1 && a.numel > 0 && a.strides[d] != b.strides[d]) return false;
@@ -211,7 +211,7 @@ class Checker {
     for (size_t i = 0; i < x.outputs.size(); ++i) {
       BufferId buffer = g_.value(x.outputs[i]).buffer;
       // Elementwise kernels go by the strides that are there.
-      require(x.def->elementwise || same_place(meta(x.outputs[i]), out[i]),
+      require(x.def->elementwise || same_walk(meta(x.outputs[i]), out[i]),
               fmt::format("a result has the strides {}, its kernel writes {}", to_string(meta(x.outputs[i]).strides),
                           to_string(out[i].strides)));
       for (ValueId id : x.inputs) require(id == kNone || g_.value(id).buffer != buffer, "a result lies in an input");
@@ -227,7 +227,7 @@ class Checker {
     const Meta& target = meta(x.outputs[0]);
     auto kind = [](DType t) { return is_floating(t) ? 2 : is_integral(t) ? 1 : 0; };
     require(out[0].sizes == target.sizes && kind(out[0].dtype) <= kind(target.dtype), "writes something else in place");
-    require(x.def != &op_def<Chain> || (out[0].dtype == target.dtype && same_place(out[0], target)),
+    require(x.def != &op_def<Chain> || (out[0].dtype == target.dtype && same_walk(out[0], target)),
             "writes something else in place");
     for (size_t i = 1; i < x.inputs.size(); ++i)
       require(x.inputs[i] == kNone || x.inputs[i] == x.inputs[0] ||

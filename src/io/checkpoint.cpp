@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kFormat = "checkpoint";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kCheckpointVersion = 1;
 constexpr const char* kVersionField = "version";
 constexpr const char *kVersionKey = "deft.checkpoint", *kStepKey = "deft.step", *kConfigKey = "deft.config",
                      *kCheckKey = "deft.crc32";
@@ -137,8 +137,9 @@ int64_t number_entry(const Metadata& metadata, const char* key, const std::strin
 }  // namespace
 
 void save_checkpoint(const std::string& path, const State& state, const CheckpointInfo& info) {
-  Metadata metadata{
-      {kVersionKey, std::to_string(kVersion)}, {kStepKey, std::to_string(info.step)}, {kConfigKey, info.config}};
+  Metadata metadata{{kVersionKey, std::to_string(kCheckpointVersion)},
+                    {kStepKey, std::to_string(info.step)},
+                    {kConfigKey, info.config}};
   for (auto& [name, value] : state.values)
     metadata[std::string(kValuePrefix) + name] = std::visit([](auto& v) { return encode(v); }, value);
   metadata[kCheckKey] = checksum(metadata, state.tensors, kCheckKey);
@@ -170,10 +171,10 @@ Checkpoint load_checkpoint(const std::string& path, const LoadOptions& options) 
   SafetensorsFile file = load_safetensors(path, options);
   int64_t version = number_entry(file.metadata, kVersionKey, path);
   check_sum(file, path);
-  if (version != kVersion)
+  if (version != kCheckpointVersion)
     throw LoadError(kFormat, path, kVersionField, 8,
                     fmt::format("is {}, this Deft reads version {}; use the Deft that wrote it, or a newer one",
-                                version, kVersion));
+                                version, kCheckpointVersion));
   Checkpoint out;
   out.info = {number_entry(file.metadata, kStepKey, path), entry(file.metadata, kConfigKey, path)};
   for (auto& [key, value] : file.metadata) {

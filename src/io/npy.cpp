@@ -36,7 +36,7 @@ Tensor finished(Tensor t, const NpyHeader& h, const Source& source) {
   return t.permute(order);
 }
 
-Tensor load(const InputFile& file) {
+Tensor read_npy(const InputFile& file) {
   check_format(file, FileFormat::npy);
   auto start = file.read(0, std::min(file.size(), npy_header_room(file.limits())), "header");
   NpyHeader h = parse_npy_header(start, file.size(), file.source(), file.limits());
@@ -96,10 +96,12 @@ std::span<const std::byte> bytes_of(const Tensor& x) {
 
 }  // namespace
 
-Tensor load_npy(const std::string& path, const LoadOptions& options) { return load(InputFile(path, "npy", options)); }
+Tensor load_npy(const std::string& path, const LoadOptions& options) {
+  return read_npy(InputFile(path, "npy", options));
+}
 
 Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name, const LoadOptions& options) {
-  return load(InputFile(bytes, name, "npy", options));
+  return read_npy(InputFile(bytes, name, "npy", options));
 }
 
 NamedTensors load_npz(const std::string& path, const LoadOptions& options) {

@@ -24,13 +24,12 @@ namespace {
 
 using graph::BufferKind;
 using graph::Graph;
-using graph::kNone;
 using graph::ValueId;
 
-constexpr const char* kFormat = "plan";
+constexpr const char* kPlanFormat = "plan";
 constexpr int64_t kFormatVersion = 1;
-constexpr const char *kPlanKey = "deft.plan", *kVersionKey = "deft.version", *kMachineKey = "deft.machine",
-                     *kNameKey = "deft.name", *kCountKey = "deft.plans", *kCheckKey = "deft.crc32";
+constexpr const char *kPlanKey = "deft.plan", *kPlanVersionKey = "deft.version", *kMachineKey = "deft.machine",
+                     *kNameKey = "deft.name", *kCountKey = "deft.plans", *kPlanCheckKey = "deft.crc32";
 constexpr int64_t kMostPlans = 1000;
 
 std::string key(const char* what, size_t plan) { return fmt::format("{}.{}", what, plan); }
@@ -54,14 +53,14 @@ std::string machine_of(const std::vector<Graph>& graphs) {
 // behind.
 Graph without_unused(const Graph& g) {
   Graph out;
-  std::vector<ValueId> values(g.values.size(), kNone);
-  std::vector<graph::BufferId> buffers(g.buffers.size(), kNone);
+  std::vector<ValueId> values(g.values.size(), graph::kNone);
+  std::vector<graph::BufferId> buffers(g.buffers.size(), graph::kNone);
   auto kept = [&](ValueId id) {
-    if (id == kNone || values[static_cast<size_t>(id)] != kNone)
-      return id == kNone ? id : values[static_cast<size_t>(id)];
+    if (id == graph::kNone || values[static_cast<size_t>(id)] != graph::kNone)
+      return id == graph::kNone ? id : values[static_cast<size_t>(id)];
     const graph::Value& v = g.value(id);
     graph::BufferId& b = buffers[static_cast<size_t>(v.buffer)];
-    if (b == kNone) {
+    if (b == graph::kNone) {
       b = static_cast<graph::BufferId>(out.buffers.size());
       out.buffers.push_back(g.buffers[static_cast<size_t>(v.buffer)]);
     }
@@ -145,7 +144,7 @@ class PlanReader {
 
  private:
   [[noreturn]] void fail(const std::string& field, const std::string& found) const {
-    throw LoadError(kFormat, name_, fmt::format("metadata '{}'", field), 8, found);
+    throw LoadError(kPlanFormat, name_, fmt::format("metadata '{}'", field), 8, found);
   }
   [[noreturn]] void foreign(const char* what, const std::string& found, const std::string& here) const {
     throw UnsupportedError(fmt::format("plan: {}: was made for the {} '{}', this is '{}'; compile it again here", name_,
@@ -167,12 +166,12 @@ class PlanReader {
   // Damage first: a damaged version is no other version.
   void check_whole() const {
     int64_t format = number(kPlanKey);
-    std::string found = checksum(file_.metadata, file_.tensors, kCheckKey);
-    if (found != entry(kCheckKey))
-      fail(kCheckKey,
-           fmt::format("is {} where the file's is {}: it was damaged after it was written", entry(kCheckKey), found));
-    if (format != kFormatVersion || entry(kVersionKey) != kVersion)
-      foreign("version", fmt::format("{}, format {}", entry(kVersionKey), format),
+    std::string found = checksum(file_.metadata, file_.tensors, kPlanCheckKey);
+    if (found != entry(kPlanCheckKey))
+      fail(kPlanCheckKey, fmt::format("is {} where the file's is {}: it was damaged after it was written",
+                                      entry(kPlanCheckKey), found));
+    if (format != kFormatVersion || entry(kPlanVersionKey) != kVersion)
+      foreign("version", fmt::format("{}, format {}", entry(kPlanVersionKey), format),
               fmt::format("{}, format {}", kVersion, kFormatVersion));
     // Of the CPU; what GPUs there are is known when the graphs are.
     std::string cpu = machine_of({}), made = entry(kMachineKey);
@@ -213,7 +212,7 @@ class PlanReader {
       move_constants(g);
       return g;
     } catch (const LoadError& e) {
-      if (e.format == kFormat) throw;
+      if (e.format == kPlanFormat) throw;
       fail(field, e.what());
     } catch (const UnsupportedError&) {
       throw;
@@ -257,7 +256,7 @@ void save_plan(const Compiled& compiled, const std::string& path, const PlanInfo
   NoGradGuard no_grad;
   std::vector<Graph> graphs = graphs_to_save(compiled);
   Metadata metadata{{kPlanKey, std::to_string(kFormatVersion)},
-                    {kVersionKey, kVersion},
+                    {kPlanVersionKey, kVersion},
                     {kMachineKey, machine_of(graphs)},
                     {kNameKey, info.name},
                     {kCountKey, std::to_string(graphs.size())}};
@@ -270,7 +269,7 @@ void save_plan(const Compiled& compiled, const std::string& path, const PlanInfo
     metadata[key("graph", i)] = graph::to_text(graphs[i]);
     metadata[key("constants", i)] = list;
   }
-  metadata[kCheckKey] = checksum(metadata, constants.tensors, kCheckKey);
+  metadata[kPlanCheckKey] = checksum(metadata, constants.tensors, kPlanCheckKey);
   save_safetensors(path, constants.tensors, metadata);
 }
 

@@ -28,11 +28,11 @@ namespace {
 
 using Raw = PickleValue::Kind;
 
-struct TypeName {
+struct StorageType {
   std::string_view storage, name;
   std::optional<DType> dtype;  // none: Deft does not have it
 };
-constexpr TypeName kTypeNames[] = {
+constexpr StorageType kStorageTypes[] = {
     {"torch.FloatStorage", "torch.float32", DType::f32},      {"torch.DoubleStorage", "torch.float64", DType::f64},
     {"torch.BFloat16Storage", "torch.bfloat16", DType::bf16}, {"torch.HalfStorage", "torch.float16", DType::f16},
     {"torch.CharStorage", "torch.int8", DType::i8},           {"torch.ByteStorage", "torch.uint8", DType::u8},
@@ -294,7 +294,7 @@ class PtReader {
   DType element_type(const PickleValue& storage, const PickleValue* dtype) {
     const PickleValue& named = dtype ? *dtype : storage;
     if (named.kind != Raw::global) fail(named, "dtype", "the type is no type");
-    for (const TypeName& t : kTypeNames)
+    for (const StorageType& t : kStorageTypes)
       if (named.text == (dtype ? t.name : t.storage)) return *t.dtype;
     if (!named.text.ends_with("Storage") && !dtype) fail(named, "storage", "{} is no type of a storage", named.text);
     source_.unsupported({"dtype", path_}, named.offset, "Deft has no type for {}; convert the tensor before saving",
@@ -359,7 +359,7 @@ class PtReader {
   std::vector<std::pair<const PickleValue*, const PickleValue*>> parameters_;
 };
 
-PtFile load(const InputFile& file) {
+PtFile read_pt(const InputFile& file) {
   if (detect_format(file) == FileFormat::legacy_pt)
     file.source().unsupported(
         "file", 0,
@@ -371,10 +371,10 @@ PtFile load(const InputFile& file) {
 
 }  // namespace
 
-PtFile load_pt(const std::string& path, const LoadOptions& options) { return load(InputFile(path, "pt", options)); }
+PtFile load_pt(const std::string& path, const LoadOptions& options) { return read_pt(InputFile(path, "pt", options)); }
 
 PtFile parse_pt(std::span<const std::byte> bytes, const std::string& name, const LoadOptions& options) {
-  return load(InputFile(bytes, name, "pt", options));
+  return read_pt(InputFile(bytes, name, "pt", options));
 }
 
 // ---- The tree as the caller sees it

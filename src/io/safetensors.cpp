@@ -194,7 +194,7 @@ Tensor load_tensor(const Header& header, const Entry& e, const InputFile& file, 
   return tensor;
 }
 
-SafetensorsFile load(const InputFile& file) {
+SafetensorsFile read_safetensors(const InputFile& file) {
   check_format(file, FileFormat::safetensors);
   const Source& source = file.source();
   uint64_t length = 0;
@@ -265,12 +265,12 @@ std::map<std::string, std::string> read_weight_map(const InputFile& file) {
 }  // namespace
 
 SafetensorsFile load_safetensors(const std::string& path, const LoadOptions& options) {
-  return load(InputFile(path, "safetensors", options));
+  return read_safetensors(InputFile(path, "safetensors", options));
 }
 
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& name,
                                   const LoadOptions& options) {
-  return load(InputFile(bytes, name, "safetensors", options));
+  return read_safetensors(InputFile(bytes, name, "safetensors", options));
 }
 
 SafetensorsFile load_safetensors_index(const std::string& path, const LoadOptions& options) {

@@ -9,7 +9,7 @@ namespace deft::models {
 
 namespace {
 
-constexpr double kStd = 0.02, kProjectionStd = 0.01;
+constexpr double kWeightStd = 0.02, kProjectionStd = 0.01;
 
 AdaptiveOptions adaptive_options(const TransformerXLOptions& o) {
   return {o.vocabulary, o.cutoffs, o.hidden, o.embedding > 0 ? o.embedding : o.hidden, o.div_val};
@@ -102,15 +102,15 @@ TransformerXL::TransformerXL(const TransformerXLOptions& o)
   for (int64_t i = 0; i < o.layers; ++i) layers_.push_back(&list.add<TransformerXLLayer>(o));
   apply([](nn::Module& m) {
     if (auto* layer = dynamic_cast<nn::Linear*>(&m)) {
-      nn::init::normal_(layer->weight, 0, kStd);
+      nn::init::normal_(layer->weight, 0, kWeightStd);
       if (layer->bias.defined()) nn::init::zeros_(layer->bias);
     }
-    if (auto* table = dynamic_cast<nn::Embedding*>(&m)) nn::init::normal_(table->weight, 0, kStd);
+    if (auto* table = dynamic_cast<nn::Embedding*>(&m)) nn::init::normal_(table->weight, 0, kWeightStd);
   });
   for (NamedTensor& p : named_parameters()) {
     bool distance_bias = p.name.ends_with("r_w_bias") || p.name.ends_with("r_r_bias");
     bool projection = p.name.find("_projs.") != std::string::npos;
-    if (distance_bias || projection) nn::init::normal_(p.tensor, 0, projection ? kProjectionStd : kStd);
+    if (distance_bias || projection) nn::init::normal_(p.tensor, 0, projection ? kProjectionStd : kWeightStd);
   }
 }
 

@@ -15,7 +15,7 @@ namespace deft::nn {
 
 namespace {
 
-const char* name_of(Cell cell) {
+const char* cell_name(Cell cell) {
   constexpr const char* kNames[] = {"RNNCell", "RNNCell", "LSTMCell", "GRUCell"};
   return kNames[static_cast<int>(cell)];
 }
@@ -29,7 +29,7 @@ RecurrentCell::RecurrentCell(Cell cell, int64_t input_size, int64_t hidden_size,
       bias_hh(parameter("bias_hh", bias ? empty({gates_of(cell) * hidden_size}) : Tensor())),
       cell_(cell) {
   DEFT_CHECK(input_size > 0 && hidden_size > 0, ValueError, "{}: sizes must be positive, found {} and {}",
-             name_of(cell), input_size, hidden_size);
+             cell_name(cell), input_size, hidden_size);
   double bound = 1 / std::sqrt(static_cast<double>(hidden_size));
   for (Tensor* w : {&weight_ih, &weight_hh, &bias_ih, &bias_hh})
     if (w->defined()) init::uniform_(*w, -bound, bound);
@@ -64,7 +64,7 @@ RecurrentCell::Result RecurrentCell::run(const Tensor& x, const Tensor& hidden, 
 }
 
 std::string RecurrentCell::describe() const {
-  return fmt::format("{}(in={}, hidden={}{}{})", name_of(cell_), weight_ih.size(1), weight_hh.size(1),
+  return fmt::format("{}(in={}, hidden={}{}{})", cell_name(cell_), weight_ih.size(1), weight_hh.size(1),
                      cell_ == Cell::relu ? ", relu" : "", bias_ih.defined() ? "" : ", bias=false");
 }
 

@@ -39,7 +39,7 @@ Tensor reduced(const Tensor& loss, Reduction reduction) {
   }
 }
 
-void check_pair(const char* op, const Tensor& x, const Tensor& target) {
+void check_same_shape(const char* op, const Tensor& x, const Tensor& target) {
   detail::check_defined(x, op);
   detail::check_defined(target, op);
   DEFT_CHECK(x.sizes() == target.sizes(), ShapeError, "{}: the input has shape {}, the target {}; they must match", op,
@@ -68,7 +68,7 @@ struct BroadcastPair {
       x = a.expand(both);
       target = b.expand(both);
     }
-    check_pair(op, x, target);
+    check_same_shape(op, x, target);
   }
 };
 
@@ -258,7 +258,7 @@ Meta ProbabilityEdges::infer(const Meta& x, NoParams&) { return Meta::dense(x.si
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& given, const Tensor& weight, Reduction reduction,
                             Site site) {
   SiteScope scope(site);
-  check_pair("binary_cross_entropy", input, given);
+  check_same_shape("binary_cross_entropy", input, given);
   Tensor x = widened(input), target = ranged(given);
   Tensor edge = probability_edges(x);
   Tensor loss = edge.defined() ? probability_loss_with_edges(x, target, edge) : probability_loss(x, target);
@@ -270,7 +270,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& given, const Tens
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& given, const Tensor& weight,
                                         const Tensor& pos_weight, Reduction reduction, Site site) {
   SiteScope scope(site);
-  check_pair("binary_cross_entropy_with_logits", input, given);
+  check_same_shape("binary_cross_entropy_with_logits", input, given);
   if (!weight.defined() && !pos_weight.defined())
     return pair_loss({PairLoss::Kind::logistic}, input, given, reduction, site);
   Tensor x = ranged(input), target = ranged(given);

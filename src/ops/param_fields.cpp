@@ -116,10 +116,10 @@ constexpr bool kHoldsOthers =
 
 template <class Op>
 std::vector<ParamField> fields_of() {
-  using Params = typename detail::ParamsOf<Op>::type;
+  using P = typename detail::ParamsOf<Op>::type;
   std::vector<ParamField> fields;
-  [[maybe_unused]] Params p{};
-  if constexpr (!std::is_empty_v<Params> && !kHoldsOthers<Op>) Lister{&p, fields}(p);
+  [[maybe_unused]] P p{};
+  if constexpr (!std::is_empty_v<P> && !kHoldsOthers<Op>) Lister{&p, fields}(p);
   return fields;
 }
 

@@ -22,14 +22,14 @@ namespace deft {
 
 namespace {
 
-constexpr int64_t kGrain = 4096;  // Philox blocks of four words per lane
-constexpr int64_t kBlocks = 256;  // Philox blocks at a time: the words stay in the first cache
+constexpr int64_t kPhiloxGrain = 4096;  // Philox blocks of four words per lane
+constexpr int64_t kBlocks = 256;        // Philox blocks at a time: the words stay in the first cache
 constexpr int64_t kRun = 4 * kBlocks;
 
 // Calls use(first, count, words) for runs of the elements [0, n), where each element has one word.
 template <class Use>
 void for_each_run(PhiloxState draw, int64_t n, Use use) {
-  parallel_for(0, (n + 3) / 4, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, (n + 3) / 4, kPhiloxGrain, [&](int64_t begin, int64_t end) {
     uint32_t words[kRun];
     for (int64_t b = begin; b < end; b += kBlocks) {
       const int64_t blocks = std::min(kBlocks, end - b);
@@ -130,7 +130,7 @@ void RandintFill::cpu(KernelCall& c) {
   fill_row_major(c.out(), [&](const Tensor& out) {
     dispatch_all(out.dtype(), [&]<class T>() {
       T* to = static_cast<T*>(out.data_ptr());
-      parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      parallel_for(0, out.numel(), kPhiloxGrain, [&](int64_t begin, int64_t end) {
         uint32_t words[kRun];
         for (int64_t i = begin; i < end; i += kBlocks) {
           const int64_t count = std::min(kBlocks, end - i);

@@ -26,7 +26,7 @@ namespace deft::profile {
 
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
+using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kNoSession = UINT64_MAX;
 constexpr size_t kOtherThreads = 8;  // that have events in the trace; all have sums
@@ -82,7 +82,7 @@ class Collector final : public ProfileHook, public Observer {
   struct Result {
     std::vector<std::shared_ptr<ThreadState>> threads;  // the profiled one first
     uint64_t start = 0, stop = 0;
-    SteadyClock::time_point began;  // the same moment as `start`
+    Clock::time_point began;  // the same moment as `start`
     double seconds_per_tick = 0;
   };
 
@@ -110,7 +110,7 @@ class Collector final : public ProfileHook, public Observer {
     ring_bytes_ = options.trace ? options.ring_bytes : 0;
     const uint64_t id = ++sessions_;
     add_thread(id, true, ring_bytes_ / 2);
-    result_.began = SteadyClock::now();
+    result_.began = Clock::now();
     result_.start = now();
     my_state->record.start(result_.start, allowance);
     session_.store(id);
@@ -120,7 +120,7 @@ class Collector final : public ProfileHook, public Observer {
 
   Result stop(Observer* before) {
     const uint64_t end = now();
-    const SteadyClock::time_point ended = SteadyClock::now();
+    const Clock::time_point ended = Clock::now();
     session_.store(0);
     set_profile_hook(nullptr);
     set_observer(before);
@@ -351,7 +351,7 @@ Collector& collector() {
 
 // --- What a zone costs -------------------------------------------------------------------------------------------
 
-struct Cost {
+struct ZoneCost {
   double zone = 0, short_cut = 0;  // seconds
   double of(const ThreadRecord& r) const {
     const double zones = static_cast<double>(r.zones()) + Allowance::kDozing * static_cast<double>(r.zones_dozed());
@@ -364,15 +364,15 @@ double shortest_of_calls(const Op& op) {
   constexpr int kBatches = 8, kCalls = 32;
   double best = 1;
   for (int b = 0; b < kBatches; ++b) {
-    const SteadyClock::time_point began = SteadyClock::now();
+    const Clock::time_point began = Clock::now();
     for (int i = 0; i < kCalls; ++i) op();
-    best = std::min(best, std::chrono::duration<double>(SteadyClock::now() - began).count());
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - began).count());
   }
   return best / kCalls;
 }
 
 // Small ops with the collector and without it. One goes the same way in both cases, the other has a short cut without.
-Cost find_cost(bool trace) {
+ZoneCost find_cost(bool trace) {
   ExecContext plain;
   plain.bits = kGradOff;
   ContextGuard guard(plain);
@@ -393,7 +393,7 @@ Cost find_cost(bool trace) {
   const double same_alone = shortest_of_calls(same_way), short_alone = shortest_of_calls(short_way);
   const auto [same, same_zones] = watched(same_way);
   const auto [slow, slow_zones] = watched(short_way);
-  Cost cost;
+  ZoneCost cost;
   cost.zone = std::max(same - same_alone, 0.0) / same_zones;
   cost.short_cut = std::max(slow - short_alone - slow_zones * cost.zone, 0.0);
   // In a loop that does little else. Programs have other things in their caches: training of a small network on a GPU
@@ -402,9 +402,9 @@ Cost find_cost(bool trace) {
   return {kInPrograms * cost.zone, kInPrograms * cost.short_cut};
 }
 // In handlers of exit() the main thread has no zones any more; another thread has.
-Cost cost_of_zones(bool trace) {
+ZoneCost cost_of_zones(bool trace) {
   if (!thread_ends) return find_cost(trace);
-  Cost cost;
+  ZoneCost cost;
   std::thread([&] { cost = find_cost(trace); }).join();
   return cost;
 }
@@ -412,14 +412,14 @@ Cost cost_of_zones(bool trace) {
 // What a session may cost by its own estimate: half of what it may really, to be on the safe side.
 constexpr double kOfMostCost = 0.5, kSliceSeconds = 5e-3;
 
-Allowance allowance_of(const ProfileOptions& options, const Cost& cost) {
+Allowance allowance_of(const ProfileOptions& options, const ZoneCost& cost) {
   if (options.most_cost >= 1) return {};
   static const double of_machine = [] {  // about
-    const SteadyClock::time_point began = SteadyClock::now();
+    const Clock::time_point began = Clock::now();
     const uint64_t first = ticks();
     constexpr int kMostLooks = 100'000;  // some sandboxes have a clock that stands still
-    for (int i = 0; i < kMostLooks && SteadyClock::now() - began < std::chrono::microseconds(200); ++i) continue;
-    const double passed = std::chrono::duration<double>(SteadyClock::now() - began).count();
+    for (int i = 0; i < kMostLooks && Clock::now() - began < std::chrono::microseconds(200); ++i) continue;
+    const double passed = std::chrono::duration<double>(Clock::now() - began).count();
     return passed > 0 ? passed / static_cast<double>(std::max<uint64_t>(ticks() - first, 1)) : 1e-9;
   }();
   const double tick = options.clock ? options.clock->seconds_per_tick : of_machine;
@@ -482,7 +482,7 @@ ProfileSession::ProfileSession(const ProfileOptions& options)
     device_note_ = start_device_activity();
     device_on_ = device_note_.empty();
   }
-  const Cost cost = options.clock ? Cost{options.clock->zone_seconds, 0} : cost_of_zones(options.trace);
+  const ZoneCost cost = options.clock ? ZoneCost{options.clock->zone_seconds, 0} : cost_of_zones(options.trace);
   zone_cost_ = cost.zone, short_cut_cost_ = cost.short_cut;
   core_start_ = CoreTime::now();
   // What a device does is put down to zones, all of them.
@@ -515,7 +515,7 @@ Profile ProfileSession::stop() {
   began_ = result.began;
   const double core_share = CoreTime::now().share_since(core_start_);
   const double cpu_seconds = process_cpu_seconds() - cpu_start_;
-  const Cost cost{zone_cost_, short_cut_cost_};
+  const ZoneCost cost{zone_cost_, short_cut_cost_};
   Profile p = profile_of(result);
   p.overhead_seconds += cost.of(result.threads[0]->record);
   p.cpu_seconds = cpu_seconds;

@@ -34,7 +34,7 @@ struct Maker {
   auto operator<=>(const Maker&) const = default;
 };
 
-std::string to_string(const Maker& m) {
+std::string place_of(const Maker& m) {
   if (m.line == 0) return "";
   const std::string file = m.file;
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(m.line);
@@ -181,7 +181,7 @@ std::vector<MemoryHolder> MemoryRecorder::Impl::holders(const MemoryLedger& ledg
       const Held& h = held[number][c];
       unknown.by_category[c] -= h.bytes;
       if (h.bytes > 0)
-        out.push_back({number == kUnknown ? "unknown" : maker.op, to_string(maker), maker.backward,
+        out.push_back({number == kUnknown ? "unknown" : maker.op, place_of(maker), maker.backward,
                        static_cast<MemoryCategory>(c), h.bytes, h.count});
     }
   }

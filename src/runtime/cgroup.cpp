@@ -8,15 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text_file.h"
+
 namespace deft {
 
 namespace {
 
-// The whole file, or "" where it cannot be read.
-std::string read_text(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 bool list_has(std::string_view list, std::string_view item) {
   while (!list.empty()) {
     size_t comma = list.find(',');

@@ -12,16 +12,12 @@
 #include <string_view>
 
 #include "runtime/cgroup.h"
+#include "runtime/text_file.h"
 
 namespace deft {
 
 namespace {
 
-// The whole file, or "" where it cannot be read.
-std::string read_text(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 std::string read_word(const std::string& path) {
   std::ifstream in(path);
   std::string word;

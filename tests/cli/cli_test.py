@@ -344,8 +344,6 @@ class Promises(unittest.TestCase):
         report = Reports.overhead()
         if report["machine"]["build_type"] != "Release":
             self.skipTest("limits hold for Release builds only")
-        if "-flto" not in report["machine"]["flags"]:
-            self.skipTest("limits hold for builds that inline across files (DEFT_LTO)")
         return {(row["case"], row["mode"]): row for row in report["results"]}
 
     def test_instructions_of_an_op(self):

@@ -111,15 +111,15 @@ class NewOp(unittest.TestCase):
             self.assertIn("./dev test", result.stdout)
 
     def compile_command(self):
-        """How the build compiles src/ops/unary.cpp, but quickly and with the copy's headers."""
+        """How the build compiles src/ops/unary.cpu.cpp, but quickly and with the copy's headers."""
         for entry in json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8")):
-            if entry["file"].endswith("/src/ops/unary.cpp"):
+            if entry["file"].endswith("/src/ops/unary.cpu.cpp"):
                 words = shlex.split(entry["command"])
                 start = next(i for i, word in enumerate(words) if word.startswith("-"))
                 kept = [word for word in words[start:] if re.match(r"-(I|D|f|W|std|isystem)|/", word)]
                 flags = [word for word in kept if word != entry["file"]]
                 return [words[start - 1], f"-I{self.root}/src", f"-I{self.root}/include", *flags, "-Werror", "-O0"]
-        self.fail(f"{BUILD}/compile_commands.json has no src/ops/unary.cpp")
+        self.fail(f"{BUILD}/compile_commands.json has no src/ops/unary.cpu.cpp")
 
     def test_the_document(self):
         self.follow_the_document()

@@ -1,0 +1,12 @@
+# deft_unity(<target> <files>): compiles so many files of a target at a time. Most of the time to compile one file is for the headers
+# it reads, which files of a folder share. Names local to a file must then differ in the whole folder; builds with DEFT_UNITY=OFF
+# (debug and sanitizers) see to it that every file still includes what it uses.
+option(DEFT_UNITY "Compile some files of a folder at a time" ON)
+
+function(deft_unity target files)
+  if(DEFT_UNITY)
+    # Files with options of their own stay alone: CMake sees to that. Those that Highway compiles once per target have some.
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)  # they look like headers to it
+  endif()
+endfunction()
