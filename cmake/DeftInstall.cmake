@@ -2,15 +2,16 @@
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/deft")
 
-# The same search path in the build tree and installed: where they differ, CMake makes room for the longer one with colons, and an
-# empty element means the current directory.
-set_target_properties(deft PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+# Installed files name no folder of this machine: CUDA's libraries are then found where the loader looks for any (ld.so.conf, which
+# NVIDIA's packages write, or LD_LIBRARY_PATH). In the build tree the path that the linker used is named as well. It is the longer
+# one: where the installed one is, CMake makes room for it with colons, and an empty element means the current directory.
+set_target_properties(deft PROPERTIES INSTALL_RPATH "$ORIGIN" BUILD_RPATH "$ORIGIN")
 install(TARGETS deft EXPORT deftTargets)
 if(DEFT_BUILD_STATIC_LIB)
   install(TARGETS deft_static EXPORT deftTargets)
 endif()
 if(TARGET deft_cli)
-  set_target_properties(deft_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+  set_target_properties(deft_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" BUILD_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS deft_cli)
 endif()
 
@@ -29,3 +30,26 @@ write_basic_package_version_file(deftConfigVersion.cmake COMPATIBILITY SameMinor
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/deftConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/deftConfigVersion.cmake"
               cmake/DeftDependencies.cmake
         DESTINATION "${package_dir}")
+
+add_custom_target(deft_installed DEPENDS deft)  # all that cmake --install needs
+foreach(target deft_static deft_cli deft_command_docs)
+  if(TARGET ${target} AND (DEFT_BUILD_STATIC_LIB OR NOT target STREQUAL "deft_static"))
+    add_dependencies(deft_installed ${target})
+  endif()
+endforeach()
+
+# cpack (./dev package): a tarball that runs from wherever it is unpacked, and a package for Debian.
+set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_PACKAGE_CONTACT "Deft developers")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
+set(CPACK_PACKAGE_FILE_NAME "deft-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
+set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/bundle_libraries.cmake")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib")
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+include(CPack)
