@@ -2,16 +2,16 @@
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/deft")
 
-# Installed files name no folder of this machine: CUDA's libraries are then found where the loader looks for any (ld.so.conf, which
-# NVIDIA's packages write, or LD_LIBRARY_PATH). In the build tree the path that the linker used is named as well. It is the longer
-# one: where the installed one is, CMake makes room for it with colons, and an empty element means the current directory.
-set_target_properties(deft PROPERTIES INSTALL_RPATH "$ORIGIN" BUILD_RPATH "$ORIGIN")
+# The same search path in the build tree and installed, of which no part is a folder of this machine: CUDA's libraries are found where
+# the loader looks for any (ld.so.conf, which NVIDIA's packages write, or LD_LIBRARY_PATH). Two different ones would not do: CMake
+# then makes room with colons, and an empty element means the current directory.
+set_target_properties(deft PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
 install(TARGETS deft EXPORT deftTargets)
 if(DEFT_BUILD_STATIC_LIB)
   install(TARGETS deft_static EXPORT deftTargets)
 endif()
 if(TARGET deft_cli)
-  set_target_properties(deft_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" BUILD_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(deft_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS deft_cli)
 endif()
 

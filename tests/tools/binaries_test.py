@@ -109,7 +109,8 @@ class Binaries(unittest.TestCase):
     def function_of(self, section):
         if "_GLOBAL__sub_I_" in section:
             return "static initialisation"
-        return output("c++filt", section[section.index("_Z"):].split(".")[0])
+        name = re.search(r"_Z[^.]*", section)
+        return output("c++filt", name[0]) if name else section
 
     def test_the_library_is_named_by_its_minor_version(self):
         version = re.search(r"CMAKE_PROJECT_VERSION:STATIC=(\d+\.\d+)", CACHE).group(1)
