@@ -186,7 +186,7 @@ SAMPLES = {
     "argmax argmin": lambda: [[x()], [x(), 1, True]],
     "max.dim min.dim": lambda: [[x(), 1]],
     "prod.dim_int": lambda: [[x(), 1]],
-    "cumsum cumprod": lambda: [[x(), 1]],
+    "cumsum cumprod": lambda: [[x(), 1], [whole(), 0], ([whole()[:, :2], 1], {"dtype": torch.int32})],
     "logsumexp": lambda: [[x(), [1]]],
     "var.correction var_mean.correction": lambda: [([x(), [1]], {"correction": 0, "keepdim": True}), ([x(), [0, 1]], {})],
     "linalg_vector_norm": lambda: [[x(), 2, [1]], [x(), 1]],

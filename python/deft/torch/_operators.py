@@ -374,14 +374,20 @@ row("any.default")(lambda x: deft.any(x))
 row("any.dim", "any.dims")(lambda x, dim=None, keepdim=False: deft.any(x, dim, keepdim))
 row("all.default")(lambda x: deft.all(x))
 row("all.dim", "all.dims")(lambda x, dim=None, keepdim=False: deft.all(x, dim, keepdim))
+
+
+def running_type(x):
+    return x.dtype if x.dtype.is_floating_point else deft.int64
+
+
 row("argmax.default")(lambda x, dim=None, keepdim=False: deft.argmax(x, dim, keepdim))
 row("argmin.default")(lambda x, dim=None, keepdim=False: deft.argmin(x, dim, keepdim))
 row("max.dim")(lambda x, dim, keepdim=False: tuple(deft.max(x, dim, keepdim)))
 row("min.dim")(lambda x, dim, keepdim=False: tuple(deft.min(x, dim, keepdim)))
 row("prod.default")(lambda x, dtype=None: deft.prod(x, None, False, dtype=dtype))
 row("prod.dim_int")(lambda x, dim, keepdim=False, dtype=None: deft.prod(x, dim, keepdim, dtype=dtype))
-row("cumsum.default")(lambda x, dim, dtype=None: deft.cumsum(x, dim, dtype=dtype))
-row("cumprod.default")(lambda x, dim, dtype=None: deft.cumprod(x, dim, dtype=dtype))
+row("cumsum.default")(lambda x, dim, dtype=None: deft.cumsum(x, dim, dtype=dtype).to(dtype or running_type(x)))
+row("cumprod.default")(lambda x, dim, dtype=None: deft.cumprod(x, dim, dtype=dtype).to(dtype or running_type(x)))
 row("logsumexp.default")(lambda x, dim, keepdim=False: deft.logsumexp(x, dim, keepdim))
 
 
