@@ -85,7 +85,9 @@ inline void check_forward(const OpSamples& op, const Sample& s, DType dtype, Lay
   ASSERT_LE(want.size(), got.size());
   for (size_t i = 0; i < got.size(); ++i) {
     if (!got[i].defined()) continue;
-    EXPECT_EQ(got[i].device(), device) << "output " << i;
+    if (!inputs.empty()) {  // what is made of nothing lies on the CPU
+      EXPECT_EQ(got[i].device(), device) << "output " << i;
+    }
     if (i < want.size() && want[i].defined()) {
       EXPECT_EQ(compare(on_host(got[i]), want[i], {op.growth, op.scale}), "") << "output " << i;
     }
