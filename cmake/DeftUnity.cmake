@@ -1,6 +1,6 @@
-# deft_unity(<target> <files>): compiles so many files of a target at a time. Most of the time to compile one file is for the headers
-# it reads, which files of a folder share. Names local to a file must then differ in the whole folder; builds with DEFT_UNITY=OFF
-# (debug and sanitizers) see to it that every file still includes what it uses.
+# deft_unity(<target> <files>): compiles the sources of a target in batches of <files>, so that the headers they share are read
+# once per batch. Names local to a file must then differ in the whole folder. Builds with DEFT_UNITY=OFF (debug and sanitizers)
+# show that every file still includes what it uses.
 option(DEFT_UNITY "Compile some files of a folder at a time" ON)
 
 function(deft_unity target files)

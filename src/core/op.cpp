@@ -224,7 +224,7 @@ namespace {
 void run_inplace_watched(const OpDef& def, const Tensor* const* inputs, int count, void* params, CaptureHook* hook,
                          const Site& site);
 
-// A capture or somebody who looks on; for a capture alone the zones inside are silent.
+// A capture or an observer is there; with a capture alone, the zones inside are silent.
 [[gnu::noinline]] void dispatch_inplace_slowly(const OpDef& def, const Tensor* const* inputs, int count, void* params,
                                                const Site& site) {
   if (!(context().bits & kCapture)) return run_inplace_watched(def, inputs, count, params, nullptr, site);

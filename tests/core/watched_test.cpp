@@ -1,4 +1,4 @@
-// What somebody who looks on is told of ops, of backward passes and of memory; the results are the same.
+// An observer is notified of ops, backward passes and memory, and does not change results.
 #include "core/observer.h"
 #include "core_util.h"
 #include "runtime/memory_watch.h"

@@ -151,7 +151,7 @@ TEST(BucketSampler, ShortAndLongBatchesAreMixed) {
   EXPECT_NE(turns(1, 0), turns(2, 0));
 }
 
-// A sample whose bucket stays empty goes when so many others have come, and not one later.
+// A sample alone in its bucket is given out once the window of other samples is full, and not one sample later.
 TEST(BucketSampler, TheOldestWaitsForAWindow) {
   std::vector<int64_t> lengths(21, 1);
   lengths[0] = 8;
