@@ -48,7 +48,7 @@ TEST(Tuner, StopsAtTheMost) {
   EXPECT_TRUE(tuner.text().ends_with("% waiting; 3 workers are the most this machine has threads for"));
 }
 
-// The tuner decides after four batches within a fifth of a second, or after a whole second with fewer batches.
+// The tuner decides once a fifth of a second and four batches have passed, or after a whole second with fewer batches.
 TEST(Tuner, LooksAtAWindow) {
   Tuner few(16);
   EXPECT_FALSE(few.observe(0, 0, 0));
