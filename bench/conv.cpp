@@ -7,7 +7,7 @@
 #include "bench/engine.h"
 #include "bench/resnet50.h"
 #include "deft/deft.h"
-#include "kernels/cpu/conv.h"
+#include "kernels/cpu/conv/conv.h"
 
 namespace deft::bench {
 

@@ -7,7 +7,7 @@
 #include "bench/engine.h"
 #include "bench/openblas.h"
 #include "deft/deft.h"
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/gemm/blocked_gemm.h"
 
 namespace deft::bench {
 

@@ -2,12 +2,12 @@
 # headers; two files of ours stand for the standard ones and for the definition of ops.
 set(formula_sources
     base/math.h runtime/dtype.h runtime/half.h runtime/limits.h core/scalar.h
-    kernels/cuda/chain.cuh kernels/cuda/chain_args.h kernels/cuda/convert.cuh kernels/cuda/iteration.h
+    kernels/cuda/elementwise/chain.cuh kernels/cuda/elementwise/chain_args.h kernels/cuda/elementwise/convert.cuh kernels/cuda/device/iteration.h
     ops/tensor_expr.h ops/unary_op.h ops/unary.h ops/activation.h ops/binary.h ops/ternary.h
     ops/unary.def ops/activation.def ops/binary.def ops/ternary.def
     ops/formula_device.cuh=ops/elementwise.h ops/formula_device.cuh=core/tensor.h)
 foreach(name bit cmath concepts cstddef cstdint limits string_view type_traits utility)
-  list(APPEND formula_sources kernels/cuda/device_std.cuh=${name})
+  list(APPEND formula_sources kernels/cuda/device/device_std.cuh=${name})
 endforeach()
 
 set(formula_output "${PROJECT_BINARY_DIR}/generated/ops/formula_sources.cpp")

@@ -1,16 +1,19 @@
 # deft_layer(<name> FOLDER <folder under src/> LINKS <layers and libraries>... [HEADERS])
 # One object library deft_<name> per folder, compiled once. LINKS is the complete list of what it may use. HEADERS: its
-# headers are installed. A folder that is missing or has no .cpp yet is an empty layer.
+# headers are installed. A folder that is missing or has no .cpp yet is an empty layer. Folders in it belong to it; those named
+# like an architecture (x86, aarch64) are for that architecture only.
 function(deft_layer name)
   cmake_parse_arguments(arg "HEADERS" "FOLDER" "LINKS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "samples\\.cpp$")  # these make deft_samples
-  # A folder of a layer may have one per architecture.
-  file(GLOB native_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/${DEFT_ARCHITECTURE}/*.cpp")
-  file(GLOB assembly CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/${DEFT_ARCHITECTURE}/*.S")
-  list(APPEND sources ${native_sources})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cpp")
+  file(GLOB_RECURSE assembly CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.S")
+  foreach(architecture x86 aarch64)
+    if(NOT architecture STREQUAL DEFT_ARCHITECTURE)
+      list(FILTER sources EXCLUDE REGEX "/${architecture}/")
+      list(FILTER assembly EXCLUDE REGEX "/${architecture}/")
+    endif()
+  endforeach()
   if(DEFT_HAS_CUDA)
-    file(GLOB cuda_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cu")
+    file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${arg_FOLDER}/*.cu")
   else()
     list(FILTER sources EXCLUDE REGEX "\\.cuda\\.cpp$")
   endif()

@@ -14,7 +14,7 @@
 
 #include "data/exif.h"
 #include "data/image_error.h"
-#include "kernels/cpu/image_color.h"
+#include "kernels/cpu/image/image_color.h"
 
 namespace deft::data {
 

@@ -9,7 +9,7 @@
 #include "data/padding.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/unary.h"
 
 namespace deft::data {

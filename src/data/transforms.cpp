@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/image_color.h"
-#include "kernels/cpu/image_resample.h"
+#include "kernels/cpu/elementwise/elementwise.h"
+#include "kernels/cpu/image/image_color.h"
+#include "kernels/cpu/image/image_resample.h"
 
 namespace deft::data {
 

@@ -63,7 +63,7 @@ class ImageWorkspace {
 };
 
 // The result depends on the picture, the options and the random numbers, and on nothing else: not on threads, not on
-// the machine. Resizing is fixed-point arithmetic with a known bound (kernels/cpu/image_resample.h).
+// the machine. Resizing is fixed-point arithmetic with a known bound (kernels/cpu/image/image_resample.h).
 class ImageTransform {
  public:
   // ValueError for options that make no sense.

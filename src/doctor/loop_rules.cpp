@@ -9,7 +9,7 @@
 #include "amp/autocast.h"
 #include "base/check.h"
 #include "doctor/steps.h"
-#include "kernels/cpu/gemm_tile.h"
+#include "kernels/cpu/gemm/gemm_tile.h"
 #include "runtime/cpu_isa.h"
 
 namespace deft::doctor {

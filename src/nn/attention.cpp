@@ -9,7 +9,7 @@
 #include "ops/attention.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/matmul.h"
 #include "ops/random.h"
 #include "ops/reduce.h"

@@ -8,7 +8,7 @@
 #include "nn/watched_call.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/reduce.h"
 #include "ops/sort.h"
 #include "ops/ternary.h"

@@ -4,7 +4,7 @@
 #include "core/describe.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/loss.h"
 #include "ops/reduce.h"
 #include "ops/unary.h"

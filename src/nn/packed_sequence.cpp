@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "ops/creation.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/shape_ops.h"
 #include "ops/view.h"
 

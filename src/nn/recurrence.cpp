@@ -7,7 +7,7 @@
 #include "core/grad_mode.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/matmul.h"
 #include "ops/packed_linear.h"
 #include "ops/reduce.h"

@@ -8,7 +8,7 @@
 #include "nn/watched_call.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/matmul.h"
 #include "ops/random.h"
 #include "ops/shape_ops.h"

@@ -163,7 +163,7 @@ struct Gelu {
   }
 
  private:
-  // Vectors of floats have functions of their own (kernels/cpu/simd_math_f32-inl.h).
+  // Vectors of floats have functions of their own (kernels/cpu/simd/simd_math_f32-inl.h).
   template <class V>
   static constexpr bool kHasOwn = requires(V x) {
     gelu_erf(x);

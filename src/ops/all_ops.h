@@ -10,7 +10,7 @@
 #include "ops/elementwise_chain.h"
 #include "ops/elementwise_gradient.h"
 #include "ops/fused_rows.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "core/grad_mode.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "ops/attention_common.h"
 #include "ops/binary.h"
 #include "ops/creation.h"

@@ -1,5 +1,5 @@
 // Attention on CUDA devices: 16-bit floats.
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #include "ops/attention_common.h"
 

@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "core/capture_hook.h"
 #include "core/describe.h"
-#include "kernels/cpu/index.h"
+#include "kernels/cpu/index/index.h"
 #include "ops/creation.h"
 #include "ops/operand.h"
 #include "ops/reduce.h"

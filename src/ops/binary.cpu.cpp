@@ -1,12 +1,12 @@
 // SIMD kernels of all binary formulas, one table per instruction set.
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/binary.cpu.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
-#include "kernels/cpu/chunk-inl.h"
+#include "kernels/cpu/elementwise/chunk-inl.h"
 #include "ops/binary.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -2,15 +2,15 @@
 
 #include <iterator>
 
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/chain_links.cpu.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
-#include "kernels/cpu/chunk-inl.h"
-#include "kernels/cpu/elementwise_chain.h"
+#include "kernels/cpu/elementwise/chunk-inl.h"
+#include "kernels/cpu/elementwise/elementwise_chain.h"
 #include "ops/activation.h"
 #include "ops/binary.h"
 #include "ops/unary.h"

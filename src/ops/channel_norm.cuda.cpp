@@ -1,4 +1,4 @@
-#include "kernels/cuda/channel_norm.h"
+#include "kernels/cuda/norm/channel_norm.h"
 
 #include "ops/norm_common.h"
 #include "ops/reduce_common.h"

@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "core/derived_cache.h"
 #include "core/describe.h"
-#include "kernels/cpu/conv.h"
+#include "kernels/cpu/conv/conv.h"
 #include "ops/conv_common.h"
 #include "ops/dense.h"
 #include "ops/reduce.h"

@@ -1,8 +1,8 @@
 // Convolutions on CUDA devices.
-#include "kernels/cuda/conv.h"
+#include "kernels/cuda/conv/conv.h"
 #include "core/tensor_impl.h"
-#include "kernels/cuda/conv_deepen.h"
-#include "kernels/cuda/conv_direct.h"
+#include "kernels/cuda/conv/conv_deepen.h"
+#include "kernels/cuda/conv/conv_direct.h"
 #include "ops/conv.h"
 #include "ops/conv_common.h"
 #include "ops/dense.h"

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "core/describe.h"
-#include "kernels/cpu/copy.h"
+#include "kernels/cpu/copy/copy.h"
 #include "ops/operand.h"
 #include "runtime/config.h"
 

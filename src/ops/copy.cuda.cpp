@@ -1,5 +1,5 @@
-#include "kernels/cuda/copy.h"
-#include "kernels/cuda/fill.h"
+#include "kernels/cuda/copy/copy.h"
+#include "kernels/cuda/copy/fill.h"
 #include "ops/copy.h"
 #include "ops/operand.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "core/op.h"
-#include "kernels/cpu/copy.h"
+#include "kernels/cpu/copy/copy.h"
 #include "ops/operand.h"
 #include "runtime/backend.h"
 #include "runtime/context.h"

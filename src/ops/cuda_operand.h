@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/tensor.h"
-#include "kernels/cuda/iteration.h"
+#include "kernels/cuda/device/iteration.h"
 
 namespace deft {
 

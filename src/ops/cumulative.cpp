@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/cpu/scan.h"
+#include "kernels/cpu/reduce/scan.h"
 #include "ops/creation.h"
 #include "ops/operand.h"
 #include "ops/reduce_common.h"

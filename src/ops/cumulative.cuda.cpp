@@ -1,7 +1,7 @@
 // Running sums and products on CUDA.
 #include <algorithm>
 
-#include "kernels/cuda/scan.h"
+#include "kernels/cuda/reduce/scan.h"
 #include "ops/cuda_operand.h"
 #include "ops/cumulative.h"
 #include "ops/operand.h"

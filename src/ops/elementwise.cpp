@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "core/describe.h"
-#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/elementwise/elementwise.h"
 #include "ops/elementwise_gradient.h"
 #include "ops/op_table.h"
 #include "runtime/context.h"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "base/check.h"
 #include "ops/elementwise.h"
 #include "ops/elementwise_gradient.h"

@@ -9,11 +9,11 @@
 namespace deft {
 
 namespace cpu {
-// The same alias as in kernels/cpu/elementwise.h: public headers do not include kernels.
+// The same alias as in kernels/cpu/elementwise/elementwise.h: public headers do not include kernels.
 using ChunkFn = void (*)(const void* const* in, void* out, size_t n, const void* params);
 }  // namespace cpu
 namespace cuda {
-struct ElementwiseKernel;  // kernels/cuda/elementwise.h
+struct ElementwiseKernel;  // kernels/cuda/elementwise/elementwise.h
 }
 using CudaTableFn = const cuda::ElementwiseKernel* (*)();
 

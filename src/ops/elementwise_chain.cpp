@@ -1,7 +1,7 @@
 #include "ops/elementwise_chain.h"
 
 #include "base/check.h"
-#include "kernels/cpu/elementwise_chain.h"
+#include "kernels/cpu/elementwise/elementwise_chain.h"
 #include "ops/chain_links.h"
 #include "ops/elementwise.h"
 #include "ops/op_table.h"

@@ -21,7 +21,7 @@ struct ElementwiseChain {
   struct Params {
     int32_t inputs = 0, steps = 0;
     int32_t like = 0;           // the input whose sizes the result has, and its strides if it is dense
-    int64_t period[kInputs]{};  // see kernels/cpu/elementwise_chain.h; of an input in rows with gaps: 0
+    int64_t period[kInputs]{};  // see kernels/cpu/elementwise/elementwise_chain.h; of an input in rows with gaps: 0
     Step step[kSteps]{};
     bool operator==(const Params&) const = default;
   };

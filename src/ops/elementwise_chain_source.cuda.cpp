@@ -99,7 +99,7 @@ std::string chain_source(const ChainForm& f) {
   for (int s = 0; s < f.steps; ++s) steps += step_text(f, s);
   const char* out = cpp_type(f.step[f.steps - 1].stored);
   return fmt::format(
-      "#include \"kernels/cuda/chain.cuh\"\n"
+      "#include \"kernels/cuda/elementwise/chain.cuh\"\n"
       "#include \"ops/binary.h\"\n"
       "#include \"ops/ternary.h\"\n"
       "#include \"ops/unary.h\"\n"

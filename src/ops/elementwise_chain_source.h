@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "kernels/cuda/chain_args.h"
-#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/device/nvrtc.h"
+#include "kernels/cuda/elementwise/chain_args.h"
 #include "runtime/dtype.h"
 
 namespace deft {

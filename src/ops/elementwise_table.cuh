@@ -1,7 +1,7 @@
 // Rows of the CUDA kernel tables of elementwise ops, from the same formulas as the CPU's.
 #pragma once
 
-#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/elementwise/elementwise.cuh"
 #include "ops/elementwise.h"
 
 namespace deft::elementwise {

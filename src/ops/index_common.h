@@ -1,7 +1,7 @@
 // What the index ops share between devices. Internal.
 #pragma once
 
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/strided.h"
 
 namespace deft::indexing {

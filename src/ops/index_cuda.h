@@ -1,7 +1,7 @@
 // From tensors to what the CUDA kernels of this family take.
 #pragma once
 
-#include "kernels/cuda/iteration.h"
+#include "kernels/cuda/device/iteration.h"
 #include "ops/strided.h"
 
 namespace deft {

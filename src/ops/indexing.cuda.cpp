@@ -1,6 +1,6 @@
 #include "ops/indexing.h"
 
-#include "kernels/cuda/index.h"
+#include "kernels/cuda/index/index.h"
 #include "ops/dense.h"
 #include "ops/index_common.h"
 #include "ops/index_cuda.h"

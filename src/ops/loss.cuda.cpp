@@ -1,8 +1,8 @@
 #include "ops/loss.h"
 
-#include "kernels/cuda/copy.h"
-#include "kernels/cuda/cross_entropy.h"
-#include "kernels/cuda/index.h"
+#include "kernels/cuda/copy/copy.h"
+#include "kernels/cuda/index/index.h"
+#include "kernels/cuda/norm/cross_entropy.h"
 #include "ops/dense.h"
 
 namespace deft {

@@ -1,7 +1,7 @@
 // Matrix products on CUDA devices.
 #include "ops/matmul.h"
 #include "core/tensor_impl.h"
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "ops/dense.h"
 #include "ops/matmul_common.h"
 

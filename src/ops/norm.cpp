@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "core/describe.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/norm/softmax_norm.h"
 #include "ops/dense.h"
 #include "ops/norm_common.h"
 #include "ops/reduce.h"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/norm.h"
+#include "kernels/cuda/norm/layer_norm.h"
 
 #include "ops/norm_common.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/tensor.h"
-#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/elementwise/elementwise.h"
 
 namespace deft {
 

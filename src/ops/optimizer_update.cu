@@ -1,6 +1,7 @@
-// Optimizer updates on GPUs: the CPU's rules (kernels/cpu/optimizer_rules.h), bit for bit but for the sums of LAMB.
-#include "kernels/cpu/optimizer_rules.h"
-#include "kernels/cuda/multi_tensor.cuh"
+// Optimizer updates on GPUs: the CPU's rules (kernels/cpu/elementwise/optimizer_rules.h), bit for bit but for the sums
+// of LAMB.
+#include "kernels/cpu/elementwise/optimizer_rules.h"
+#include "kernels/cuda/elementwise/multi_tensor.cuh"
 #include "ops/optimizer_update_cuda.h"
 #include "ops/ternary.h"
 

@@ -1,8 +1,8 @@
 #include <bit>
 #include <vector>
 
-#include "kernels/cuda/multi_tensor.h"
-#include "kernels/cuda/read_back.h"
+#include "kernels/cuda/device/read_back.h"
+#include "kernels/cuda/elementwise/multi_tensor.h"
 #include "ops/optimizer_update_cuda.h"
 #include "runtime/context.h"
 #include "runtime/stream.h"

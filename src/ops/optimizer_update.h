@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/tensor.h"
-#include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/elementwise/optimizer.h"
 
 namespace deft {
 

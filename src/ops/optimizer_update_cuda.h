@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/tensor.h"
-#include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/elementwise/optimizer.h"
 #include "runtime/config.h"
 
 namespace deft::detail {

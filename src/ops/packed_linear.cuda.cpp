@@ -1,7 +1,7 @@
 // Products with bias, residual and activation on CUDA devices.
 #include "ops/packed_linear.h"
 #include "core/tensor_impl.h"
-#include "kernels/cuda/gemm_fused.h"
+#include "kernels/cuda/gemm/gemm_fused.h"
 #include "ops/dense.h"
 #include "ops/matmul_common.h"
 #include "runtime/numerics.h"

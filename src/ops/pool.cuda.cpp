@@ -1,4 +1,4 @@
-#include "kernels/cuda/pool.h"
+#include "kernels/cuda/pool/pool.h"
 
 #include "ops/pool_common.h"
 

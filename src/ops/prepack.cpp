@@ -2,8 +2,8 @@
 
 #include "core/derived_cache.h"
 #include "core/tensor_impl.h"
-#include "kernels/cpu/conv.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/conv/conv.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "ops/conv_common.h"
 #include "ops/matmul.h"
 #include "ops/matmul_common.h"

@@ -1,6 +1,6 @@
 #include "ops/prepared_kernel.h"
 
-#include "kernels/cpu/strided.h"
+#include "kernels/cpu/copy/strided.h"
 #include "ops/elementwise.h"
 #include "ops/elementwise_chain.h"
 #include "ops/packed_linear.h"

@@ -6,7 +6,7 @@
 #include "core/function.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/reduce.h"
 #include "ops/sort.h"
 #include "ops/ternary.h"

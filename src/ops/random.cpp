@@ -8,9 +8,9 @@
 
 #include "base/check.h"
 #include "core/describe.h"
-#include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/philox.h"
-#include "kernels/cpu/random_values.h"
+#include "kernels/cpu/elementwise/elementwise.h"
+#include "kernels/cpu/elementwise/philox.h"
+#include "kernels/cpu/elementwise/random_values.h"
 #include "ops/creation.h"
 #include "ops/dense.h"
 #include "ops/random_common.h"

@@ -1,5 +1,5 @@
 // Random numbers on CUDA.
-#include "kernels/cuda/random.h"
+#include "kernels/cuda/elementwise/random.h"
 
 #include <algorithm>
 

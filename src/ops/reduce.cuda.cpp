@@ -1,5 +1,5 @@
 // Reductions on CUDA.
-#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/reduce/reduce.h"
 
 #include "ops/operand.h"
 #include "ops/reduce.h"

@@ -5,9 +5,9 @@
 
 #include "base/checked.h"
 #include "core/describe.h"
-#include "kernels/cpu/interpolate.h"
-#include "kernels/cpu/pad.h"
-#include "kernels/cpu/unfold.h"
+#include "kernels/cpu/conv/unfold.h"
+#include "kernels/cpu/image/interpolate.h"
+#include "kernels/cpu/image/pad.h"
 #include "ops/dense.h"
 #include "ops/view.h"
 #include "runtime/context.h"

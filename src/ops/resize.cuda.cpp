@@ -1,7 +1,7 @@
 #include "ops/resize.h"
 
-#include "kernels/cuda/resize.h"
-#include "kernels/cuda/unfold.h"
+#include "kernels/cuda/conv/unfold.h"
+#include "kernels/cuda/image/resize.h"
 #include "ops/dense.h"
 
 namespace deft {

@@ -1,5 +1,5 @@
-// Samples: what tests, benchmarks and the support table know about an op. Defined in <family>.samples.cpp, which is
-// linked into tests and the command line but not into the library.
+// Samples: what tests, benchmarks and the support table know about an op. Defined in tests/samples, which
+// tests and the command line link, but not the library.
 #pragma once
 
 #include <cmath>

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/shape_ops.h"
+#include "kernels/cuda/copy/shape_ops.h"
 #include "ops/dense.h"
 #include "ops/index_cuda.h"
 

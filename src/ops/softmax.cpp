@@ -1,7 +1,7 @@
 #include "ops/softmax.h"
 
 #include "base/check.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/norm/softmax_norm.h"
 #include "ops/softmax_common.h"
 #include "runtime/context.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/softmax.h"
+#include "kernels/cuda/norm/softmax.h"
 
 #include "ops/softmax_common.h"
 

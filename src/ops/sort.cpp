@@ -1,10 +1,10 @@
 #include "ops/sort.h"
 
 #include "base/check.h"
-#include "kernels/cpu/sort.h"
+#include "kernels/cpu/reduce/sort.h"
 #include "ops/creation.h"
 #include "ops/dense.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/sort_common.h"
 
 namespace deft {

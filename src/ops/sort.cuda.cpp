@@ -1,5 +1,5 @@
 // sort, topk and unique on CUDA.
-#include "kernels/cuda/sort.h"
+#include "kernels/cuda/reduce/sort.h"
 
 #include "base/check.h"
 #include "ops/sort.h"

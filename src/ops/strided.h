@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/tensor.h"
-#include "kernels/cpu/strided_walk.h"
+#include "kernels/cpu/copy/strided_walk.h"
 
 namespace deft {
 

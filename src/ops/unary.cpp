@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "ops/binary.h"
 #include "ops/creation.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/operand.h"
 #include "ops/ternary.h"
 

@@ -1,5 +1,5 @@
 // SIMD kernels of the unary formulas, forward and gradient, one table per instruction set.
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/unary.cpu.cpp"

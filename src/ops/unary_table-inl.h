@@ -6,7 +6,7 @@
 #define DEFT_OPS_UNARY_TABLE_INL_H_
 #endif
 
-#include "kernels/cpu/chunk-inl.h"
+#include "kernels/cpu/elementwise/chunk-inl.h"
 #include "ops/elementwise.h"
 
 HWY_BEFORE_NAMESPACE();

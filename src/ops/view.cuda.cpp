@@ -1,7 +1,7 @@
 #include "ops/view.h"
 
-#include "kernels/cuda/index.h"
-#include "kernels/cuda/shape_ops.h"
+#include "kernels/cuda/copy/shape_ops.h"
+#include "kernels/cuda/index/index.h"
 #include "ops/dense.h"
 #include "ops/index_cuda.h"
 #include "runtime/context.h"

@@ -6,7 +6,7 @@
 #include "ops/cumulative.h"
 #include "ops/elementwise_chain.h"
 #include "ops/fused_rows.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/indexing.h"
 #include "ops/op_table.h"
 #include "ops/optimizer_work.h"

@@ -4,7 +4,7 @@
 
 namespace deft {
 
-namespace detail {  // kernels/cuda/activity.cpp; only there in builds with CUDA
+namespace detail {  // kernels/cuda/device/activity.cpp; only there in builds with CUDA
 std::string start_cuda_activity();
 std::vector<DeviceActivity> stop_cuda_activity(int64_t& dropped);
 }  // namespace detail

@@ -43,7 +43,7 @@ Autotune autotune();
 
 // CPU: f32 convolutions of 3 x 3 with stride 1 over channels_last images may use Winograd's F(4 x 4, 3 x 3), which
 // takes a quarter of the multiplications. Its error against the largest sum of products is about ten times that of the
-// direct form (kernels/cpu/conv_winograd.cpp). Default: off, or DEFT_WINOGRAD=1.
+// direct form (kernels/cpu/conv/conv_winograd.cpp). Default: off, or DEFT_WINOGRAD=1.
 void set_conv_winograd(bool on);
 bool conv_winograd();
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kernels/cuda/kernel_image.h"
+#include "kernels/cuda/device/kernel_image.h"
 #include "ops/all_ops.h"
 #include "ops/elementwise.h"
 #include "ops/elementwise_chain_source.h"

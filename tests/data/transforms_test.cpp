@@ -8,8 +8,8 @@
 
 #include "image_files.h"
 #include "io/safetensors.h"
-#include "kernels/cpu/image_color.h"
-#include "kernels/cpu/image_resample.h"
+#include "kernels/cpu/image/image_color.h"
+#include "kernels/cpu/image/image_resample.h"
 #include "ops/all_ops.h"
 #include "source_dir.h"
 

@@ -1,6 +1,6 @@
 // Results that are written past the caches are the same bits as those that are not. The limit is lowered for the test:
 // what streams is otherwise larger than a test should be.
-#include "kernels/cpu/stream.h"
+#include "kernels/cpu/copy/streaming_store.h"
 
 #include <gtest/gtest.h>
 

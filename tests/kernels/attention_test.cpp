@@ -1,5 +1,5 @@
 // Attention against plain loops in f64: sizes around the blocks, masks, strides, special values, threads.
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 
 #include <limits>
 

@@ -1,12 +1,12 @@
 // Shows how a table of ChunkFns for a list of ops is built per target and exported, and tests chunks and elementwise().
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/chunk_test.cpp"
 #include "hwy/foreach_target.h"
 //
 #include "hwy/highway.h"
-#include "kernels/cpu/chunk-inl.h"
+#include "kernels/cpu/elementwise/chunk-inl.h"
 
 // The ops: defined once, outside the per-target part, with formulas marked DEFT_HD.
 #ifndef DEFT_TESTS_CHUNK_OPS
@@ -99,7 +99,7 @@ HWY_AFTER_NAMESPACE();
 #include <bit>
 #include <cmath>
 
-#include "kernels/cpu/stream.h"
+#include "kernels/cpu/copy/streaming_store.h"
 #include "kernels/strided_data.h"
 
 namespace deft::cpu {

@@ -1,10 +1,10 @@
-#include "kernels/cpu/conv.h"
+#include "kernels/cpu/conv/conv.h"
 
 #include <functional>
 
 #include "base/error.h"
 #include "kernels/conv_util.h"
-#include "kernels/cpu/stream.h"
+#include "kernels/cpu/copy/streaming_store.h"
 #include "runtime/numerics.h"
 
 namespace deft::test {
@@ -64,7 +64,7 @@ TYPED_TEST(Conv, ManyTiles) {
   }
 }
 
-// More than is copied at a time (conv_copied.cpp): two samples of f32, five of 16 bits, and groups as f32.
+// More than is copied at a time (conv_relayout.cpp): two samples of f32, five of 16 bits, and groups as f32.
 TYPED_TEST(Conv, PartsOfABatch) {
   const DType t = dtype_of<TypeParam>;
   check<TypeParam>(make(t, 2, 6, 4, 4, 1, {{158, 157, 1}}, kThree, kOne, kOne, kOne, false));
@@ -108,7 +108,7 @@ TYPED_TEST(Conv, LargeWeights) {
   check<TypeParam>(make(dtype_of<TypeParam>, 2, 1, 460, 130, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne, true));
 }
 
-// Tiles that read copied lines (copied_lines.h), for weights' gradients (conv_columns.cpp), and forward and back
+// Tiles that read copied lines (padded_lines.h), for weights' gradients (conv_weight_tn.cpp), and forward and back
 // (conv_lines.cpp): blocks of lines, lines and columns outside, strides, gaps between taps, tiles of all heights,
 // widths that they do not divide, several images and parts.
 TEST(ConvLines, CopiedWithTheirPadding) {
@@ -317,7 +317,7 @@ void check_bytes(const ConvCall& c, int32_t zero) {
   check_quantized<X, uint8_t>(b);
 }
 
-// Few channels without packing (conv_groups.cpp, conv_groups_weight.cpp, conv_depthwise_planes.cpp), forward and both
+// Few channels without packing (conv_groups.cpp, conv_groups_weight.cpp, conv_depthwise_nchw.cpp), forward and both
 // gradients, at every level of instructions: bands of lines, ends of lines, lines of one position, strides, gaps,
 // groups that share vectors and groups of several, partial sums.
 void check_groups(bool last) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/conv.h"
+#include "kernels/cpu/conv/conv.h"
 #include "kernels/dense_util.h"
 #include "kernels/engine_util.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/copy.h"
+#include "kernels/cpu/copy/copy.h"
 
 #include <gtest/gtest.h>
 

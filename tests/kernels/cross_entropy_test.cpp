@@ -1,4 +1,4 @@
-#include "kernels/cpu/cross_entropy.h"
+#include "kernels/cpu/norm/cross_entropy.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/gemm/blocked_gemm.h"
 #include "runtime/cpu_isa.h"
 #include "runtime/half.h"
 

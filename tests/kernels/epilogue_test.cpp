@@ -1,6 +1,6 @@
-#include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/gemm/epilogue.h"
 
-#include "kernels/cpu/stream.h"
+#include "kernels/cpu/copy/streaming_store.h"
 #include "kernels/engine_util.h"
 #include "runtime/parallel.h"
 

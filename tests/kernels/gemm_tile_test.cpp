@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm_tile.h"
+#include "kernels/cpu/gemm/gemm_tile.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/gemm/pack.h"
 #include "runtime/cpu_isa.h"
 #include "runtime/half.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/index.h"
+#include "kernels/cpu/index/index.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/cpu/stream.h"
+#include "kernels/cpu/copy/streaming_store.h"
 #include "kernels/dense_util.h"
 
 namespace deft::test {

@@ -1,9 +1,9 @@
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/gemm/pack.h"
 
 #include <set>
 
 #include "base/error.h"
-#include "kernels/cpu/pack_rows.h"
+#include "kernels/cpu/gemm/pack_rows.h"
 #include "kernels/engine_util.h"
 
 namespace deft::test {

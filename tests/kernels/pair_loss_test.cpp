@@ -1,11 +1,11 @@
-#include "kernels/cpu/pair_loss.h"
+#include "kernels/cpu/norm/pair_loss.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/stream.h"
+#include "kernels/cpu/copy/streaming_store.h"
 #include "kernels/strided_data.h"
 #include "runtime/parallel.h"
 

@@ -1,5 +1,5 @@
 // Random words in bulk are those of philox(), one by one.
-#include "kernels/cpu/philox.h"
+#include "kernels/cpu/elementwise/philox.h"
 
 #include <gtest/gtest.h>
 

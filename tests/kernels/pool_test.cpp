@@ -1,4 +1,4 @@
-#include "kernels/cpu/pool.h"
+#include "kernels/cpu/pool/pool.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Values made of random words: uniform ones bit for bit, normal ones as near as two libraries' log, cos and sin.
-#include "kernels/cpu/random_values.h"
+#include "kernels/cpu/elementwise/random_values.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/philox.h"
+#include "kernels/cpu/elementwise/philox.h"
 
 namespace deft::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/reduce.h"
+#include "kernels/cpu/reduce/reduce.h"
 
 #include <gtest/gtest.h>
 

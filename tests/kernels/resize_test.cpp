@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/cpu/interpolate.h"
-#include "kernels/cpu/pad.h"
-#include "kernels/cpu/stream.h"
-#include "kernels/cpu/unfold.h"
+#include "kernels/cpu/conv/unfold.h"
+#include "kernels/cpu/copy/streaming_store.h"
+#include "kernels/cpu/image/interpolate.h"
+#include "kernels/cpu/image/pad.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/dense_util.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/scan.h"
+#include "kernels/cpu/reduce/scan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // Accuracy and special values of every function on Vec<T>, against <cmath> in a wider type.
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd_math_test.cpp"
 #include "hwy/foreach_target.h"
 //
 #include "hwy/highway.h"
-#include "kernels/cpu/chunk-inl.h"
+#include "kernels/cpu/elementwise/chunk-inl.h"
 
 // Largest error in ulp for f32 and f64. The first group is also swept over all float bit patterns. Without FMA (SSE4
 // and the scalar target) the bounds of f32 are one ulp wider.

@@ -1,4 +1,4 @@
-#include "kernels/cpu/sort.h"
+#include "kernels/cpu/reduce/sort.h"
 
 #include <algorithm>
 #include <limits>

@@ -2,8 +2,8 @@
 // calls run in other ways.
 #include <cfloat>
 
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/gemm_tile.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm_tile.h"
 #include "kernels/dense_util.h"
 #include "runtime/cpu_isa.h"
 #include "runtime/numerics.h"

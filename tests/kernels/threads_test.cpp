@@ -4,7 +4,7 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/gemm/blocked_gemm.h"
 #include "runtime/cpu_isa.h"
 #include "runtime/half.h"
 #include "runtime/parallel.h"

@@ -1,4 +1,4 @@
-// Inputs that lie the other way round than the result: kernels/cpu/elementwise_turned.cpp.
+// Inputs that lie the other way round than the result: kernels/cpu/elementwise/elementwise_transposed.cpp.
 #include <gtest/gtest.h>
 
 #include "core/grad_mode.h"

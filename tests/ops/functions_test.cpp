@@ -5,7 +5,7 @@
 #include "core/function.h"
 #include "graph/compile.h"
 #include "ops/gradcheck.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/norm.h"
 #include "ops/random.h"
 #include "ops/shape_ops.h"

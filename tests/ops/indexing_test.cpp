@@ -5,7 +5,7 @@
 
 #include "core/core_util.h"
 #include "ops/gradcheck.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/sort.h"
 
 namespace deft {

@@ -6,7 +6,7 @@
 #include "graph/compile.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
-#include "ops/index.h"
+#include "ops/gather_scatter.h"
 #include "ops/loss.h"
 #include "ops/norm.h"
 #include "ops/resize.h"

@@ -92,7 +92,7 @@ class Binaries(unittest.TestCase):
                  # What comes after these is served all the same.
                  "__cxa_thread_atexit": {"Collector::add_thread", "detail::first_begin", "give_scratch", "may_cache"}}
         found = {name: [] for name in known}
-        of_gpus = {path.stem for path in (ROOT / "src/kernels/cuda").glob("*.cpp")}
+        of_gpus = {path.stem for path in (ROOT / "src/kernels/cuda").rglob("*.cpp")}
         for part in output("readelf", "-rW", BUILD / "lib/libdeft.a").split("\nFile: ")[1:]:
             file = re.match(r"\S*\((\S*?)\.(cpp|cu|cxx)\.o\)", part)
             if not file or "cuda" in file[1] or file[2] == "cu" or file[1] in of_gpus:

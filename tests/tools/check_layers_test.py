@@ -9,10 +9,10 @@ TOOL = pathlib.Path(__file__).parents[2] / "tools" / "check_layers"
 CLEAN = {
     "src/base/error.h": "#pragma once\n",
     "src/core/tensor.h": '#include "base/error.h"\n',
-    "src/kernels/cpu/gemm.h": '#include "base/error.h"\n#include "hwy/highway.h"\n',
-    "src/ops/matmul.h": '#include "core/tensor.h"\n#include "kernels/cpu/gemm.h"\n',
+    "src/kernels/cpu/gemm/gemm.h": '#include "base/error.h"\n#include "hwy/highway.h"\n',
+    "src/ops/matmul.h": '#include "core/tensor.h"\n#include "kernels/cpu/gemm/gemm.h"\n',
     "include/deft/deft.h": '#include "ops/matmul.h"\n',
-    "apps/deft/main.cpp": '#include "deft/deft.h"\n#include "kernels/cpu/gemm.h"\n',
+    "apps/deft/main.cpp": '#include "deft/deft.h"\n#include "kernels/cpu/gemm/gemm.h"\n',
     "CMakeLists.txt": "deft_layer(core FOLDER core LINKS base runtime fmt::fmt HEADERS)\n",
 }
 
@@ -40,11 +40,11 @@ class CheckLayers(unittest.TestCase):
         self.assert_violation({"src/base/error.h": '#include "runtime/dtype.h"\n'}, "base may not use runtime")
 
     def test_skipped_layer(self):
-        self.assert_violation({"src/nn/linear.h": '#include "kernels/cpu/gemm.h"\n'}, "nn may not use kernels/cpu")
+        self.assert_violation({"src/nn/linear.h": '#include "kernels/cpu/gemm/gemm.h"\n'}, "nn may not use kernels/cpu")
 
     def test_tensor_in_kernels(self):
-        self.assert_violation({"src/kernels/cpu/gemm.cpp": '  #  include "core/tensor.h"\n'},
-                              "src/kernels/cpu/gemm.cpp: includes")
+        self.assert_violation({"src/kernels/cpu/gemm/gemm.cpp": '  #  include "core/tensor.h"\n'},
+                              "src/kernels/cpu/gemm/gemm.cpp: includes")
 
     def test_public_header_from_inside(self):
         self.assert_violation({"src/core/view.h": '#include "deft/deft.h"\n'}, "public header")

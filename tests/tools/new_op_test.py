@@ -20,7 +20,7 @@ BUILD = pathlib.Path(os.environ.get("DEFT_BUILD", ROOT / "build/release"))
 LIBS = shlex.split(os.environ.get("DEFT_LIBS", "-lfmt -lhwy"))
 SECTION = re.compile(r"^## Add an op\n(?P<text>.*?)^<!-- end of the section -->$", re.M | re.S)
 COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)
-SOURCES = ["unary.cpp", "unary.cpu.cpp", "row_scale.cpp", "row_scale.samples.cpp"]
+SOURCES = ["src/ops/unary.cpp", "src/ops/unary.cpu.cpp", "src/ops/row_scale.cpp", "tests/samples/row_scale_samples.cpp"]
 
 PROGRAM = r"""
 #include <cmath>
@@ -88,7 +88,8 @@ def run(command, **options):
 
 
 def files_of(root):
-    return {path.relative_to(root): path.read_bytes() for path in (root / "src/ops").iterdir()}
+    folders = (root / "src/ops", root / "tests/samples")
+    return {path.relative_to(root): path.read_bytes() for folder in folders for path in folder.iterdir()}
 
 
 class NewOp(unittest.TestCase):
@@ -96,7 +97,7 @@ class NewOp(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for name in ("src", "include", "tools"):
+        for name in ("src", "include", "tools", "tests/samples"):
             shutil.copytree(ROOT / name, self.root / name)
         shutil.copy(ROOT / "CONTRIBUTING.md", self.root)
 
@@ -118,7 +119,7 @@ class NewOp(unittest.TestCase):
                 start = next(i for i, word in enumerate(words) if word.startswith("-"))
                 kept = [word for word in words[start:] if re.match(r"-(I|D|f|W|std|isystem)|/", word)]
                 flags = [word for word in kept if word != entry["file"]]
-                return [words[start - 1], f"-I{self.root}/src", f"-I{self.root}/include", *flags, "-Werror", "-O0"]
+                return [words[start - 1], f"-I{self.root}/src", f"-I{self.root}/include", f"-I{self.root}/tests", *flags, "-Werror", "-O0"]
         self.fail(f"{BUILD}/compile_commands.json has no src/ops/unary.cpu.cpp")
 
     def test_the_document(self):
@@ -131,7 +132,7 @@ class NewOp(unittest.TestCase):
 
         compiler = self.compile_command()
         (self.root / "main.cpp").write_text(PROGRAM, encoding="utf-8")
-        sources = [self.root / "src/ops" / name for name in SOURCES] + [self.root / "main.cpp"]
+        sources = [self.root / name for name in SOURCES] + [self.root / "main.cpp"]
         objects = [path.with_suffix(".o") for path in sources]
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
             builds = pool.map(lambda pair: run([*compiler, "-c", pair[0], "-o", pair[1]]), zip(sources, objects))

@@ -1,5 +1,5 @@
 // bf16 in, f32 sums (BFMMLA), 8 x 12 and 12 x 8, eight values of k per step.
-#include "kernels/cpu/aarch64/tile.h"
+#include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 .arch armv8.2-a+bf16
 

@@ -1,5 +1,5 @@
 // f16 in, f32 sums (FMLAL, FMLAL2), 8 x 12, two values of k per step: c row i is in v(8 + 3 i) to v(10 + 3 i).
-#include "kernels/cpu/aarch64/tile.h"
+#include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 .arch armv8.2-a+fp16+fp16fml
 

@@ -5,7 +5,7 @@
 // Eight columns: 8 x 12 and 12 x 8 need fewer loads, but with k = 768 one panel of each side fills the first cache
 // level. They reach 95 and 97 % of the peak, this 98, and in products they are 2 to 4 % slower. 7 rows are for images of
 // 7 x 7: 49 rows in tiles of 8 would be 56.
-#include "kernels/cpu/aarch64/tile.h"
+#include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 
 .macro fma acc, b, a, lane

@@ -1,7 +1,7 @@
 // Tiles of four rows, for products of few rows: memory is the limit, and the large tiles would multiply zeros.
-#include "kernels/cpu/aarch64/tile.h"
+#include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
-#include "kernels/cpu/aarch64/s8_products.h"
+#include "kernels/cpu/aarch64/s8_tiles.inc"
 .arch armv8.2-a+bf16+i8mm
 
 .macro clear_twelve

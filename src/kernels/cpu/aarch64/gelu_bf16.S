@@ -1,9 +1,9 @@
-// gelu_bf16() (kernels/cpu/simd_math_f32-inl.h) of tiles of twelve columns on the way to c. Arguments: x0 sums, x1 bytes
+// gelu_bf16() (kernels/cpu/simd/simd_math_f32-inl.h) of tiles of twelve columns on the way to c. Arguments: x0 sums, x1 bytes
 // of a row of them, x2 scale, x3 bias, x4 c, x5 offsets of its rows in elements, x6 constants, x7 groups of four rows.
 // The twelve vectors of four rows go through each step before the next, so that they hide each other's latency: 6
 // cycles a vector on a Neoverse-V1, 6.9 by eight. Coefficients are loaded where fmla overwrites them: a move would take
 // the place of an operation.
-#include "kernels/cpu/aarch64/tile.h"
+#include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 .arch armv8.2-a+bf16
 

@@ -1,8 +1,8 @@
 // Signed bytes, int32 sums (SMMLA), and unsigned by signed bytes (USMMLA), 8 x 12 and 12 x 8, sixteen values of k per
 // step.
-#include "kernels/cpu/aarch64/tile.h"
+#include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
-#include "kernels/cpu/aarch64/s8_products.h"
+#include "kernels/cpu/aarch64/s8_tiles.inc"
 .arch armv8.2-a+i8mm
 
 .macro signed_wide i, j, b

@@ -1,11 +1,11 @@
 // Products of bytes that leave as bytes: the tiles of s8_mma.S and few_rows.S with eight columns, whose sums never
 // reach memory.
 //
-// Arguments (requantize() in kernels/cpu/gemm_tile.h): x0 steps, x1 a, x2 b, x3 terms of the columns, x4 range,
+// Arguments (requantize() in kernels/cpu/gemm/gemm_tile.h): x0 steps, x1 a, x2 b, x3 terms of the columns, x4 range,
 // x5 c, x6 c_row in bytes, x7 count. Block (i, j) of 2 x 2 sums is in v(8 + 4 i + j).
-#include "kernels/cpu/aarch64/tile.h"
+#include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
-#include "kernels/cpu/aarch64/s8_products.h"
+#include "kernels/cpu/aarch64/s8_tiles.inc"
 .arch armv8.2-a+i8mm
 
 

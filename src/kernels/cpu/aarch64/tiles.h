@@ -1,7 +1,7 @@
 // The register tiles of this folder.
 #pragma once
 
-#include "kernels/cpu/gemm_tile.h"
+#include "kernels/cpu/gemm/gemm_tile.h"
 
 extern "C" {
 #define DEFT_TILE(name) void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add)

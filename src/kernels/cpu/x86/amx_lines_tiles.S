@@ -1,7 +1,7 @@
 // AMX: tiles whose rows are positions of copied lines, a_row bytes apart, and whose steps of k lie in pieces, a_step bytes
-// apart. rdi: a LinesTile (kernels/cpu/line_blocks.h). Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes
+// apart. rdi: a LinesTile (kernels/cpu/conv/line_tiles.h). Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes
 // all, else the first 16 are multiplied.
-#include "kernels/cpu/x86/amx_lines.h"
+#include "kernels/cpu/x86/amx_lines.inc"
 #if defined(__x86_64__)
 
 // streams: b comes past the first cache level, where a stays, and is not asked for (Note [Streams] in amx_tiles.S).

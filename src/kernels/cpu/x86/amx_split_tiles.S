@@ -1,8 +1,8 @@
 // AMX: f32 products of values that are split in three parts of bf16 (Note [Split f32] in split_tiles.cpp). rdi: a
-// LinesTile (kernels/cpu/line_blocks.h). A step of k is 32 values: of each row of a 64 bytes for each of the parts, which
+// LinesTile (kernels/cpu/conv/line_tiles.h). A step of k is 32 values: of each row of a 64 bytes for each of the parts, which
 // lie a_part bytes apart, of b 16 pairs of rows, of each the 32 columns of the first parts, of the second and of the third.
 // Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes all, else the first 16 are multiplied.
-#include "kernels/cpu/x86/amx_lines.h"
+#include "kernels/cpu/x86/amx_lines.inc"
 #if defined(__x86_64__)
 
 // How a lies. In panels its rows, their parts and steps follow each other, and it is asked for; else it is near (the

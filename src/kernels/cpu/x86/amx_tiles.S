@@ -1,6 +1,6 @@
 // AMX: 32 x 32 values of c as two by two tiles of 16 rows of 64 bytes, and 16 x 32 for matrices of few rows. A step is
 // 64 bytes of k: 32 bf16 or f16, or 64 bytes. Tiles 0 to 3 hold c, 4 and 5 rows of a, 6 and 7 columns of b.
-#include "kernels/cpu/x86/tile.h"
+#include "kernels/cpu/x86/tile.inc"
 #if defined(__x86_64__)
 
 // Note [Loads first]

@@ -1,6 +1,6 @@
 // Tiles that multiply two vectors of b by one group of a, broadcast: f32 and f64 (one value a group), bf16 pairs, byte
 // quads. Twelve rows (six with 16 registers) keep both multipliers busy; the lower tiles are for matrices of few rows.
-#include "kernels/cpu/x86/tile.h"
+#include "kernels/cpu/x86/tile.inc"
 #if defined(__x86_64__)
 
 .macro multiply v, op, acc, b

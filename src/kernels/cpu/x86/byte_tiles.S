@@ -2,7 +2,7 @@
 // (VPMADDWD adds two exact products in 32 bits): b in registers, a by way of 96 bytes of the red zone, from where
 // broadcasts cost no shuffle. Row i has two sums for each column, those of columns 0 to 3 in ymm(3 + 2 i), of columns 4
 // to 7 in ymm(4 + 2 i).
-#include "kernels/cpu/x86/tile.h"
+#include "kernels/cpu/x86/tile.inc"
 #if defined(__x86_64__)
 
 .macro multiply acc, a, b

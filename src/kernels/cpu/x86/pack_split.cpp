@@ -1,12 +1,12 @@
 #if defined(__x86_64__)
 
-#include "kernels/cpu/pack_split.h"
+#include "kernels/cpu/gemm/pack_split.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/pack_rows.h"
-#include "kernels/cpu/stream.h"
+#include "kernels/cpu/copy/streaming_store.h"
+#include "kernels/cpu/gemm/pack_rows.h"
 #include "kernels/cpu/x86/pack_words.h"
 
 // GCC 12 warns of its own header.

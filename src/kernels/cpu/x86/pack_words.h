@@ -1,4 +1,4 @@
-// Packing of groups of four bytes (kernels/cpu/pack_rows.h) and of values of two with AVX-512.
+// Packing of groups of four bytes (kernels/cpu/gemm/pack_rows.h) and of values of two with AVX-512.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // and nothing is packed. Rows are reached from every third one: rsi, r11, r9, rax. Further arguments, on the stack: a_row
 // in bytes; `ahead`, how far the rows are that will be read next, which are prefetched (0: nothing is); b_ahead, what will
 // be read of b next, of which each four steps prefetch two lines.
-#include "kernels/cpu/x86/tile.h"
+#include "kernels/cpu/x86/tile.inc"
 #if defined(__x86_64__)
 
 .macro row where, k, r0, r1

@@ -1,7 +1,7 @@
 // Tiles of f32 values that are split in three of bf16 (Panel::split), see split_tiles.cpp.
 #pragma once
 
-#include "kernels/cpu/line_blocks.h"
+#include "kernels/cpu/conv/line_tiles.h"
 
 namespace deft::cpu {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/tile_choice.h"
+#include "kernels/cpu/gemm/tile_choice.h"
 
 extern "C" {
 #define DEFT_TILE(name) void name(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add)

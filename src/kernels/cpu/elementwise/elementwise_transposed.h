@@ -1,0 +1,11 @@
+// Inputs that lie the other way round than the output, as in x + y.t().
+#pragma once
+
+#include "kernels/cpu/copy/strided.h"
+
+namespace deft::cpu {
+
+// `it`: normalized, the output first. False where no input is turned, or where it does not pay.
+bool run_turned(const ElementwiseCall& call, const Iteration& it);
+
+}  // namespace deft::cpu

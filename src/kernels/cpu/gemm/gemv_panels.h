@@ -1,0 +1,36 @@
+// One row times a small f32 matrix that lies in caches: from panels of columns, so that no sum goes across a vector.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/gemm/blocked_gemm.h"
+#include "kernels/cpu/workspace.h"
+
+namespace deft::cpu {
+
+// Values of a matrix that gains from it.
+inline constexpr int64_t kMostRowPanels = 1024 * 1024;
+
+// A matrix [n, k] in panels of 16 of its lines: [panel][k][16], zeros beyond the last and up to a multiple of 4 of k.
+class RowPanels {
+ public:
+  static constexpr int64_t kColumns = 16, kStep = 4;
+  RowPanels(const float* matrix, int64_t n, int64_t k, int64_t line, int64_t step);
+  const float* panel(int64_t column) const { return values_.data() + column * padded_k(); }
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  int64_t panels() const { return (n_ + kColumns - 1) / kColumns; }
+  int64_t bytes() const { return panels() * kColumns * padded_k() * static_cast<int64_t>(sizeof(float)); }
+
+ private:
+  int64_t padded_k() const { return (k_ + kStep - 1) / kStep * kStep; }
+  int64_t n_, k_;
+  Workspace<float> values_;
+};
+
+// y[n] = activation(x[k] times the panels + bias + residual); bias and residual may be null. Which order
+// the products of a column are summed in depends on the machine and on n, never on the number of threads.
+void multiply_row(const float* x, const RowPanels& b, const float* bias, const float* residual, Activation activation,
+                  float* y);
+
+}  // namespace deft::cpu
