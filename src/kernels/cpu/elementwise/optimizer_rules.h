@@ -126,7 +126,9 @@ struct Rmsprop {
     if (centered) {
       const auto before = at.s(2, i), mean = fma(rest, g - before, before);
       at.set(2, i, mean);
-      square = fma(-mean, mean, square);
+      // Without FMA instructions the square of the mean overflows where `square` did: inf - inf.
+      const decltype(square) infinite = C(HUGE_VAL);
+      square = select(square == infinite, square, fma(-mean, mean, square));
     }
     auto step = g / (sqrt(square) + eps);
     if (has_momentum) {
