@@ -17,6 +17,9 @@
 
 namespace deft::optimizer_rules {
 
+// x where it is infinite, else y.
+DEFT_RULE float infinite_or(float x, float y) { return x == HUGE_VALF ? x : y; }
+
 // The gradient as the updates see it.
 template <class C>
 struct Gradient {
@@ -127,8 +130,7 @@ struct Rmsprop {
       const auto before = at.s(2, i), mean = fma(rest, g - before, before);
       at.set(2, i, mean);
       // Without FMA instructions the square of the mean overflows where `square` did: inf - inf.
-      const decltype(square) infinite = C(HUGE_VAL);
-      square = select(square == infinite, square, fma(-mean, mean, square));
+      square = infinite_or(square, fma(-mean, mean, square));
     }
     auto step = g / (sqrt(square) + eps);
     if (has_momentum) {
