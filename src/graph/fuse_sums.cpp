@@ -109,7 +109,7 @@ void fuse_sums(Graph& graph, Notes& notes, bool weigh) {
   std::optional<size_t> at = 0;
   while ((at = SumFuser(graph, weigh).take_next(*at))) ++count;
   remove_taken(graph);
-  if (count) notes.done.push_back(fmt::format("fuse_epilogues: {} sums into products", count));
+  if (count) notes.done.push_back(fmt::format("fuse_sums: {} sums into products", count));
 }
 
 }  // namespace deft::graph

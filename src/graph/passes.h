@@ -1,6 +1,8 @@
 // Changes to a graph that keep its meaning. Each can be switched off; each says what it did and what it left, and why.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,26 +21,29 @@ struct Dependency {
   uint64_t stamp;  // of its storage
 };
 
+enum class Stage : uint8_t {
+#define DEFT_PASS(name, ...)
+#define DEFT_STAGE(name) name,
+#include "graph/passes.def"
+#undef DEFT_STAGE
+#undef DEFT_PASS
+};
+
+// A pass of a folder above this one, such as one that inserts quantized ops.
+struct AddedPass {
+  std::string name;
+  Stage stage = Stage::folded;
+  std::function<void(Graph&, std::vector<Dependency>&, Notes&)> run;
+};
+
 struct PassOptions {
-  bool fold_constants = true;
-  bool merge_equal = true;
-  bool remove_unused = true;
-  bool fold_batch_norm = true;
-  bool fuse_epilogues = true;
-  bool fuse_norms = true;
-  bool fuse_casts = true;
-  bool fuse_elementwise = true;
-  bool assign_precision = true;
-  bool assign_layout = true;
-  bool fuse_attention = true;
-  bool narrow_early = true;
-  bool merge_siblings = true;
-  bool fuse_rows = true;
-  bool keep_casts = true;
-  bool recompute = true;
-  bool pack_rows = true;
-  bool prepack_weights = true;
+#define DEFT_PASS(name, ...) bool name = true;
+#define DEFT_STAGE(name)
+#include "graph/passes.def"
+#undef DEFT_STAGE
+#undef DEFT_PASS
   bool cost_model = true;  // off: passes do what they can, whether it pays or not (`weigh` below; graph/cost.h)
+  std::vector<AddedPass> added = {};
 };
 // From names such as "merge_equal,remove_unused" that switch passes off; ValueError for an unknown one.
 PassOptions without(PassOptions options, const std::string& names);
@@ -86,7 +91,7 @@ void recompute(Graph& graph, Notes& notes, bool weigh = true);
 // Constant weights of products and convolutions are packed now instead of in the second run.
 void prepack_weights(Graph& graph, Notes& notes);
 
-// All that are on, in order; the graph is verified after each.
+// All that are on, in the order of passes.def; the graph is verified after each.
 void run_passes(Graph& graph, const PassOptions& options, std::vector<Dependency>& dependencies, Notes& notes);
 
 }  // namespace deft::graph

@@ -104,7 +104,7 @@ TEST(FuseSums, SameResults) {
     EXPECT_EQ(f.stats().replays, 1);
     const double bound = contains(c.what, "rounded") ? 0.05 : 1e-5;
     EXPECT_LE((found - want).abs().amax().item(), bound * want.abs().amax().item()) << f.explain();
-    const std::string done = "fuse_epilogues: " + std::to_string(c.sums) + " sums into products";
+    const std::string done = "fuse_sums: " + std::to_string(c.sums) + " sums into products";
     EXPECT_EQ(contains(f.explain(), c.sums ? done : "sums into products"), c.sums > 0) << f.explain();
   }
 }

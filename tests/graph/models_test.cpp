@@ -152,8 +152,9 @@ Compiled compiled(const Model& model, nn::Module& m, const graph::PassOptions& p
   return compile([&model, &m](const Tensors& x) { return model.run(m, x); },
                  {.passes = passes, .state = [&m] { return m.fingerprint(); }});
 }
-const graph::PassOptions kSameBits = graph::without(
-    {}, "fold_batch_norm,fuse_epilogues,fuse_casts,assign_layout,fuse_attention,narrow_early,merge_siblings,pack_rows");
+const graph::PassOptions kSameBits = graph::without({},
+                                                    "fold_batch_norm,fuse_epilogues,fuse_sums,fuse_casts,assign_layout,"
+                                                    "fuse_attention,narrow_early,merge_siblings,pack_rows");
 
 // Guards as a mode wants them.
 struct Modes {

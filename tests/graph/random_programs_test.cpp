@@ -298,7 +298,7 @@ constexpr int kCalls = 5;
 // All passes, whether they pay for such small tensors or not; and those that promise the same bits.
 const graph::PassOptions kAll = graph::without({}, "cost_model");
 const graph::PassOptions kSameBits = graph::without(
-    kAll, "fold_batch_norm,fuse_epilogues,fuse_casts,assign_layout,fuse_attention,merge_siblings,pack_rows");
+    kAll, "fold_batch_norm,fuse_epilogues,fuse_sums,fuse_casts,assign_layout,fuse_attention,merge_siblings,pack_rows");
 
 std::string problem_of(const Program& p, const std::vector<bool>& on, const graph::PassOptions& passes,
                        Counts& counts) {
