@@ -3,8 +3,8 @@
 //
 // Note [Derived]: what is kept holds while its storage lives and its version stands. All aliases share the version, so
 // every write counts, in every mode. Bytes without versions, or that others may write, are never kept: inference
-// tensors, from_blob() but for trust_versions(), tensors given to another library. data<T>() forgets what was kept; a pointer from before that
-// is written later is not noticed.
+// tensors, from_blob() but for trust_versions(), tensors given to another library. data<T>() forgets what was kept; a
+// pointer from before that is written later is not noticed.
 #pragma once
 
 #include <array>

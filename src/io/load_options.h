@@ -14,7 +14,7 @@ inline constexpr uint64_t kFreelyUnpacked = uint64_t{256} << 20;
 struct LoadLimits {
   // All formats
   uint64_t tensors = 100'000;  // each takes 700 bytes, also an empty one
-  uint64_t rank = kMaxDims;  // larger values have no effect
+  uint64_t rank = kMaxDims;    // larger values have no effect
   uint64_t dim = uint64_t{1} << 48;
   uint64_t name_bytes = 1024;
   uint64_t depth = 64;  // of nested JSON and pickle values; at most kDeepest has an effect

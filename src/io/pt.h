@@ -71,10 +71,9 @@ class PtFile {
   std::shared_ptr<const PtContents> contents_;
 };
 
-// Tensors that shared their bytes still do, except views that PyTorch kept as "negative", which are computed; all lie on
-// the CPU and require no grad. LoadError for what breaks the
-// format or asks for code; UnsupportedError for what Deft cannot hold: other types, sparse and quantized tensors,
-// TorchScript, and the format from before PyTorch 1.6.
+// Tensors that shared their bytes still do, except views that PyTorch kept as "negative", which are computed; all lie
+// on the CPU and require no grad. LoadError for what breaks the format or asks for code; UnsupportedError for what Deft
+// cannot hold: other types, sparse and quantized tensors, TorchScript, and the format from before PyTorch 1.6.
 PtFile load_pt(const std::string& path, const LoadOptions& options = {});
 PtFile parse_pt(std::span<const std::byte> bytes, const std::string& name, const LoadOptions& options = {});
 

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "core/core_util.h"
-#include "ops/gradcheck.h"
 #include "ops/gather_scatter.h"
+#include "ops/gradcheck.h"
 #include "ops/sort.h"
 
 namespace deft {
