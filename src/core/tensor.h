@@ -73,17 +73,12 @@ struct HookHandle {
 };
 
 // Elementwise ops of one tensor that also have a method and an in-place method. Their functions are in ops/unary.h.
-#define DEFT_UNARY_METHODS(X)                                                                                        \
-  X(abs)                                                                                                             \
-  X(neg)                                                                                                             \
-  X(exp)                                                                                                             \
-  X(exp2)                                                                                                            \
-  X(expm1)                                                                                                           \
-  X(log)                                                                                                             \
-  X(log2)                                                                                                            \
-  X(log10) X(log1p) X(sqrt) X(rsqrt) X(square) X(reciprocal) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh)    \
-      X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(sigmoid) X(relu) X(silu) X(floor) X(ceil) X(trunc) \
-          X(round) X(frac) X(sign)
+// clang-format off
+#define DEFT_UNARY_METHODS(X)                                                                                  \
+  X(abs) X(neg) X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sqrt) X(rsqrt) X(square)            \
+  X(reciprocal) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh)         \
+  X(atanh) X(erf) X(erfc) X(sigmoid) X(relu) X(silu) X(floor) X(ceil) X(trunc) X(round) X(frac) X(sign)
+// clang-format on
 // Elementwise ops of two tensors, or a tensor and a number. Their functions are in ops/binary.h.
 #define DEFT_BINARY_METHODS(X) \
   X(add) X(sub) X(mul) X(div) X(pow) X(fmod) X(remainder) X(floor_divide) X(maximum) X(minimum) X(atan2)
