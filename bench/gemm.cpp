@@ -99,8 +99,8 @@ struct Operands {
     for (int64_t j = 0; j < s.n; ++j) scale.push_back(j % 2 ? 0.5f : 1.0f);
   }
 
-  cpu::Product product(const cpu::GemmTile& tile) const {
-    cpu::Product p{.tile = &tile, .m = s.m, .n = s.n, .k = s.k};
+  cpu::BlockedGemm product(const cpu::GemmTile& tile) const {
+    cpu::BlockedGemm p{.tile = &tile, .m = s.m, .n = s.n, .k = s.k};
     p.a = &side_a;
     p.b = &side_b;
     p.c = c.data_ptr();
@@ -202,10 +202,10 @@ void measure_shape(EngineRun& run, const GemmShape& s, const GemmType& type) {
   if (!tile) return;  // this machine has no such instructions, and the engine no such products
   Operands operands(s, type);
   std::vector<Contestant> others = library_peers(run.options(), operands);
-  auto measure = [&](const cpu::Product& product, const char* variant) {
+  auto measure = [&](const cpu::BlockedGemm& product, const char* variant) {
     EngineRow row = row_of(s, type, variant);
     if (!run.go_on(fmt::format("{} {}", row.name, variant))) return;
-    auto call = [&] { cpu::run_product(product); };
+    auto call = [&] { cpu::run_blocked_gemm(product); };
     std::memset(operands.c.data_ptr(), 0x55, static_cast<size_t>(operands.c.numel()) * operands.c.element_size());
     call();
     row.accuracy = accuracy_of(operands, *tile);
@@ -213,10 +213,10 @@ void measure_shape(EngineRun& run, const GemmShape& s, const GemmType& type) {
     bool square = s.m == 4096 && s.n == 768 && s.k == 768;
     if (square || (run.options().quick && row.family == "bert")) run.add_scaling(row, call);
   };
-  cpu::Product product = operands.product(*tile);
+  cpu::BlockedGemm product = operands.product(*tile);
   {
     cpu::PackedMatrix packed(*tile, cpu::Side::b, operands.side_b, s.n, s.k);
-    cpu::Product prepacked = product;
+    cpu::BlockedGemm prepacked = product;
     prepacked.b = nullptr;
     prepacked.packed_b = &packed;
     measure(prepacked, "prepacked");

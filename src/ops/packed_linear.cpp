@@ -140,7 +140,7 @@ void FusedLinear::cpu(KernelCall& c) {
   cpu::StridedMatrix rows{x.dtype(), x.data_ptr(), weight.sizes()[1], 1};
   if (strided) rows.line = x.strides()[0], rows.step = x.strides()[1];
   const cpu::StridedSource a(rows), b(weight_matrix);
-  cpu::Product p;
+  cpu::BlockedGemm p;
   p.n = weight.sizes()[0], p.k = weight.sizes()[1], p.m = out.meta().numel / p.n;
   const auto kept = params.packed ? nullptr : kept_weight(x, weight, out);
   p.packed_b = params.packed ? params.packed : kept.get();
@@ -162,7 +162,7 @@ void FusedLinear::cpu(KernelCall& c) {
       return cpu::gemm(linear_call<cpu::GemmCall>(x, weight, bias, out, none));
     }
   }
-  cpu::run_product(p);
+  cpu::run_blocked_gemm(p);
 }
 
 PackedLinear::PackedLinear(Tensor weight, Tensor bias, Site site)

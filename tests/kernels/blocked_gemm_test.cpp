@@ -14,7 +14,7 @@
 namespace deft::test {
 namespace {
 
-using cpu::Product;
+using cpu::BlockedGemm;
 
 DType sum_dtype(Panel panel) { return panel == Panel::f64 ? DType::f64 : is_bytes(panel) ? DType::i32 : DType::f32; }
 #if defined(__aarch64__)
@@ -73,14 +73,14 @@ class Problem {
     std::unique_ptr<cpu::PackedMatrix> packed_a, packed_b;
     if (pack_a) packed_a = std::make_unique<cpu::PackedMatrix>(tile_, Side::a, a, s_.m, s_.k);
     if (pack_b) packed_b = std::make_unique<cpu::PackedMatrix>(*b_tile_, Side::b, b, s_.n, s_.k);
-    Product p;
+    BlockedGemm p;
     p.tile = &tile_, p.m = s_.m, p.n = s_.n, p.k = s_.k;
     p.a = pack_a ? nullptr : &a, p.b = pack_b ? nullptr : &b;
     p.packed_a = packed_a.get(), p.packed_b = packed_b.get();
     p.c_dtype = sum_dtype(tile_.panel), p.c_row = place_.row, p.c_col = place_.col;
     p.c = c + static_cast<size_t>(place_.origin) * size_of(p.c_dtype);
     p.epilogue.accumulate = accumulate, p.epilogue.a_zero = a_zero_, p.block_bytes = block_bytes_;
-    cpu::run_product(p);
+    cpu::run_blocked_gemm(p);
     for (size_t i = 1; i <= kFront; ++i) EXPECT_EQ(c[-static_cast<int64_t>(i)], kOld) << "written before c";
     return {c, c + bytes_};
   }
@@ -157,12 +157,12 @@ void check_sizes(const GemmTile& tile) {
   }
 }
 
-TEST(Product, EverySizeAroundATile) {
+TEST(BlockedGemm, EverySizeAroundATile) {
   for_each_level([] { for_each_tile(check_sizes); });
 }
 
 // Longer than one block of k: sums wait in c, or in a workspace where c cannot hold them.
-TEST(Product, SeveralBlocksOfK) {
+TEST(BlockedGemm, SeveralBlocksOfK) {
   for_each_tile([](const GemmTile& tile) {
     const int64_t block = tile.block_k;
     for (const Shape s : {Shape{1, 1, block - 1},
@@ -181,7 +181,7 @@ TEST(Product, SeveralBlocksOfK) {
 }
 
 // Sides larger than the blocks of rows, of columns and of sums.
-TEST(Product, SeveralBlocksOfRowsAndColumns) {
+TEST(BlockedGemm, SeveralBlocksOfRowsAndColumns) {
   for (Panel panel : kPanels) {
     if (cpu::gemm_tiles(panel).empty()) continue;
     const GemmTile& tile = cpu::gemm_tiles(panel)[0];
@@ -203,7 +203,7 @@ TEST(Product, SeveralBlocksOfRowsAndColumns) {
 }
 
 // Sums of b's columns are kept over all blocks of k, while blocks of b come and go.
-TEST(Product, ZeroPointsWithSeveralBlocksOfColumns) {
+TEST(BlockedGemm, ZeroPointsWithSeveralBlocksOfColumns) {
   for (Panel panel : {Panel::s8, Panel::u8s8}) {
     if (cpu::gemm_tiles(panel).empty()) continue;
     const GemmTile& tile = cpu::gemm_tiles(panel)[0];
@@ -218,7 +218,7 @@ TEST(Product, ZeroPointsWithSeveralBlocksOfColumns) {
   }
 }
 
-TEST(Product, DegenerateShapes) {
+TEST(BlockedGemm, DegenerateShapes) {
   for (Panel panel : {Panel::f32, Panel::bf16, Panel::f16, Panel::s8}) {
     if (cpu::gemm_tiles(panel).empty()) continue;
     const GemmTile& tile = cpu::best_tile(panel, 1, 1);
@@ -226,9 +226,9 @@ TEST(Product, DegenerateShapes) {
     for (const Shape s : {Shape{1, 100000, 3}, {100000, 1, 2}, {1, 1, 100000}, {0, 5, 3}, {5, 0, 3}, {0, 0, 0}}) {
       TRACE_SHAPE(s);
       if (s.m * s.n == 0) {
-        Product p;
+        BlockedGemm p;
         p.tile = &tile, p.m = s.m, p.n = s.n, p.k = s.k;
-        cpu::run_product(p);  // nothing to read or write
+        cpu::run_blocked_gemm(p);  // nothing to read or write
         continue;
       }
       Problem x(tile, s);
@@ -239,7 +239,7 @@ TEST(Product, DegenerateShapes) {
   }
 }
 
-TEST(Product, NothingToSumIsZero) {
+TEST(BlockedGemm, NothingToSumIsZero) {
   for_each_tile([](const GemmTile& tile) {
     for (int c = 0; c < kPlaces; ++c) {
       for (bool accumulate : {false, true}) {
@@ -252,7 +252,7 @@ TEST(Product, NothingToSumIsZero) {
 }
 
 // Whatever the number of threads, packed before, by one thread or by all together.
-TEST(Product, TheSameBitsHoweverItIsRun) {
+TEST(BlockedGemm, TheSameBitsHoweverItIsRun) {
   for_each_tile([](const GemmTile& tile) {
     for (const Shape s : {Shape{61, 93, 150}, {200, 9, tile.block_k + 7}, {9, 200, 2 * tile.block_k + 3}}) {
       TRACE_SHAPE(s);
@@ -277,7 +277,7 @@ TEST(Product, TheSameBitsHoweverItIsRun) {
 }
 
 // An element is the same wherever it lies in a tile: as in a product of its row and its column alone.
-TEST(Product, TheSameBitsAtEveryPlace) {
+TEST(BlockedGemm, TheSameBitsAtEveryPlace) {
   for_each_tile([](const GemmTile& tile) {
     const Shape s{tile.mr + 1, tile.nr + 2, 2 * tile.block_k + 3};
     for (bool accumulate : {false, true}) {
@@ -296,7 +296,7 @@ TEST(Product, TheSameBitsAtEveryPlace) {
 }
 
 // Note [One chain]: the tile that is chosen never changes a result of f32, f64 or bytes.
-TEST(Product, TheSameBitsWithEveryTile) {
+TEST(BlockedGemm, TheSameBitsWithEveryTile) {
   for (Panel panel : {Panel::f32, Panel::f64, Panel::s8, Panel::u8s8}) {
     const std::span<const GemmTile> tiles = cpu::gemm_tiles(panel);
     for (const GemmTile& tile : tiles) {
@@ -314,7 +314,7 @@ TEST(Product, TheSameBitsWithEveryTile) {
   }
 }
 #if defined(__aarch64__)
-TEST(Product, TheSameBitsWithBothTilesOfBf16) {
+TEST(BlockedGemm, TheSameBitsWithBothTilesOfBf16) {
   const std::span<const GemmTile> tiles = cpu::gemm_tiles(Panel::bf16);
   for (const GemmTile& tile : tiles) {
     Problem x(tile, {25, 37, 2 * tile.block_k + 3}), y(tiles[0], {25, 37, 2 * tile.block_k + 3});
@@ -324,7 +324,7 @@ TEST(Product, TheSameBitsWithBothTilesOfBf16) {
 #endif
 
 // Long steps of k that are cut: sums wait in a buffer, also those that c or an earlier block of k begins with.
-TEST(Product, TheSameBitsInPartsOfK) {
+TEST(BlockedGemm, TheSameBitsInPartsOfK) {
   for_each_tile([](const GemmTile& tile) {
     GemmTile whole = tile, parts = tile, in_place = tile;
     whole.run_rows = parts.run_rows = nullptr;
@@ -365,7 +365,7 @@ void run_rows_by_packing(int64_t steps, const void* a, const void* b, void* c, i
   cpu::pack(t, Side::a, {dtype, a, a_row / cpu::size_of(t.panel), 1}, 0, t.mr, 0, k, panel.data());
   t.run(steps, panel.data(), b, c, c_row, add);
 }
-TEST(Product, TheSameBitsWithRowsInPlace) {
+TEST(BlockedGemm, TheSameBitsWithRowsInPlace) {
   for_each_tile([](const GemmTile& tile) {
     if (tile.panel == Panel::f64) return;
     rows_tile = &tile;
@@ -390,7 +390,7 @@ TEST(Product, TheSameBitsWithRowsInPlace) {
 }
 
 // Weights that were packed for many rows serve products of few, by another tile.
-TEST(Product, PackedForAnotherTile) {
+TEST(BlockedGemm, PackedForAnotherTile) {
   for_each_tile([](const GemmTile& tile) {
     for (int64_t m = 1; m <= 2 * tile.mr; ++m) {
       const GemmTile& other = cpu::tile_for_rows(tile, m);
@@ -405,7 +405,7 @@ TEST(Product, PackedForAnotherTile) {
 }
 
 // The largest sums of bytes, and more of them than fit in 24 bits.
-TEST(Product, BytesAreExactAtTheirLimits) {
+TEST(BlockedGemm, BytesAreExactAtTheirLimits) {
   for (Panel panel : {Panel::s8, Panel::u8s8}) {
     for (const GemmTile& tile : cpu::gemm_tiles(panel)) {
       SCOPED_TRACE(tile.name);
@@ -424,7 +424,7 @@ TEST(Product, BytesAreExactAtTheirLimits) {
 }
 
 // What is not a number stays in its row or column, also next to the zeros that fill up panels.
-TEST(Product, NanAndInfinityStayInTheirLines) {
+TEST(BlockedGemm, NanAndInfinityStayInTheirLines) {
   for_each_tile([](const GemmTile& tile) {
     if (is_bytes(tile.panel)) return;
     for (int64_t k : {int64_t{1}, int64_t{tile.k_step} + 1, tile.block_k + 1}) {
@@ -471,7 +471,7 @@ void expect_no_leak(const std::function<void()>& fails) {
   EXPECT_LT(system_allocations(), before + kTimes);  // lanes that had no work before take memory once
 }
 
-TEST(Product, FailuresWhilePackingLeaveNothingBehind) {
+TEST(BlockedGemm, FailuresWhilePackingLeaveNothingBehind) {
   for (Panel panel : {Panel::f32, Panel::s8}) {
     const GemmTile& tile = cpu::gemm_tiles(panel)[0];
     const Shape s{300, 310, tile.block_k + 1};
@@ -480,7 +480,7 @@ TEST(Product, FailuresWhilePackingLeaveNothingBehind) {
     const Matrix a(dtype, s.m, s.k, 0, Fill::real, rng), b(dtype, s.n, s.k, 0, Fill::real, rng);
     const cpu::StridedSource good_a(a.strided()), good_b(b.strided());
     std::vector<int32_t> c(static_cast<size_t>(s.m * s.n));
-    Product p;
+    BlockedGemm p;
     p.tile = &tile, p.m = s.m, p.n = s.n, p.k = s.k;
     p.c = c.data(), p.c_dtype = sum_dtype(panel), p.c_row = 1, p.c_col = s.m;
     for (int threads : {1, 3}) {
@@ -489,9 +489,9 @@ TEST(Product, FailuresWhilePackingLeaveNothingBehind) {
         expect_no_leak([&] {
           const Failing bad_a(a.strided(), calls), bad_b(b.strided(), calls);
           p.a = &bad_a, p.b = &good_b;
-          EXPECT_THROW(cpu::run_product(p), std::runtime_error);
+          EXPECT_THROW(cpu::run_blocked_gemm(p), std::runtime_error);
           p.a = &good_a, p.b = &bad_b;
-          EXPECT_THROW(cpu::run_product(p), std::runtime_error);
+          EXPECT_THROW(cpu::run_blocked_gemm(p), std::runtime_error);
         });
       }
       p.a = &good_a, p.b = &good_b;
@@ -500,7 +500,7 @@ TEST(Product, FailuresWhilePackingLeaveNothingBehind) {
           fail_allocation_after(nth);
           try {
             const cpu::PackedMatrix packed(tile, Side::b, good_b, s.n, s.k);
-            cpu::run_product(p);
+            cpu::run_blocked_gemm(p);
           } catch (const OutOfMemoryError&) {
           }
           fail_allocation_after(-1);

@@ -8,8 +8,8 @@ namespace deft::test {
 namespace {
 
 using cpu::Activation;
+using cpu::BlockedGemm;
 using cpu::Epilogue;
-using cpu::Product;
 
 constexpr Activation kActivations[] = {Activation::none, Activation::relu,    Activation::gelu, Activation::gelu_tanh,
                                        Activation::silu, Activation::sigmoid, Activation::tanh};
@@ -100,7 +100,7 @@ class Finished {
       for (int64_t i = 0; i < count; ++i) offsets[i] = at(i0 + i, 0);
     };
     const FunctionRef<void(int64_t, int64_t, int64_t*)> offsets(place);
-    Product p;
+    BlockedGemm p;
     p.tile = &tile_, p.m = x_.m, p.n = x_.n, p.k = x_.k;
     p.a = &a, p.b = packed_b ? nullptr : &b, p.packed_b = packed_b.get();
     p.c = c_.data(), p.c_dtype = x_.c, p.c_row = row_, p.c_col = x_.col;
@@ -112,7 +112,7 @@ class Finished {
     if (x_.residual) e.residual = x_.residual == 1 ? residual_.data() : c_.data();
     if (is_bytes(tile_.panel)) e.a_zero = cpu::packed_zero(tile_, x_.a, x_.a_zero);
     e.out_scale = x_.out_scale, e.out_zero = x_.out_zero;
-    cpu::run_product(p);
+    cpu::run_blocked_gemm(p);
   }
 
   // The value before the activation; `norm`: how large its parts are.
@@ -451,7 +451,7 @@ TEST(Epilogue, Bf16IsRoundedAsTheScalarDoes) {
         std::fill(std::begin(c), std::end(c), BFloat16(7.0f));
         for (BFloat16& x : more) x = BFloat16(static_cast<float>(rng() % 64) - 32);
         BFloat16 *to = c + shifted, *from = more + shifted;
-        Product p;
+        BlockedGemm p;
         p.tile = &cpu::gemm_tiles(cpu::panel_for(DType::bf16))[0];
         p.m = kRows, p.n = columns, p.k = 1, p.c = to, p.c_dtype = DType::bf16, p.c_row = kStride;
         if (relu) p.epilogue.activation = Activation::relu;

@@ -10,7 +10,7 @@
 namespace deft::test {
 namespace {
 
-using cpu::Product;
+using cpu::BlockedGemm;
 
 struct Shape {
   int64_t m, n, k;
@@ -33,8 +33,8 @@ class Problem {
     for (int64_t i = 0; i < s.m * s.n; ++i) write(c, residual_.data(), i, is_floating(c) ? 0.25 * (i % 9) : i % 9);
   }
 
-  Product product(bool plain) {
-    Product p;
+  BlockedGemm product(bool plain) {
+    BlockedGemm p;
     p.tile = &tile_, p.m = s_.m, p.n = s_.n, p.k = s_.k;
     p.c_dtype = c_dtype_, p.c_row = s_.n;
     if (plain) return p;
@@ -50,7 +50,7 @@ class Problem {
   }
   // f(p) with c set, next to a fence.
   template <class F>
-  std::vector<unsigned char> run(Product p, int threads, F f) {
+  std::vector<unsigned char> run(BlockedGemm p, int threads, F f) {
     Threads guard(threads);
     const size_t bytes = static_cast<size_t>(s_.m * s_.n) * size_of(c_dtype_);
     const Fenced memory(bytes);
@@ -60,13 +60,13 @@ class Problem {
     return {memory.take(bytes), memory.take(bytes) + bytes};
   }
   // By tiles: a left side that is packed goes no other way.
-  std::vector<unsigned char> by_tiles(Product product, const GemmTile& tile) {
+  std::vector<unsigned char> by_tiles(BlockedGemm product, const GemmTile& tile) {
     product.tile = &tile;
     const cpu::StridedSource a(a_.strided()), b(b_.strided());
     const cpu::PackedMatrix packed_a(tile, Side::a, a, s_.m, s_.k), packed_b(tile, Side::b, b, s_.n, s_.k);
-    return run(product, 1, [&](Product& p) {
+    return run(product, 1, [&](BlockedGemm& p) {
       p.packed_a = &packed_a, p.packed_b = &packed_b;
-      cpu::run_product(p);
+      cpu::run_blocked_gemm(p);
     });
   }
   const Matrix& a() const { return a_; }
@@ -103,14 +103,14 @@ void expect_panels_as_tiles(const GemmTile& tile, const Shape& s, bool plain) {
   const DType type = sources(tile.panel)[0];
   const DType c = tile.panel == Panel::f64 ? DType::f64 : is_bytes(tile.panel) ? DType::i8 : DType::f32;
   Problem x(tile, s, type, type, c);
-  const Product product = x.product(plain);
+  const BlockedGemm product = x.product(plain);
   const auto expected = x.by_tiles(product, tile), or_else = x.by_tiles(product, tile_of_few_rows(tile));
   const cpu::StridedSource a(x.a().strided()), b(x.b().strided());
   const cpu::PackedMatrix packed(tile, Side::b, b, s.n, s.k);
   for (int threads : {1, 2, 5}) {
-    const auto found = x.run(product, threads, [&](Product& p) {
+    const auto found = x.run(product, threads, [&](BlockedGemm& p) {
       p.a = &a, p.packed_b = &packed;
-      cpu::run_product(p);
+      cpu::run_blocked_gemm(p);
     });
     ASSERT_TRUE(found == expected || found == or_else) << threads << " threads";
   }
@@ -142,9 +142,9 @@ TEST(ProductFewRows, PanelsWithoutSpecialEnding) {
     const cpu::StridedSource a(x.a().strided()), b(x.b().strided());
     const cpu::PackedMatrix packed(tile, Side::b, b, s.n, s.k);
     EXPECT_EQ(x.run(x.product(true), 3,
-                    [&](Product& p) {
+                    [&](BlockedGemm& p) {
                       p.a = &a, p.packed_b = &packed;
-                      cpu::run_product(p);
+                      cpu::run_blocked_gemm(p);
                     }),
               x.by_tiles(x.product(true), tile_of_few_rows(tile)));
   });
@@ -170,14 +170,14 @@ TEST(ProductFewRows, BytesInPlaceAreExact) {
           TRACE_SHAPE(s);
           const bool plain = (m + k) % 3 == 0;
           Problem x(tile, s, type, DType::i8, plain ? DType::i32 : DType::i8, m % 2 ? 0 : 2, k % 2 ? 0 : 5);
-          const Product product = x.product(plain);
+          const BlockedGemm product = x.product(plain);
           const cpu::StridedSource a(x.a().strided()), b(x.b().strided());
           const auto expected = x.by_tiles(product, tile);
           for (int threads : {1, 3}) {
             ASSERT_EQ(x.run(product, threads,
-                            [&](Product& p) {
+                            [&](BlockedGemm& p) {
                               p.a = &a, p.b = &b;
-                              cpu::run_product(p);
+                              cpu::run_blocked_gemm(p);
                             }),
                       expected);
           }
@@ -201,7 +201,7 @@ TEST(ProductFewRows, DotsEndAsAsked) {
           TRACE_SHAPE(s);
           Problem x(tile, s, type, type, sums, 2, 2);
           const cpu::StridedSource a(x.a().strided());
-          const auto by_dots = [&](Product& p) {
+          const auto by_dots = [&](BlockedGemm& p) {
             p.a = &a;
             ASSERT_TRUE(cpu::run_dots(p, x.b().strided()));
           };
@@ -229,18 +229,18 @@ TEST(ProductFewRows, DotsRefuse) {
   const cpu::StridedSource a(x.a().strided());
   const auto refuses = [&](auto change) {
     cpu::StridedMatrix b = x.b().strided();
-    const auto c = x.run(x.product(true), 1, [&](Product& p) {
+    const auto c = x.run(x.product(true), 1, [&](BlockedGemm& p) {
       p.a = &a;
       change(p, b);
       EXPECT_FALSE(cpu::run_dots(p, b));
     });
     EXPECT_EQ(c, std::vector<unsigned char>(c.size(), 0x3A));
   };
-  refuses([](Product&, cpu::StridedMatrix& b) { b.step = 2; });
-  refuses([](Product&, cpu::StridedMatrix& b) { b.dtype = DType::bf16; });
-  refuses([](Product& p, cpu::StridedMatrix&) { p.m = cpu::Dots::kMostRows + 1; });
-  refuses([](Product& p, cpu::StridedMatrix&) { p.k = 3; });
-  refuses([](Product& p, cpu::StridedMatrix&) { p.epilogue.accumulate = true; });
+  refuses([](BlockedGemm&, cpu::StridedMatrix& b) { b.step = 2; });
+  refuses([](BlockedGemm&, cpu::StridedMatrix& b) { b.dtype = DType::bf16; });
+  refuses([](BlockedGemm& p, cpu::StridedMatrix&) { p.m = cpu::Dots::kMostRows + 1; });
+  refuses([](BlockedGemm& p, cpu::StridedMatrix&) { p.k = 3; });
+  refuses([](BlockedGemm& p, cpu::StridedMatrix&) { p.epilogue.accumulate = true; });
 }
 
 }  // namespace

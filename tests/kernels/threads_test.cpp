@@ -53,7 +53,7 @@ Bytes product(const GemmTile& tile, DType dtype, const Shape3& s, bool with_bias
   const StridedSource left({dtype, a.data(), s.k, 1}), right({dtype, b.data(), s.k, 1});
   const DType c_dtype = dtype == DType::i8 ? DType::i32 : dtype;
   Bytes c(static_cast<size_t>(s.m * s.n) * size_of(c_dtype), 0xcd);
-  Product p{.tile = &tile, .m = s.m, .n = s.n, .k = s.k};
+  BlockedGemm p{.tile = &tile, .m = s.m, .n = s.n, .k = s.k};
   p.a = &left;
   p.b = &right;
   p.c = c.data();
@@ -64,7 +64,7 @@ Bytes product(const GemmTile& tile, DType dtype, const Shape3& s, bool with_bias
     p.epilogue.bias = bias.data();
     p.epilogue.activation = Activation::relu;
   }
-  run_product(p);
+  run_blocked_gemm(p);
   return c;
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 void run_channels_last(const ConvPass& s) {
   const Window& window = s.phase.window;
-  Product p{.tile = s.tile, .m = s.n * window.positions(), .n = s.out_channels};
+  BlockedGemm p{.tile = s.tile, .m = s.n * window.positions(), .n = s.out_channels};
   p.k = s.source.channels * window.tap_count();
   const StridedSource weight(s.w);
   p.b = s.packed ? nullptr : s.weight ? s.weight : &weight;
@@ -37,20 +37,20 @@ void run_channels_last(const ConvPass& s) {
   if (window.pointwise()) {
     const StridedSource x({s.x_dtype, s.x, s.source.all_channels, 1});
     p.a = &x;
-    return run_product(p);
+    return run_blocked_gemm(p);
   }
   if (lines_pay(s)) return run_lines(s, p);
   if (amx_pays(s)) return run_amx(s, p);
   const PixelOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero, s.chunk);
   p.a = &x;
-  run_product(p);
+  run_blocked_gemm(p);
 }
 
 // Positions as rows: c's columns are far apart. For what the form below cannot do.
 void run_planes_by_position(const ConvPass& s) {
   const Window& window = s.phase.window;
   const int64_t spatial = s.y_size[0] * s.y_size[1] * s.y_size[2];
-  Product p{.tile = s.tile, .m = s.n * window.positions(), .n = s.out_channels};
+  BlockedGemm p{.tile = s.tile, .m = s.n * window.positions(), .n = s.out_channels};
   p.k = s.source.channels * window.tap_count();
   const StridedSource weight(s.w);
   p.b = s.packed ? nullptr : &weight;
@@ -65,14 +65,14 @@ void run_planes_by_position(const ConvPass& s) {
   };
   FunctionRef<void(int64_t, int64_t, int64_t*)> placed(offsets);
   p.row_offsets = &placed;
-  run_product(p);
+  run_blocked_gemm(p);
 }
 
 // Channels as rows, positions as columns, one sample at a time.
 void run_planes(const ConvPass& s) {
   const Window& window = s.phase.window;
   const int64_t positions = window.positions();
-  Product p{.tile = s.tile, .m = s.out_channels, .n = positions};
+  BlockedGemm p{.tile = s.tile, .m = s.out_channels, .n = positions};
   p.k = s.source.channels * window.tap_count();
   const StridedSource weight(s.w);
   std::unique_ptr<PackedMatrix> own;
@@ -83,7 +83,7 @@ void run_planes(const ConvPass& s) {
   p.epilogue = s.epilogue;
   p.epilogue.on_rows = true;
   run_each(s.n, [&](int64_t n) {
-    Product one = p;
+    BlockedGemm one = p;
     const void* xn = at(s.x, n * s.source.all_channels * window.source(), s.x_dtype);
     const int64_t y_offset = n * s.all_out_channels * positions;
     one.c = at(s.y, y_offset, s.y_dtype);
@@ -91,7 +91,7 @@ void run_planes(const ConvPass& s) {
     const StridedSource points({s.x_dtype, xn, 1, positions});
     const PlaneOperand planes(window, s.source, s.x_dtype, xn, Lines::positions);
     one.b = window.pointwise() ? static_cast<const PanelSource*>(&points) : &planes;
-    run_product(one);
+    run_blocked_gemm(one);
   });
 }
 

@@ -1,7 +1,7 @@
 // Convolutions of several taps on AMX tiles, whose rows are positions of copied lines (padded_lines.h). Tiles read the
 // copy as it lies: its lines follow each other, so that a tile goes on over the end of a line, and what it finds for
 // the padding between two is dropped. Where channels are not whole steps of k, rows of taps are joined, or pixels get
-// zeros behind them, in the copy and in the weight. Sums as by run_product().
+// zeros behind them, in the copy and in the weight. Sums as by run_blocked_gemm().
 #include <cstring>
 
 #include "kernels/cpu/conv/line_tiles.h"
@@ -63,8 +63,8 @@ constexpr int64_t kPositions = 512;                       // of a copy, at most
 constexpr int64_t kNearBytes = 768 << 10;                 // of b that stays in the second cache level,
 constexpr int64_t kCopyBytes = 512 << 10;                 // and of copies that pass by it
 constexpr int64_t kMostBands = 8;
-// A b from memory is read in the order in which it lies by run_product(): better for few positions (512 channels on
-// 7 x 7: 0.36 ms, so 0.46).
+// A b from memory is read in the order in which it lies by run_blocked_gemm(): better for few positions (512 channels
+// on 7 x 7: 0.36 ms, so 0.46).
 constexpr int64_t kFarBytes = 2 << 20, kManyPositions = 256;
 constexpr int64_t kGrain = 512 * 1024;  // multiply-adds that pay for a lane
 constexpr int64_t kFewPositions = 64;   // of a lane, at least
@@ -89,7 +89,7 @@ CopiedForm form_of(const ConvPass& s) {
 
 class AmxPass {
  public:
-  AmxPass(const ConvPass& s, const Product& p, const PackedMatrix& b)
+  AmxPass(const ConvPass& s, const BlockedGemm& p, const PackedMatrix& b)
       : p_(p),
         b_(b),
         tile_(*s.tile),
@@ -202,7 +202,7 @@ class AmxPass {
     for (int64_t i = 0; i < r.count; ++i) offsets[i] = (r.i0 + i) * p_.c_row;
   }
 
-  const Product& p_;
+  const BlockedGemm& p_;
   const PackedMatrix& b_;
   const GemmTile& tile_;
   int64_t width_;
@@ -215,14 +215,14 @@ class AmxPass {
   int64_t most_bands_ = 1;  // at a time
 };
 
-std::unique_ptr<PackedMatrix> pack_b(const Product& p, const PanelSource& b) {
+std::unique_ptr<PackedMatrix> pack_b(const BlockedGemm& p, const PanelSource& b) {
   return std::make_unique<PackedMatrix>(*p.tile, Side::b, b, p.n, p.k, p.epilogue.a_zero != 0);
 }
 
 struct Grid {
   int64_t lines, columns;
 };
-Grid choose_grid(const ConvPass& s, const Product& p) {
+Grid choose_grid(const ConvPass& s, const BlockedGemm& p) {
   const double work = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
   const int64_t lanes =
       in_parallel_region() ? 1 : std::min<int64_t>(num_threads(), static_cast<int64_t>(work / kGrain) + 1);
@@ -254,9 +254,9 @@ bool amx_pays(const ConvPass& s) {
   return CopiedLines(w, s.source, s.x_dtype, s.x, form_of(s)).near();
 }
 
-void run_amx(const ConvPass& s, const Product& product) {
+void run_amx(const ConvPass& s, const BlockedGemm& product) {
   const Window& w = s.phase.window;
-  Product p = product;
+  BlockedGemm p = product;
   std::unique_ptr<PackedMatrix> own;
   if (const int64_t joined = taps_joined(s); joined > 0) {
     const int64_t run = joined * s.source.channels;
@@ -281,7 +281,7 @@ void run_amx(const ConvPass& s, const Product& product) {
 
 bool has_amx(Panel) { return false; }
 bool amx_pays(const ConvPass&) { return false; }
-void run_amx(const ConvPass&, const Product&) {}
+void run_amx(const ConvPass&, const BlockedGemm&) {}
 
 #endif
 

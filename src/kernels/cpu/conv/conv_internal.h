@@ -222,11 +222,11 @@ Panel pass_panel(DType dtype, int64_t m, int64_t n, int64_t channels, int64_t ta
 // The same for few output channels and long lines, see conv_lines.cpp. First ask whether it pays. p: the product
 // without a.
 bool lines_pay(const ConvPass& s);
-void run_lines(const ConvPass& s, const Product& p);
+void run_lines(const ConvPass& s, const BlockedGemm& p);
 // The same for 16-bit floats and bytes, see conv_amx.cpp.
 bool has_amx(Panel panel);
 bool amx_pays(const ConvPass& s);
-void run_amx(const ConvPass& s, const Product& p);
+void run_amx(const ConvPass& s, const BlockedGemm& p);
 // Calls run(i) for i < count (groups, samples), in parallel where they are many.
 void run_each(int64_t count, FunctionRef<void(int64_t)> run);
 

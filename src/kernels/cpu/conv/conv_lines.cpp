@@ -1,7 +1,7 @@
 // Convolutions of several taps whose positions are rows of tiles, read from copied lines of x (padded_lines.h): for few
-// output channels, where packing takes a good part of the time. Each value is one chain over k, as by run_product().
-// (Xeon, 3 x 3 taps, 64 channels of 56 x 56 positions: 105 GFLOP/s packed, 122 so; 128 of 28 x 28: 112 and 122. With
-// 256 of 14 x 14 it would be 0.9 of the speed.)
+// output channels, where packing takes a good part of the time. Each value is one chain over k, as by
+// run_blocked_gemm(). (Xeon, 3 x 3 taps, 64 channels of 56 x 56 positions: 105 GFLOP/s packed, 122 so; 128 of 28 x 28:
+// 112 and 122. With 256 of 14 x 14 it would be 0.9 of the speed.)
 #include "kernels/cpu/conv/conv_internal.h"
 #include "kernels/cpu/conv/line_tiles.h"
 #include "kernels/cpu/gemm/epilogue.h"
@@ -38,7 +38,7 @@ void run_tile(const LinesTile& tile, int64_t rows) {
 
 class LinesPass {
  public:
-  LinesPass(const ConvPass& s, const Product& p, const PackedMatrix& b)
+  LinesPass(const ConvPass& s, const BlockedGemm& p, const PackedMatrix& b)
       : s_(s),
         p_(p),
         b_(b),
@@ -82,7 +82,7 @@ class LinesPass {
   }
 
   const ConvPass& s_;
-  const Product& p_;
+  const BlockedGemm& p_;
   const PackedMatrix& b_;
   CopiedLines lines_;
   TileHeights heights_;
@@ -100,7 +100,7 @@ bool lines_pay(const ConvPass& s) {
   return CopiedLines(w, s.source, s.x_dtype, s.x).near();
 }
 
-void run_lines(const ConvPass& s, const Product& p) {
+void run_lines(const ConvPass& s, const BlockedGemm& p) {
   std::unique_ptr<PackedMatrix> own;
   if (!p.packed_b) own = std::make_unique<PackedMatrix>(*p.tile, Side::b, *p.b, p.n, p.k);
   const LinesPass pass(s, p, own ? *own : *p.packed_b);

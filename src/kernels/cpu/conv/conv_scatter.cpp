@@ -89,11 +89,11 @@ class Scatter {
     const int64_t positions = (last - first + 1) * c_.out[2];
     const Workspace<S> products(positions * columns_);
     const StridedSource rows({c_.dtype, dy_ + (plane * c_.out[1] + first) * c_.out[2] * c_.c_out, c_.c_out, 1});
-    Product p;
+    BlockedGemm p;
     p.m = positions, p.n = columns_, p.k = c_.c_out;
     p.a = &rows, p.packed_b = &weight, p.tile = &tile_for_rows(weight.tile(), positions);
     p.c = products.data(), p.c_dtype = dtype_of<S>, p.c_row = columns_;
-    run_product(p);
+    run_blocked_gemm(p);
     for (int64_t y = first; y <= last; ++y) {
       for (int64_t tap = 0; tap < c_.kernel[1]; ++tap) {
         const int64_t at = y * c_.stride[1] - c_.pad[1] + tap * c_.dilation[1];

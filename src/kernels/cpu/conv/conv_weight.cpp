@@ -86,7 +86,7 @@ void finish_channels(const ConvCall& c, const Acc* sums, int64_t parts, bool tap
 // Large gradients, some channels at a time: their sums are still in the cache when they are put in memory order. For
 // 512 x 512 x 3 x 3 and 49 positions that takes 0.9 of the time, and 0.93 of that past the caches.
 template <class T>
-void sum_some_channels(const Product& whole, const PanelSource& a, const PanelSource& b, int64_t cg, int64_t taps,
+void sum_some_channels(const BlockedGemm& whole, const PanelSource& a, const PanelSource& b, int64_t cg, int64_t taps,
                        T* dw) {
   using Acc = accumulate_t<T>;
   const int64_t og = whole.m, depth = whole.n, mr = whole.tile->mr;
@@ -102,11 +102,11 @@ void sum_some_channels(const Product& whole, const PanelSource& a, const PanelSo
     Workspace<Acc> sums(rows * depth), line(2 * depth);
     for (int64_t o = begin * rows; o < std::min(og, end * rows); o += rows) {
       const Part some(a, o, 0);
-      Product p = whole;
+      BlockedGemm p = whole;
       p.m = std::min(rows, og - o);
       p.a = &some, p.b = nullptr, p.packed_b = &packed;
       p.c = sums.data();
-      run_product(p);
+      run_blocked_gemm(p);
       for (int64_t i = 0; i < p.m; ++i) {
         finish_channel(sums.data() + i * depth, 0, 1, cg, taps, false, line.data(), dw + (o + i) * depth, stream);
       }
@@ -122,12 +122,12 @@ void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
   const int64_t depth = cg * taps, total = c.n * c.out[0] * c.out[1] * c.out[2], parts = split_count(og * depth, total);
   const bool taps_inside = !c.channels_last || taps == 1 || cg == 1;
-  Product p{.tile = &best_tile(panel_for(c.dtype, og, depth, total), og, depth), .m = og, .n = depth, .k = total};
+  BlockedGemm p{.tile = &best_tile(panel_for(c.dtype, og, depth, total), og, depth), .m = og, .n = depth, .k = total};
   p.a = &a, p.b = &b;
   p.c_row = depth;
   if (parts == 1 && taps_inside) {
     p.c = dw, p.c_dtype = dtype_of<T>;
-    return run_product(p);
+    return run_blocked_gemm(p);
   }
   p.c_dtype = dtype_of<Acc>;
   if (parts == 1 && og * depth * static_cast<int64_t>(sizeof(Acc)) >= kLargeBytes) {
@@ -138,11 +138,11 @@ void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b
   parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
       const Part part_a(a, 0, s * step), part_b(b, 0, s * step);
-      Product part = p;
+      BlockedGemm part = p;
       part.a = &part_a, part.b = &part_b;
       part.k = std::clamp<int64_t>(total - s * step, 0, step);
       part.c = sums.data() + s * og * depth;
-      run_product(part);
+      run_blocked_gemm(part);
     }
   });
   finish_channels(c, sums.data(), parts, taps_inside, dw);

@@ -190,10 +190,10 @@ struct Block {
       for (int64_t i = begin; i < end; ++i) {
         const StridedSource a({DType::f32, in.data() + i * size * in_row, in_row, 1});
         const PackedMatrix& b = *weight.parts[static_cast<size_t>(i)];
-        Product p{.tile = &b.tile(), .m = count, .n = c.c_out, .k = c.c_in};
+        BlockedGemm p{.tile = &b.tile(), .m = count, .n = c.c_out, .k = c.c_in};
         p.a = &a, p.packed_b = &b;
         p.c = out.data() + i * size * out_row, p.c_row = out_row;
-        run_product(p);
+        run_blocked_gemm(p);
       }
     });
     parallel_for(0, count, 4, [&](int64_t begin, int64_t end) {

@@ -86,7 +86,7 @@ class Scratch {
 // One thread's rectangle of c.
 class Region {
  public:
-  explicit Region(const Product& p) : p_(p), t_(*p.tile), rows_in_place_(rows_in_place(p)) {
+  explicit Region(const BlockedGemm& p) : p_(p), t_(*p.tile), rows_in_place_(rows_in_place(p)) {
     const Epilogue& e = p.epilogue;
     holds_sums_ = p.c_dtype == sum_dtype(t_.panel) && p.c_col == 1 && !p.row_offsets;
     direct_ = holds_sums_ && e.plain();
@@ -397,7 +397,7 @@ class Region {
     detail::column_terms(p_, j, count, sums ? sums + j : nullptr, terms_);
   }
 
-  const Product& p_;
+  const BlockedGemm& p_;
   const GemmTile& t_;
   const StridedMatrix* rows_in_place_;
   bool holds_sums_, direct_, own_sums_, streams_;
@@ -412,7 +412,7 @@ class Region {
   alignas(64) char buffer_[32 * kMostColumns * 8 + kBeyond];  // one tile, or a strip of small ones
 };
 
-void run_grid(const Product& p, detail::Grid grid, bool bytes) {
+void run_grid(const BlockedGemm& p, detail::Grid grid, bool bytes) {
   const GemmTile& t = *p.tile;
   const detail::Span row_tiles{0, (p.m + t.mr - 1) / t.mr}, col_tiles{0, (p.n + t.nr - 1) / t.nr};
   const detail::Pieces pieces = detail::choose_pieces(p, grid);
@@ -430,7 +430,7 @@ void run_grid(const Product& p, detail::Grid grid, bool bytes) {
 }
 
 // A side that several lanes read is packed once, by all of them.
-std::unique_ptr<PackedMatrix> share(const Product& p, Side side) {
+std::unique_ptr<PackedMatrix> share(const BlockedGemm& p, Side side) {
   const PanelSource* from = side == Side::a ? p.a : p.b;
   const int64_t lines = side == Side::a ? p.m : p.n;
   if (packed_bytes(*p.tile, side, lines, p.k) > kShareBytes) return nullptr;
@@ -438,7 +438,7 @@ std::unique_ptr<PackedMatrix> share(const Product& p, Side side) {
 }
 
 // k == 0: sums of nothing.
-void store_zeros(const Product& p) {
+void store_zeros(const BlockedGemm& p) {
   alignas(64) const char zeros[kMostColumns * 8 + 128] = {};
   ColumnTerms terms;
   for (int64_t j = 0; j < p.n; j += p.tile->nr) {
@@ -500,7 +500,7 @@ int32_t packed_zero(const GemmTile& tile, DType a, int32_t zero) {
 namespace {
 
 // What callers inside the library must keep to.
-void check(const Product& p) {
+void check(const BlockedGemm& p) {
   const Epilogue& e = p.epilogue;
   const bool bytes = is_bytes(p.tile->panel), f64 = p.tile->panel == Panel::f64;
   DEFT_ASSERT(f64 == (p.c_dtype == DType::f64));
@@ -512,19 +512,19 @@ void check(const Product& p) {
 
 // A b that stays in the second cache level as a whole is read anew for each small block of a, which is then still in
 // the first when it is used: 784 x 128 x 512 gains 2 %. Prefetching the next block of a meanwhile loses 1 to 3 %.
-int64_t block_bytes(const Product& p, int choice) {
+int64_t block_bytes(const BlockedGemm& p, int choice) {
   const bool small = p.n * std::min(p.k, p.tile->block_k) * size_of(p.tile->panel) <= kPanelBytesB;
   return kBlockBytes[small && choice < 2 ? 1 - choice : choice];
 }
 
 }  // namespace
 
-void run_product(const Product& product) {
+void run_blocked_gemm(const BlockedGemm& product) {
   check(product);
   if (product.m <= 0 || product.n <= 0) return;
   if (product.k <= 0) return store_zeros(product);
   if (product.m <= kFewRows && run_few_rows(product)) return;
-  Product p = product;
+  BlockedGemm p = product;
   if (detail::has_byte_tile(p)) {
     const auto own_b = p.b ? share(p, Side::b) : nullptr;
     if (own_b) p.packed_b = own_b.get();

@@ -83,7 +83,7 @@ struct Epilogue {
 // The zero point that panels have: bytes of the sign that the tile does not take are shifted by 128 when packed.
 int32_t packed_zero(const GemmTile& tile, DType a, int32_t zero);
 
-struct Product {
+struct BlockedGemm {
   const GemmTile* tile = nullptr;
   int64_t m = 0, n = 0, k = 0;
   const PanelSource* a = nullptr;  // either this or packed_a
@@ -99,7 +99,7 @@ struct Product {
   Epilogue epilogue = {};
   int64_t block_bytes = 0;  // of packed rows of a at a time; 0: found by autotuning
 };
-void run_product(const Product& p);
+void run_blocked_gemm(const BlockedGemm& p);
 
 // Sizes of blocks worth trying, the likely best first.
 inline constexpr int64_t kBlockBytes[] = {384 << 10, 16 << 10, 768 << 10, 160 << 10};

@@ -27,7 +27,7 @@ constexpr int kLanes = static_cast<int>(V::kLanes);
 #if HWY_TARGET == HWY_SCALAR
 // As below, without vectors to make pairs of.
 template <class C>
-void requantize_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void requantize_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   constexpr float kLow = std::numeric_limits<C>::min(), kHigh = std::numeric_limits<C>::max();
   const float zero = static_cast<float>(p.epilogue.out_zero);
   const float least = p.epilogue.activation == Activation::relu ? std::max(zero, kLow) : kLow;
@@ -89,7 +89,7 @@ struct Requantize {
   }
 };
 template <class C>
-void requantize_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void requantize_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const auto zero = static_cast<int16_t>(p.epilogue.out_zero);
   const int16_t least = p.epilogue.activation == Activation::relu ? zero : std::numeric_limits<int16_t>::min();
   const Requantize<C> f{zero, least, terms.scale, terms.bias, terms.correction};
@@ -156,7 +156,7 @@ HWY_INLINE void store_some_of(V v, C* p, int live) {
 // The common case of float results: rows of c in whole vectors, at most a residual and relu. Columns outside, so that
 // scale and bias stay in registers.
 template <class C, bool kResidual, bool kRelu>
-void simple_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void simple_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const auto* sums = static_cast<const float*>(t.sums);
   const int64_t* offsets = t.offsets;
   const int rows = t.rows, width = t.width, columns = t.columns;
@@ -187,7 +187,7 @@ DEFT_BF16 inline float32x4_t finish_four(const float* sums, float32x4_t scale, f
 }
 // A row of twelve columns: the whole of the tile that products use most.
 template <bool kResidual, bool kRelu>
-DEFT_BF16 void twelve_bf16_columns(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+DEFT_BF16 void twelve_bf16_columns(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const auto* sums = static_cast<const float*>(t.sums);
   uint16_t* const c = static_cast<uint16_t*>(p.c) + t.j0;
   const auto* const residual = static_cast<const uint16_t*>(p.epilogue.residual) + (kResidual ? t.j0 : 0);
@@ -205,7 +205,7 @@ DEFT_BF16 void twelve_bf16_columns(const Product& p, const TileStore& t, const C
 }
 // Of eight: the tile of results whose columns twelve does not divide.
 template <bool kResidual, bool kRelu>
-DEFT_BF16 void eight_bf16_columns(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+DEFT_BF16 void eight_bf16_columns(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const auto* sums = static_cast<const float*>(t.sums);
   uint16_t* const c = static_cast<uint16_t*>(p.c) + t.j0;
   const auto* const residual = static_cast<const uint16_t*>(p.epilogue.residual) + (kResidual ? t.j0 : 0);
@@ -221,7 +221,7 @@ DEFT_BF16 void eight_bf16_columns(const Product& p, const TileStore& t, const Co
   }
 }
 template <bool kResidual, bool kRelu>
-DEFT_BF16 void simple_bf16_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+DEFT_BF16 void simple_bf16_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   if (t.columns == 12) return twelve_bf16_columns<kResidual, kRelu>(p, t, terms);
   if (t.columns == 8) return eight_bf16_columns<kResidual, kRelu>(p, t, terms);
   const auto* sums = static_cast<const float*>(t.sums);
@@ -258,7 +258,7 @@ inline __m512 widen_bf16(const BFloat16* from) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 template <bool kResidual, bool kRelu>
-[[gnu::noinline, gnu::target("avx512bf16")]] void bf16_512_lines(const Product& p, const TileStore& t,
+[[gnu::noinline, gnu::target("avx512bf16")]] void bf16_512_lines(const BlockedGemm& p, const TileStore& t,
                                                                  const ColumnTerms& terms) {
   constexpr int kSubnormal = 0x20;
   const auto* sums = static_cast<const float*>(t.sums);
@@ -295,7 +295,7 @@ template <bool kResidual, bool kRelu>
 #endif
 
 template <class C, bool kResidual, bool kRelu>
-void simple_rows_of(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void simple_rows_of(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
 #if HWY_TARGET == HWY_NEON
   if constexpr (std::is_same_v<C, BFloat16>) {
     if (p.tile->panel == Panel::bf16) return simple_bf16_rows<kResidual, kRelu>(p, t, terms);  // has the instructions
@@ -327,7 +327,7 @@ inline void activate_strip(const float* sums, int width, int rows, V scale, V bi
   for (int i = 0; i < rows; ++i) store_some_of(x[i], c + offsets[i], live);
 }
 template <class C, Activation A>
-void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void activated_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const auto* sums = static_cast<const float*>(t.sums);
   const int64_t* offsets = t.offsets;
   const int rows = t.rows, width = t.width, columns = t.columns;
@@ -346,7 +346,7 @@ void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& ter
   }
 }
 template <class C>
-void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void activated_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
 #if HWY_TARGET == HWY_NEON
   if constexpr (std::is_same_v<C, BFloat16>) {
     const bool whole = t.rows % 4 == 0 && t.columns == 12 && !p.epilogue.residual;
@@ -372,7 +372,7 @@ void activated_rows(const Product& p, const TileStore& t, const ColumnTerms& ter
 
 // The same with scale and bias by row: planes of channels.
 template <class C>
-void rows_with_own_terms(const Product& p, const TileStore& t) {
+void rows_with_own_terms(const BlockedGemm& p, const TileStore& t) {
   const Epilogue& e = p.epilogue;
   const bool relu = e.activation == Activation::relu;
   for (int row = 0; row < t.rows; ++row) {
@@ -391,7 +391,7 @@ void rows_with_own_terms(const Product& p, const TileStore& t) {
 
 // False if the epilogue is not that simple.
 template <class C>
-bool finish_simple(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+bool finish_simple(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const Epilogue& e = p.epilogue;
   const bool relu = e.activation == Activation::relu;
   if (p.c_col != 1 || e.accumulate) return false;
@@ -409,7 +409,7 @@ bool finish_simple(const Product& p, const TileStore& t, const ColumnTerms& term
 }
 
 template <class C, class Sum>
-void finish_row(const Product& p, const Sum* sums, int columns, C* c, const C* residual, const float* scale,
+void finish_row(const BlockedGemm& p, const Sum* sums, int columns, C* c, const C* residual, const float* scale,
                 const float* bias, const int32_t* correction) {
   const Epilogue& e = p.epilogue;
   const int64_t col = p.c_col;
@@ -433,7 +433,7 @@ void finish_row(const Product& p, const Sum* sums, int columns, C* c, const C* r
 }
 
 template <class C, class Sum>
-void finish_rows(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void finish_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const Epilogue& e = p.epilogue;
   const auto* sums = static_cast<const Sum*>(t.sums);
   float scale[detail::kMostColumns], bias[detail::kMostColumns];
@@ -449,7 +449,7 @@ void finish_rows(const Product& p, const TileStore& t, const ColumnTerms& terms)
   }
 }
 template <class C>
-void finish_any(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void finish_any(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const bool bytes = p.tile->panel == Panel::s8 || p.tile->panel == Panel::u8s8;
   if constexpr (!std::is_integral_v<C>) {
     if (!bytes && finish_simple<C>(p, t, terms)) return;
@@ -457,7 +457,7 @@ void finish_any(const Product& p, const TileStore& t, const ColumnTerms& terms) 
   bytes ? finish_rows<C, int32_t>(p, t, terms) : finish_rows<C, float>(p, t, terms);
 }
 
-void store_by_floats(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void store_by_floats(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const bool bytes = detail::requantizes(p);
   switch (p.c_dtype) {
     case DType::f32:
@@ -503,7 +503,7 @@ double activate(Activation a, double x) {
   }
 }
 
-void store_doubles(const Product& p, const TileStore& t) {
+void store_doubles(const BlockedGemm& p, const TileStore& t) {
   const Epilogue& e = p.epilogue;
   const auto* sums = static_cast<const double*>(t.sums);
   for (int i = 0; i < t.rows; ++i) {
@@ -520,7 +520,7 @@ void store_doubles(const Product& p, const TileStore& t) {
   }
 }
 
-void store_ints(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void store_ints(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   for (int i = 0; i < t.rows; ++i) {
     const auto* sums = static_cast<const uint32_t*>(t.sums) + i * t.width;
     int32_t* c = static_cast<int32_t*>(p.c) + t.offsets[i] + t.j0 * p.c_col;
@@ -533,7 +533,7 @@ void store_ints(const Product& p, const TileStore& t, const ColumnTerms& terms) 
 
 }  // namespace
 
-bool requantizes(const Product& p) {
+bool requantizes(const BlockedGemm& p) {
   const Epilogue& e = p.epilogue;
   const bool simple = e.activation == Activation::none || e.activation == Activation::relu;
   const bool from_bytes = p.tile->panel == Panel::s8 || p.tile->panel == Panel::u8s8;
@@ -541,7 +541,7 @@ bool requantizes(const Product& p) {
          (p.c_dtype == DType::i8 || p.c_dtype == DType::u8);
 }
 
-void column_terms(const Product& p, int64_t j0, int64_t count, const int32_t* sums, ColumnTerms& terms) {
+void column_terms(const BlockedGemm& p, int64_t j0, int64_t count, const int32_t* sums, ColumnTerms& terms) {
   const Epilogue& e = p.epilogue;
   for (int64_t j = 0; j < count; ++j) {
     const uint32_t shift = sums ? static_cast<uint32_t>(e.a_zero) * static_cast<uint32_t>(sums[j]) : 0;
@@ -561,7 +561,7 @@ void column_terms(const Product& p, int64_t j0, int64_t count, const int32_t* su
   }
 }
 
-void store_tile(const Product& p, const TileStore& t, const ColumnTerms& terms) {
+void store_tile(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   if (p.c_dtype == DType::f64) return store_doubles(p, t);
   if (p.c_dtype == DType::i32) return store_ints(p, t, terms);
   HWY_DYNAMIC_DISPATCH(store_by_floats)(p, t, terms);

@@ -12,7 +12,7 @@ struct ColumnTerms {
   float scale[kMostColumns], bias[kMostColumns];
   int32_t correction[kMostColumns];  // added to the sum (bytes)
 };
-void column_terms(const Product& p, int64_t j0, int64_t count, const int32_t* sums, ColumnTerms& terms);
+void column_terms(const BlockedGemm& p, int64_t j0, int64_t count, const int32_t* sums, ColumnTerms& terms);
 
 // Finishes rows [0, rows) x columns [0, columns) of a tile at (i0, j0) of c. `sums` are the tile's sums, in rows of
 // `width` values and readable two vectors beyond. offsets[i] is where row i of c begins.
@@ -24,10 +24,10 @@ struct TileStore {
   // c is larger than the caches (streaming_store.h): who asks for it calls end_stream() at the end.
   bool streams = false;
 };
-void store_tile(const Product& p, const TileStore& t, const ColumnTerms& terms);
+void store_tile(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms);
 
 // Byte outputs without residual or old c: (sum + correction) * scale + bias, rounded, plus the zero point.
-bool requantizes(const Product& p);
+bool requantizes(const BlockedGemm& p);
 
 // Of a column, of a row with on_rows. Always inline: a call from vector code would mix two kinds of floating-point
 // instructions without vzeroupper between them (GCC's -fipa-ra sees that the callee leaves the vectors alone), and on a

@@ -77,7 +77,7 @@ template <class T>
 void run_packed(const TypedGemm<T>& g, const PackedMatrix* packed_b) {
   constexpr DType dtype = dtype_of<T>;
   const StridedSource a({dtype, g.a, g.a_row, g.a_col}), b({dtype, g.b, g.b_col, g.b_row});
-  Product p;
+  BlockedGemm p;
   p.m = g.m, p.n = g.n, p.k = g.k;
   p.a = &a;
   p.c = g.c, p.c_dtype = dtype, p.c_row = g.c_row, p.c_col = g.c_col;
@@ -85,14 +85,14 @@ void run_packed(const TypedGemm<T>& g, const PackedMatrix* packed_b) {
   p.epilogue.accumulate = g.accumulate;
   if (packed_b) {
     p.packed_b = packed_b, p.tile = &best_tile(panel_for(dtype, g.m, g.n, g.k), g.m, g.n);
-    return run_product(p);
+    return run_blocked_gemm(p);
   }
   Candidate list[Tuner::kMostCandidates];
   const int count = candidates(panel_for(dtype, g.m, g.n, g.k), g.m, g.n, list);
   const uint32_t layout = 3u << 14 | (g.a_col == 1) << 2 | (g.b_row == 1) << 1 | (g.c_col == 1);
   const TunedRun run(TuneKey(TunedOp::gemm, dtype, layout, {g.m, g.n, g.k}), count, g.m * g.n * g.k);
   p.b = &b, p.tile = list[run.choice()].tile, p.block_bytes = list[run.choice()].block_bytes;
-  run_product(p);
+  run_blocked_gemm(p);
 }
 
 // A stride over a single line reaches nothing: it gets the value that suits best, so that it never chooses the way and

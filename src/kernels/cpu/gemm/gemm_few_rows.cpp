@@ -47,13 +47,13 @@ constexpr int64_t kWidth = 192, kStored = 48;
 constexpr int kMostStreams = 4;
 
 using RowOffsets = int64_t[Dots::kMostRows];
-void fill_row_offsets(const Product& p, RowOffsets& offsets) {
+void fill_row_offsets(const BlockedGemm& p, RowOffsets& offsets) {
   if (p.row_offsets) return (*p.row_offsets)(0, p.m, offsets);
   for (int64_t i = 0; i < p.m; ++i) offsets[i] = i * p.c_row;
 }
 
 // Columns [j, j + columns) of all rows. column_sums: of b, from column j.
-void store(const Product& p, int64_t j, int64_t columns, const void* sums, int width, const int64_t* offsets,
+void store(const BlockedGemm& p, int64_t j, int64_t columns, const void* sums, int width, const int64_t* offsets,
            const int32_t* column_sums) {
   detail::ColumnTerms terms;
   detail::column_terms(p, j, columns, column_sums, terms);
@@ -63,7 +63,7 @@ void store(const Product& p, int64_t j, int64_t columns, const void* sums, int w
 // ---- b as it lies.
 
 // The product's bytes are those that its panels would hold, so that a_zero fits.
-bool same_bytes(const Product& p, DType a, DType b) {
+bool same_bytes(const BlockedGemm& p, DType a, DType b) {
   if (p.tile->panel == Panel::s8) return a == DType::i8 && b == DType::i8;
   if (p.tile->panel == Panel::u8s8) return a == DType::u8 && b == DType::i8;
   return true;
@@ -75,7 +75,7 @@ constexpr int64_t kBlock = 16;  // columns that are stored together
 template <class Sum>
 class DotsRange {
  public:
-  DotsRange(const Product& p, const StridedMatrix& b, const Dots& dots) : p_(p), b_(b), dots_(dots) {
+  DotsRange(const BlockedGemm& p, const StridedMatrix& b, const Dots& dots) : p_(p), b_(b), dots_(dots) {
     fill_row_offsets(p, offsets_);
   }
 
@@ -110,7 +110,7 @@ class DotsRange {
     }
   }
 
-  const Product& p_;
+  const BlockedGemm& p_;
   const StridedMatrix& b_;
   const Dots& dots_;
   RowOffsets offsets_;
@@ -186,7 +186,7 @@ FarPanelsKernel kernel_for(const PackedMatrix&, int64_t) { return {}; }
 class FarPanels {
  public:
   // rows: those of a in panels of kernel.rows, blocks of k one after the other.
-  FarPanels(const Product& p, const char* rows, const FarPanelsKernel& kernel)
+  FarPanels(const BlockedGemm& p, const char* rows, const FarPanelsKernel& kernel)
       : p_(p), t_(p.packed_b->tile()), run_(kWidth / t_.nr), rows_(rows), kernel_(kernel) {
     fill_row_offsets(p, offsets_);
   }
@@ -239,7 +239,7 @@ class FarPanels {
     }
   }
 
-  const Product& p_;
+  const BlockedGemm& p_;
   const GemmTile& t_;
   const int64_t run_;  // panels of a stream that follow each other
   const char* rows_;
@@ -248,7 +248,7 @@ class FarPanels {
   alignas(64) float sums_[kMostStreams][kPanelRows + 1][kWidth];  // and room to read a little beyond
 };
 
-bool run_far_panels(const Product& p) {
+bool run_far_panels(const BlockedGemm& p) {
   if (!p.packed_b || !p.a || !p.a->strided() || p.m > kPanelRows || p.epilogue.accumulate) return false;
   const FarPanelsKernel kernel = kernel_for(*p.packed_b, p.m);
   if (!kernel.run || (kernel.shifted && !p.packed_b->sums())) return false;
@@ -266,7 +266,7 @@ bool run_far_panels(const Product& p) {
 
 }  // namespace
 
-bool run_dots(const Product& p, const StridedMatrix& b) {
+bool run_dots(const BlockedGemm& p, const StridedMatrix& b) {
   const StridedMatrix* a = p.a ? p.a->strided() : nullptr;
   const bool sums_of_b = p.epilogue.a_zero != 0;
   if (!a || a->step != 1 || b.step != 1 || p.epilogue.accumulate || p.m + sums_of_b > Dots::kMostRows) return false;
@@ -287,7 +287,7 @@ bool run_dots(const Product& p, const StridedMatrix& b) {
   return true;
 }
 
-bool run_few_rows(const Product& p) {
+bool run_few_rows(const BlockedGemm& p) {
   if (p.packed_b) return run_far_panels(p);
   const StridedMatrix* b = p.b ? p.b->strided() : nullptr;
   const bool bytes = p.tile->panel == Panel::s8 || p.tile->panel == Panel::u8s8;

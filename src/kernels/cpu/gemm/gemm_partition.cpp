@@ -15,7 +15,7 @@ constexpr int64_t kOwnBytes = 2 << 20, kLessBytes = 40 << 10, kManyLines = 1024;
 constexpr double kPieceWork = 512 * 1024;            // multiply-adds that pay for a piece that lanes may trade,
 constexpr int64_t kPieceTiles = 2, kMostPieces = 4;  // tiles across it, pieces of a lane
 
-double work_of(const Product& p) {
+double work_of(const BlockedGemm& p) {
   return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
 }
 int lane_count() { return in_parallel_region() ? 1 : num_threads(); }
@@ -23,7 +23,7 @@ int lane_count() { return in_parallel_region() ? 1 : num_threads(); }
 // What lanes read beyond their own values of c costs, as multiply-adds for each step of k: moving a value about 32, and
 // more from the core that packed it. 128 x 768 x 768 of bytes on 16 lanes with AMX takes 47 us in 2 x 8 lanes that
 // share b, 35 in 1 x 16, though some of those get twice as much.
-double cost_of_moves(const Product& p, Grid grid, double tall, double wide) {
+double cost_of_moves(const BlockedGemm& p, Grid grid, double tall, double wide) {
   // Rows of b that are packed come in whole cache lines.
   if (p.b && p.tile->begin) wide = std::max(wide, 64.0 / static_cast<double>(size_of(p.tile->panel)));
   double cost = 32 * (tall + wide);
@@ -38,7 +38,7 @@ double cost_of_moves(const Product& p, Grid grid, double tall, double wide) {
 
 }  // namespace
 
-const StridedMatrix* rows_in_place(const Product& p) {
+const StridedMatrix* rows_in_place(const BlockedGemm& p) {
   const StridedMatrix* a = p.tile->run_rows && p.a && !p.packed_a ? p.a->strided() : nullptr;
   if (!a || a->step != 1 || p.k % p.tile->k_step != 0) return nullptr;
   if (p.n >= p.tile->pack_columns && work_of(p) >= p.tile->pack_work * lane_count()) return nullptr;
@@ -61,7 +61,7 @@ const StridedMatrix* rows_in_place(const Product& p) {
 // With AMX a core packs for itself in less time than it takes to wait for others and to read what they wrote. Together
 // and each for itself, bf16: 784 x 256 x 512 on 2 lanes 0.23 and 0.13 ms, on 16 0.085 and 0.068, 128 x 768 x 768 on
 // 16 0.058 and 0.049. But 1024 x 768 x 768 on 16, where each would pack three times as much, 0.28 and 0.32.
-bool shares(const Product& p, Side side, Grid grid) {
+bool shares(const BlockedGemm& p, Side side, Grid grid) {
   const bool left = side == Side::a;
   const PanelSource* from = left ? p.a : p.b;
   if (!from || (left ? grid.cols : grid.rows) < 2 || (left && rows_in_place(p))) return false;
@@ -75,7 +75,7 @@ bool shares(const Product& p, Side side, Grid grid) {
   return own * bytes > kOwnBytes || (own - 2 * together) * bytes > kLessBytes;
 }
 
-Grid choose_grid(const Product& p) {
+Grid choose_grid(const BlockedGemm& p) {
   const GemmTile& t = *p.tile;
   const int64_t row_tiles = (p.m + t.mr - 1) / t.mr, col_tiles = (p.n + t.nr - 1) / t.nr;
   const int64_t lanes =
@@ -92,7 +92,7 @@ Grid choose_grid(const Product& p) {
   return best;
 }
 
-Pieces choose_pieces(const Product& p, Grid grid) {
+Pieces choose_pieces(const BlockedGemm& p, Grid grid) {
   const int64_t lanes = grid.rows * grid.cols, tall = p.m / grid.rows, wide = p.n / grid.cols;
   if (lanes == 1) return {};
   const bool rows = p.packed_b, columns = p.packed_a || rows_in_place(p);

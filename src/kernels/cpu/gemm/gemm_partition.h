@@ -8,17 +8,17 @@ namespace deft::cpu::detail {
 inline constexpr int64_t kLaneWork = 64 * 1024;  // multiply-adds that pay for a lane
 
 // Rows of a that need no packing: of the panel's own type, contiguous over k, for a tile that reads them in place.
-const StridedMatrix* rows_in_place(const Product& p);
+const StridedMatrix* rows_in_place(const BlockedGemm& p);
 
 // Lanes over the rows and columns of c.
 struct Grid {
   int64_t rows, cols;
 };
 // As many as pay off, each packing as little as possible.
-Grid choose_grid(const Product& p);
+Grid choose_grid(const BlockedGemm& p);
 
 // Whether lanes that read the same lines of a side pack them together, and not each for itself.
-bool shares(const Product& p, Side side, Grid grid);
+bool shares(const BlockedGemm& p, Side side, Grid grid);
 
 // How each lane's rectangle is cut for parallel_balanced: across the side of which less is read again for each piece,
 // where that side needs no packing.
@@ -26,7 +26,7 @@ struct Pieces {
   int64_t count = 1;
   bool of_rows = true;
 };
-Pieces choose_pieces(const Product& p, Grid grid);
+Pieces choose_pieces(const BlockedGemm& p, Grid grid);
 
 struct Span {
   int64_t begin, end;

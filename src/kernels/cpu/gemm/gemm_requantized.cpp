@@ -21,7 +21,7 @@ constexpr int64_t kTogether = 8;  // panels of b: a line of the cache in c
 constexpr float kUnit = 0x1.8p23f;
 
 // False: NaN may appear, which has no place between two bytes.
-bool make_terms(const Product& p, int64_t j, int columns, ByteTerms& to) {
+bool make_terms(const BlockedGemm& p, int64_t j, int columns, ByteTerms& to) {
   ColumnTerms from{};
   const int32_t* sums = p.packed_b->sums();
   column_terms(p, j, columns, sums ? sums + j : nullptr, from);
@@ -36,7 +36,7 @@ bool make_terms(const Product& p, int64_t j, int columns, ByteTerms& to) {
   return finite;
 }
 
-ByteRange byte_range(const Product& p) {
+ByteRange byte_range(const BlockedGemm& p) {
   const int zero = p.epilogue.out_zero, low = p.c_dtype == DType::i8 ? -128 : 0, high = low + 255;
   const int least = p.epilogue.activation == Activation::relu ? std::clamp(zero, low, high) : low;
   ByteRange range;
@@ -49,7 +49,7 @@ ByteRange byte_range(const Product& p) {
 
 class ByteRegion {
  public:
-  ByteRegion(const Product& p, int64_t n0, int64_t n1)
+  ByteRegion(const BlockedGemm& p, int64_t n0, int64_t n1)
       : p_(p),
         t_(*p.tile),
         tail_(tail_tile(t_)),
@@ -125,7 +125,7 @@ class ByteRegion {
     store_tile(p_, {i, j, rows, columns, kColumns, buffer, offsets}, terms);
   }
 
-  const Product& p_;
+  const BlockedGemm& p_;
   const GemmTile& t_;
   const GemmTile* tail_;
   int64_t n0_, n1_, padded_, steps_, rows_;
@@ -137,13 +137,13 @@ class ByteRegion {
 
 }  // namespace
 
-bool has_byte_tile(const Product& p) {
+bool has_byte_tile(const BlockedGemm& p) {
   const int zero = p.epilogue.out_zero;
   return p.tile->requantize && requantizes(p) && p.a && !p.packed_a && !p.row_offsets && p.k <= p.tile->block_k &&
          zero >= -128 && zero <= 255;
 }
 
-void run_bytes(const Product& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
+void run_bytes(const BlockedGemm& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
   if (m0 < m1 && n0 < n1) ByteRegion(p, n0, n1).run(m0, m1);
 }
 

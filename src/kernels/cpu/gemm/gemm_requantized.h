@@ -6,8 +6,8 @@
 namespace deft::cpu::detail {
 
 // Whether run_bytes() can do it, with b packed.
-bool has_byte_tile(const Product& p);
+bool has_byte_tile(const BlockedGemm& p);
 // Rows [m0, m1) x columns [n0, n1) of c; n0 is a multiple of the tile's width. The same bits as by store_tile().
-void run_bytes(const Product& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
+void run_bytes(const BlockedGemm& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
 
 }  // namespace deft::cpu::detail

@@ -196,7 +196,7 @@ bool reads_in_place(const TypedGemm<float>& g) {
   return g.b_col == 1 && near && (kHasParts || g.n % kLanes == 0);
 }
 
-void small_products(const TypedGemm<float>& first, const GemmBatch& batch) {
+void small_gemms(const TypedGemm<float>& first, const GemmBatch& batch) {
   HWY_ALIGN float copy[kSmallRight];
   const int64_t row = (first.n + kLanes - 1) / kLanes * kLanes;
   const bool in_place = reads_in_place(first);
@@ -244,10 +244,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace deft::cpu::detail {
 
-HWY_EXPORT(small_products);
+HWY_EXPORT(small_gemms);
 HWY_EXPORT(outer_rows);
 
-void gemm_small(const TypedGemm<float>& g, const GemmBatch& batch) { HWY_DYNAMIC_DISPATCH(small_products)(g, batch); }
+void gemm_small(const TypedGemm<float>& g, const GemmBatch& batch) { HWY_DYNAMIC_DISPATCH(small_gemms)(g, batch); }
 void gemm_outer(const TypedGemm<float>& g, int64_t i0, int64_t i1) { HWY_DYNAMIC_DISPATCH(outer_rows)(g, i0, i1); }
 
 }  // namespace deft::cpu::detail
