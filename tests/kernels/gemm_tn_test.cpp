@@ -11,7 +11,7 @@
 namespace deft::test {
 namespace {
 
-using cpu::ColumnsProduct;
+using cpu::GemmTn;
 
 struct Sizes {
   int64_t m, n, k, gap;  // gap: between the rows of both sides
@@ -23,7 +23,7 @@ class Columns {
       : s_(s), a_(values((s.m + s.gap) * s.k)), b_(values((s.n + s.gap) * s.k)), c_(values(s.m * s.n + 1)) {}
   bool run() {
     c_.assign(c_.size(), kFence);
-    return cpu::run_columns({s_.m, s_.n, s_.k, a_.data(), s_.m + s_.gap, b_.data(), s_.n + s_.gap, c_.data()});
+    return cpu::run_gemm_tn({s_.m, s_.n, s_.k, a_.data(), s_.m + s_.gap, b_.data(), s_.n + s_.gap, c_.data()});
   }
   const std::vector<float>& result() const { return c_; }
   void expect_right() const {

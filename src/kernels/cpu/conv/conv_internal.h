@@ -236,8 +236,8 @@ void scatter_input(const ConvCall& c, const void* dy, void* dx);
 
 // The gradient of narrow weights of several taps, see conv_weight_tn.cpp: sums of `parts` ranges of positions, [output
 // channel][tap][input channel] each. First ask whether it pays.
-bool columns_pay(const ConvCall& c, const Window& w);
-void sum_columns(const ConvCall& c, const Window& w, int64_t parts, const float* dy, float* sums);
+bool weight_tn_pays(const ConvCall& c, const Window& w);
+void sum_weight_tn(const ConvCall& c, const Window& w, int64_t parts, const float* dy, float* sums);
 
 // The gradient of weights on AMX tiles, see conv_amx_weight.cpp. finish(group, first, count, sums) gets
 // the sums of some output channels of a group, [output channel][tap][input channel]; called from several threads.

@@ -154,7 +154,7 @@ void sum_lines(const ConvCall& c, const Window& window, const float* dy, float* 
   const int64_t chains = (positions + kChain - 1) / kChain;
   const int64_t parts = std::min(c.n * window.count[1], std::max(chains, split_count(outputs, positions)));
   Workspace<float> sums(parts * outputs);
-  sum_columns(c, window, parts, dy, sums.data());
+  sum_weight_tn(c, window, parts, dy, sums.data());
   finish_channels(c, sums.data(), parts, false, dw);
 }
 
@@ -170,8 +170,8 @@ void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x
     if constexpr (std::is_same_v<T, float> && std::is_same_v<D, float>) {
       const int64_t positions = c.n * window.positions();
       const bool packs = std::min(og, cg) >= kPackChannels && panel_for(c.dtype, og, cg, positions) == Panel::split;
-      if (window.pointwise() && !packs && run_columns({og, cg, positions, dy, c.c_out, x, c.c_in, dw})) return;
-      if (columns_pay(c, window)) return sum_lines(c, window, dy, dw);
+      if (window.pointwise() && !packs && run_gemm_tn({og, cg, positions, dy, c.c_out, x, c.c_in, dw})) return;
+      if (weight_tn_pays(c, window)) return sum_lines(c, window, dy, dw);
     }
     if (window.pointwise()) return sum_positions(c, a, points, dw);
     return sum_positions(c, a, PixelOperand(window, source, c.dtype, x, Lines::values), dw);

@@ -10,7 +10,7 @@ namespace deft::cpu::detail {
 namespace {
 
 constexpr int64_t kFewSteps = 128;            // positions at a time, at least
-constexpr int64_t kGap = ColumnTiles::kLine;  // between copied pixels, so that they spread over the first cache level
+constexpr int64_t kGap = GemmTnTiles::kLine;  // between copied pixels, so that they spread over the first cache level
 constexpr int64_t kFewChannels = 32;
 constexpr int64_t kBytes = sizeof(float);
 constexpr int64_t kTasks = 2;  // for each of several lanes, which may trade them
@@ -22,17 +22,17 @@ enum class Form : uint8_t { none, taps, rows };
 Source source_of(const ConvCall& c) { return {c.c_in, c.c_in, true}; }
 
 Form form_of(const ConvCall& c, const Window& w) {
-  if (!ColumnTiles::available() || c.dtype != DType::f32 || !c.channels_last || c.groups > 1) return Form::none;
+  if (!GemmTnTiles::available() || c.dtype != DType::f32 || !c.channels_last || c.groups > 1) return Form::none;
   if (w.tap_count() == 1 || w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return Form::none;
   // A few positions at a time add to the sums too often (256 channels, 14 x 14 positions, stride 2: 18.5 ms, packed
   // 16.7).
   const CopiedLines lines(w, source_of(c), c.dtype, nullptr, {.gap = kGap});
   if (!lines.near() || lines.most() * w.count[2] < kFewSteps) return Form::none;
-  const auto wide = [](int64_t n) { return n > 0 && n % ColumnTiles::kWide == 0; };
+  const auto wide = [](int64_t n) { return n > 0 && n % GemmTnTiles::kWide == 0; };
   // Rows of 512 values lie too far apart (7 x 7 positions: 24 ms, packed 18).
-  if (wide(c.c_in) && c.c_out <= 256 && ColumnTiles::rows_of(c.c_out) == c.c_out) return Form::taps;
+  if (wide(c.c_in) && c.c_out <= 256 && GemmTnTiles::rows_of(c.c_out) == c.c_out) return Form::taps;
   const int64_t run = w.taps[2] * c.c_in;
-  const bool full = 5 * run >= 4 * ColumnTiles::rows_of(run);
+  const bool full = 5 * run >= 4 * GemmTnTiles::rows_of(run);
   return c.c_in < kFewChannels && w.tap_step[2] == 1 && full && wide(c.c_out) ? Form::rows : Form::none;
 }
 
@@ -52,17 +52,17 @@ class ColumnsGradient {
 
   // Tiles [begin, end) over lines [line0, line1) of dy.
   void run(int64_t line0, int64_t line1, int64_t begin, int64_t end) const {
-    const Workspace<float> copy(lines_.size() / kBytes + ColumnTiles::kLine);  // tiles read a little beyond
+    const Workspace<float> copy(lines_.size() / kBytes + GemmTnTiles::kLine);  // tiles read a little beyond
     for (int64_t line = line0, count = 0; line < line1; line += count) {
       count = lines_.count(line, line1);
       lines_.copy(line, count, copy.data());
-      ColumnsBlock block{.width = width_, .lines = count};
-      const ColumnsBlock::Side of_dy{dy_ + line * width_ * c_out_, c_out_};
-      const ColumnsBlock::Side of_x{copy.data(), lines_.step() / kBytes,
-                                    (lines_.line() - width_ * lines_.step()) / kBytes};
+      GemmTnBlock block{.width = width_, .lines = count};
+      const GemmTnBlock::Side of_dy{dy_ + line * width_ * c_out_, c_out_};
+      const GemmTnBlock::Side of_x{copy.data(), lines_.step() / kBytes,
+                                   (lines_.line() - width_ * lines_.step()) / kBytes};
       block.a = form_ == Form::taps ? of_dy : of_x, block.b = form_ == Form::taps ? of_x : of_dy;
       const int64_t next = line + count, next_count = lines_.count(next, line1);
-      block.later[0] = {dy_ + next * width_ * c_out_, next_count * width_ * c_out_ / ColumnTiles::kLine};
+      block.later[0] = {dy_ + next * width_ * c_out_, next_count * width_ * c_out_ / GemmTnTiles::kLine};
       block.later[1] = read_later(next, next_count);
       tiles_.run(block, begin, end, line > line0);
     }
@@ -71,12 +71,12 @@ class ColumnsGradient {
  private:
   Later read_later(int64_t line, int64_t count) const {
     const CopiedLines::Range range = lines_.read(line, count);
-    return {reinterpret_cast<const float*>(range.first), range.bytes / kBytes / ColumnTiles::kLine};
+    return {reinterpret_cast<const float*>(range.first), range.bytes / kBytes / GemmTnTiles::kLine};
   }
-  std::vector<ColumnsPart> parts(const ConvCall& c, const Window& w) const {
-    std::vector<ColumnsPart> all;
+  std::vector<GemmTnPart> parts(const ConvCall& c, const Window& w) const {
+    std::vector<GemmTnPart> all;
     for (int64_t y = 0; y < w.taps[1]; ++y) {
-      const int64_t rows = ColumnTiles::rows_of(w.taps[2] * c.c_in);
+      const int64_t rows = GemmTnTiles::rows_of(w.taps[2] * c.c_in);
       if (form_ == Form::rows) all.push_back({.a = lines_.tap(y, 0) / kBytes, .c = y * rows * c.c_out});
       for (int64_t x = 0; form_ == Form::taps && x < w.taps[2]; ++x) {
         all.push_back({.b = lines_.tap(y, x) / kBytes, .c = (y * w.taps[2] + x) * c.c_in});
@@ -89,12 +89,12 @@ class ColumnsGradient {
   const float* dy_;
   int64_t width_, c_out_;
   CopiedLines lines_;
-  ColumnTiles tiles_;
+  GemmTnTiles tiles_;
 };
 
 // Part of the sums as [output channel][tap][input channel].
-void turn_sums(const ConvCall& c, const Window& w, const float* from, float* to) {
-  const int64_t run = w.taps[2] * c.c_in, rows = ColumnTiles::rows_of(run);
+void transpose_sums(const ConvCall& c, const Window& w, const float* from, float* to) {
+  const int64_t run = w.taps[2] * c.c_in, rows = GemmTnTiles::rows_of(run);
   for (int64_t y = 0; y < w.taps[1]; ++y) {
     for (int64_t i = 0; i < run; ++i, from += c.c_out) {
       for (int64_t o = 0; o < c.c_out; ++o) to[(o * w.taps[1] + y) * run + i] = from[o];
@@ -105,26 +105,26 @@ void turn_sums(const ConvCall& c, const Window& w, const float* from, float* to)
 
 }  // namespace
 
-bool columns_pay(const ConvCall& c, const Window& w) { return form_of(c, w) != Form::none; }
+bool weight_tn_pays(const ConvCall& c, const Window& w) { return form_of(c, w) != Form::none; }
 
-void sum_columns(const ConvCall& c, const Window& w, int64_t parts, const float* dy, float* sums) {
+void sum_weight_tn(const ConvCall& c, const Window& w, int64_t parts, const float* dy, float* sums) {
   const Form form = form_of(c, w);
   const int64_t lines = c.n * w.count[1], size = c.c_out * c.c_in * w.tap_count();
-  const int64_t turned = form == Form::taps ? 0 : w.taps[1] * ColumnTiles::rows_of(w.taps[2] * c.c_in) * c.c_out;
-  const Workspace<float> own(parts * turned);
+  const int64_t padded = form == Form::taps ? 0 : w.taps[1] * GemmTnTiles::rows_of(w.taps[2] * c.c_in) * c.c_out;
+  const Workspace<float> own(parts * padded);
   // Parts of the positions, and where lanes are more, of the tiles: each lane copies few lines for many tiles.
   const int64_t groups = num_threads() == 1 ? 1 : (kTasks * num_threads() + parts - 1) / parts;
   parallel_balanced(0, parts * groups, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t part = task / groups, group = task % groups;
-      const ColumnsGradient gradient(c, w, form, dy, turned ? own.data() + part * turned : sums + part * size);
+      const ColumnsGradient gradient(c, w, form, dy, padded ? own.data() + part * padded : sums + part * size);
       gradient.run(part * lines / parts, (part + 1) * lines / parts, group * gradient.tiles() / groups,
                    (group + 1) * gradient.tiles() / groups);
     }
   });
-  if (turned == 0) return;
+  if (padded == 0) return;
   parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) turn_sums(c, w, own.data() + part * turned, sums + part * size);
+    for (int64_t part = begin; part < end; ++part) transpose_sums(c, w, own.data() + part * padded, sums + part * size);
   });
 }
 

@@ -22,16 +22,16 @@ constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a lane
 bool narrow(int64_t m, int64_t n) { return m <= 128 || (m <= 256 && n <= 512); }
 
 // The columns that tiles [begin, end) read.
-void run_lane(const ColumnsProduct& p, const ColumnTiles& tiles, int64_t begin, int64_t end) {
-  constexpr int64_t kLine = ColumnTiles::kLine;
-  const int64_t left = begin / tiles.rows() * ColumnTiles::kWide;
-  const int64_t width = (end + tiles.rows() - 1) / tiles.rows() * ColumnTiles::kWide - left, lines = width / kLine;
+void run_lane(const GemmTn& p, const GemmTnTiles& tiles, int64_t begin, int64_t end) {
+  constexpr int64_t kLine = GemmTnTiles::kLine;
+  const int64_t left = begin / tiles.rows() * GemmTnTiles::kWide;
+  const int64_t width = (end + tiles.rows() - 1) / tiles.rows() * GemmTnTiles::kWide - left, lines = width / kLine;
   const bool whole = p.b_row == width;
   const int64_t step = lines > kBlock ? kBlock : kBlock / lines * lines;  // whole rows of lines that are needed later
   for (int64_t k0 = 0, k = 0; k0 < p.k; k0 += k) {
     k = std::min(step, p.k - k0);
     const int64_t next = k0 + k, rest = std::min(step, p.k - next);
-    ColumnsBlock block{.width = k, .lines = 1, .a = {p.a + k0 * p.a_row, p.a_row}, .b = {p.b + k0 * p.b_row, p.b_row}};
+    GemmTnBlock block{.width = k, .lines = 1, .a = {p.a + k0 * p.a_row, p.a_row}, .b = {p.b + k0 * p.b_row, p.b_row}};
     if (p.a_row == p.m) block.later[0] = {p.a + next * p.a_row, rest * p.m / kLine};
     if (whole || lines > kBlock) {
       block.later[1] = {p.b + next * p.b_row, whole ? rest * lines : 0};
@@ -44,28 +44,28 @@ void run_lane(const ColumnsProduct& p, const ColumnTiles& tiles, int64_t begin, 
 }
 
 // Sums of parts of k, so that their errors stay small and lanes read different rows. Depends on sizes only.
-int64_t parts_of(const ColumnsProduct& p) {
+int64_t parts_of(const GemmTn& p) {
   const int64_t chains = (p.k + kChain - 1) / kChain;
   return std::max(chains, std::min<int64_t>({kMostParts, p.k / kLeastPart, kPartValues / (p.m * p.n)}));
 }
 
-void multiply(const ColumnsProduct& p) {
+void multiply(const GemmTn& p) {
   const int64_t parts = parts_of(p), size = p.m * p.n, lanes = num_threads();
   const Workspace<float> sums((parts - 1) * size);
   const auto part_of = [&](int64_t part) {
     const int64_t k0 = part * p.k / parts, k1 = (part + 1) * p.k / parts;
     float* c = part == 0 ? p.c : sums.data() + (part - 1) * size;
-    return ColumnsProduct{p.m, p.n, k1 - k0, p.a + k0 * p.a_row, p.a_row, p.b + k0 * p.b_row, p.b_row, c};
+    return GemmTn{p.m, p.n, k1 - k0, p.a + k0 * p.a_row, p.a_row, p.b + k0 * p.b_row, p.b_row, c};
   };
   // Where lanes are more than parts, they share the tiles of each.
-  const int64_t tiles = ColumnTiles(p.m, p.n, {{}}, p.c, p.n).count();
+  const int64_t tiles = GemmTnTiles(p.m, p.n, {{}}, p.c, p.n).count();
   const int64_t groups = lanes == 1 ? 1 : std::min(tiles, (kTasks * lanes + parts - 1) / parts);
   const int64_t grain = std::max<int64_t>(1, kGrain * parts * groups / (size * p.k));
   parallel_balanced(0, parts * groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
-      const ColumnsProduct part = part_of(task / groups);
+      const GemmTn part = part_of(task / groups);
       const int64_t group = task % groups;
-      run_lane(part, ColumnTiles(p.m, p.n, {{}}, part.c, p.n), group * tiles / groups, (group + 1) * tiles / groups);
+      run_lane(part, GemmTnTiles(p.m, p.n, {{}}, part.c, p.n), group * tiles / groups, (group + 1) * tiles / groups);
     }
   });
   if (parts == 1) return;
@@ -77,23 +77,23 @@ void multiply(const ColumnsProduct& p) {
 }
 
 // The other way round, for a wide a: rows of tiles are the narrow side.
-void multiply_turned(const ColumnsProduct& p) {
-  const Workspace<float> turned(p.m * p.n);
-  multiply({p.n, p.m, p.k, p.b, p.b_row, p.a, p.a_row, turned.data()});
+void multiply_transposed(const GemmTn& p) {
+  const Workspace<float> transposed(p.m * p.n);
+  multiply({p.n, p.m, p.k, p.b, p.b_row, p.a, p.a_row, transposed.data()});
   transpose_block(
-      {4, reinterpret_cast<const char*>(turned.data()), 4, 4 * p.m, reinterpret_cast<char*>(p.c), 4 * p.n, p.m, p.n});
+      {4, reinterpret_cast<const char*>(transposed.data()), 4, 4 * p.m, reinterpret_cast<char*>(p.c), 4 * p.n, p.m, p.n});
 }
 
 bool fits(int64_t m, int64_t n) {
-  return ColumnTiles::available() && m > 0 && ColumnTiles::rows_of(m) == m && n > 0 && n % ColumnTiles::kWide == 0;
+  return GemmTnTiles::available() && m > 0 && GemmTnTiles::rows_of(m) == m && n > 0 && n % GemmTnTiles::kWide == 0;
 }
 
 }  // namespace
 
-bool run_columns(const ColumnsProduct& p) {
+bool run_gemm_tn(const GemmTn& p) {
   if (p.k < kBlock || !narrow(std::min(p.m, p.n), std::max(p.m, p.n))) return false;
   if (p.m <= p.n && fits(p.m, p.n)) return multiply(p), true;
-  if (p.m > p.n && fits(p.n, p.m)) return multiply_turned(p), true;
+  if (p.m > p.n && fits(p.n, p.m)) return multiply_transposed(p), true;
   return false;
 }
 

@@ -1,4 +1,4 @@
-// c = a turned times b, where k is the outermost dim of both, as in gradients of weights: neither is packed. For a
+// c = a^T b, where k is the outermost dim of both, as in gradients of weights: neither is packed. For a
 // narrow a and b, of which packing would be a good part of the work.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace deft::cpu {
 
-struct ColumnsProduct {
+struct GemmTn {
   int64_t m, n, k;
   const float* a;  // k rows of m values, a_row apart
   int64_t a_row;
@@ -16,6 +16,6 @@ struct ColumnsProduct {
 };
 // False, and nothing done: not for these sizes, or not on this machine. Values of c are chains of multiply-adds in
 // order of k, added up in order after some thousands.
-bool run_columns(const ColumnsProduct& p);
+bool run_gemm_tn(const GemmTn& p);
 
 }  // namespace deft::cpu

@@ -7,9 +7,9 @@
 
 #if defined(__x86_64__)
 extern "C" {
-void deft_avx512_f32_columns_12x32(const deft::cpu::ColumnsTile* tile);
-void deft_avx512_f32_columns_10x32(const deft::cpu::ColumnsTile* tile);
-void deft_avx512_f32_columns_8x32(const deft::cpu::ColumnsTile* tile);
+void deft_avx512_f32_columns_12x32(const deft::cpu::GemmTnTile* tile);
+void deft_avx512_f32_columns_10x32(const deft::cpu::GemmTnTile* tile);
+void deft_avx512_f32_columns_8x32(const deft::cpu::GemmTnTile* tile);
 }
 #endif
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kBytes = sizeof(float);
 
-void run_tile(const ColumnsTile& tile, int64_t rows) {
+void run_tile(const GemmTnTile& tile, int64_t rows) {
 #if defined(__x86_64__)
   const auto run = rows == 12   ? deft_avx512_f32_columns_12x32
                    : rows == 10 ? deft_avx512_f32_columns_10x32
@@ -35,23 +35,23 @@ void run_tile(const ColumnsTile& tile, int64_t rows) {
 // and 6.7 with).
 class Pieces {
  public:
-  Pieces(const ColumnsBlock& block, int64_t tiles)
+  Pieces(const GemmTnBlock& block, int64_t tiles)
       : block_(block), steps_(block.width * block.lines), tiles_(tiles), first_(pieces(0)) {
     all_ = std::min(first_ + pieces(1), tiles);
   }
-  void set(int64_t tile, ColumnsTile& out) const {
+  void set(int64_t tile, GemmTnTile& out) const {
     out.later = out.a, out.later_step = out.later_skip = 0;
     const int64_t piece = (tile * all_ + tiles_ - 1) / tiles_;
     if (piece >= all_ || piece * tiles_ / all_ != tile) return;
     const Later& later = block_.later[piece < first_ ? 0 : 1];
-    const int64_t values = steps_ * ColumnTiles::kLine + block_.lines * later.skip;
+    const int64_t values = steps_ * GemmTnTiles::kLine + block_.lines * later.skip;
     out.later = later.first + (piece < first_ ? piece : piece - first_) * values;
-    out.later_step = ColumnTiles::kLine * kBytes, out.later_skip = later.skip * kBytes;
+    out.later_step = GemmTnTiles::kLine * kBytes, out.later_skip = later.skip * kBytes;
   }
 
  private:
   int64_t pieces(int i) const { return (block_.later[i].lines + steps_ - 1) / steps_; }
-  const ColumnsBlock& block_;
+  const GemmTnBlock& block_;
   int64_t steps_, tiles_, first_, all_;
 };
 
@@ -63,24 +63,24 @@ TileHeights::TileHeights(int64_t m) : count_((m + 11) / 12) {
   tall_ = count_ - eights - tens_;
 }
 
-bool ColumnTiles::available() { return cpu_has("avx512f"); }
+bool GemmTnTiles::available() { return cpu_has("avx512f"); }
 
-ColumnTiles::ColumnTiles(int64_t m, int64_t n, std::vector<ColumnsPart> parts, float* c, int64_t c_row)
+GemmTnTiles::GemmTnTiles(int64_t m, int64_t n, std::vector<GemmTnPart> parts, float* c, int64_t c_row)
     : heights_(m), panels_(n / kWide), parts_(std::move(parts)), c_(c), c_row_(c_row) {}
 
-void ColumnTiles::run(const ColumnsBlock& block, int64_t begin, int64_t end, bool add) const {
+void GemmTnTiles::run(const GemmTnBlock& block, int64_t begin, int64_t end, bool add) const {
   const Pieces pieces(block, end - begin);
-  ColumnsTile tile{.c_row = c_row_ * kBytes,
-                   .add = add,
-                   .width = block.width,
-                   .lines = block.lines,
-                   .a_row = block.a.row * kBytes,
-                   .b_row = block.b.row * kBytes,
-                   .a_skip = block.a.skip * kBytes,
-                   .b_skip = block.b.skip * kBytes};
+  GemmTnTile tile{.c_row = c_row_ * kBytes,
+                  .add = add,
+                  .width = block.width,
+                  .lines = block.lines,
+                  .a_row = block.a.row * kBytes,
+                  .b_row = block.b.row * kBytes,
+                  .a_skip = block.a.skip * kBytes,
+                  .b_skip = block.b.skip * kBytes};
   for (int64_t t = begin; t < end; ++t) {
     const int64_t r = t % rows(), i = heights_.first(r), j = t / rows() % panels_ * kWide;
-    const ColumnsPart& part = parts_[static_cast<size_t>(t / rows() / panels_)];
+    const GemmTnPart& part = parts_[static_cast<size_t>(t / rows() / panels_)];
     tile.a = block.a.first + part.a + i;
     tile.b = block.b.first + part.b + j;
     tile.c = c_ + part.c + i * c_row_ + j;

@@ -1,4 +1,4 @@
-// Register tiles of c = a turned times b, where k is the outermost dim of both, as in gradients of weights: rows of a
+// Register tiles of c = a^T b, where k is the outermost dim of both, as in gradients of weights: rows of a
 // and of b are read where they are, nothing is packed. f32, on machines with AVX-512.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace deft::cpu {
 
 // What x86/gemm_tn_tiles.S reads. Steps in bytes.
-struct ColumnsTile {
+struct GemmTnTile {
   const float *a = nullptr, *b = nullptr;
   float* c = nullptr;
   int64_t c_row = 0, add = 0;
@@ -25,7 +25,7 @@ struct Later {
 };
 
 // A piece of k: `lines` of `width` steps each.
-struct ColumnsBlock {
+struct GemmTnBlock {
   struct Side {
     const float* first = nullptr;
     int64_t row = 0, skip = 0;  // from step to step; left out at the end of a line
@@ -36,7 +36,7 @@ struct ColumnsBlock {
 };
 
 // One product of all that are made of a block: where its a, b and c begin.
-struct ColumnsPart {
+struct GemmTnPart {
   int64_t a = 0, b = 0, c = 0;
 };
 
@@ -57,23 +57,23 @@ class TileHeights {
 };
 
 // m x n values for each part. Rows of a are read, and rows of c written, up to rows_of(m).
-class ColumnTiles {
+class GemmTnTiles {
  public:
   static bool available();
   static int64_t rows_of(int64_t m) { return TileHeights(m).rows(); }  // m, or a little more
   static constexpr int64_t kWide = 32;                                 // n is a multiple
   static constexpr int64_t kLine = 16;                                 // values of a cache line
 
-  ColumnTiles(int64_t m, int64_t n, std::vector<ColumnsPart> parts, float* c, int64_t c_row);
+  GemmTnTiles(int64_t m, int64_t n, std::vector<GemmTnPart> parts, float* c, int64_t c_row);
   int64_t count() const { return static_cast<int64_t>(parts_.size()) * rows() * panels_; }
   int64_t rows() const { return heights_.count(); }  // tiles of the same columns, one after another
   // Tiles [begin, end) over a piece of k. add: to what c has, else to zero.
-  void run(const ColumnsBlock& block, int64_t begin, int64_t end, bool add) const;
+  void run(const GemmTnBlock& block, int64_t begin, int64_t end, bool add) const;
 
  private:
   TileHeights heights_;
   int64_t panels_;
-  std::vector<ColumnsPart> parts_;
+  std::vector<GemmTnPart> parts_;
   float* c_;
   int64_t c_row_;
 };
