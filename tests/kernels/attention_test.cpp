@@ -245,7 +245,7 @@ void check_case(const Case& c) {
   set_num_threads(1);
   r.forward();
   r.backward();
-  for (int threads : {2, 16}) {  // many heads for each lane, and less than one
+  for (int threads : {2, 16}) {  // many heads for each thread, and less than one
     Heads<T> again(c);
     set_num_threads(threads);
     again.forward();
@@ -351,7 +351,7 @@ TYPED_TEST(Attention, SharedKeysAndManyHeads) {
   check_case<TypeParam>({100, 210, 16, 16, Mask::none, false, 2, 4});
   check_case<TypeParam>({100, 210, 16, 16, Mask::none, true, 1, 12});
 }
-// So long that lanes share the packed keys of a head.
+// So long that threads share the packed keys of a head.
 TYPED_TEST(Attention, OneLongHead) {
   check_case<TypeParam>({800, 40, 8, 8, Mask::none, false, 1, 1});
   check_case<TypeParam>({800, 800, 8, 8, Mask::none, true, 1, 1});

@@ -468,7 +468,7 @@ void expect_no_leak(const std::function<void()>& fails) {
   for (int i = 0; i < 3; ++i) fails();
   const int64_t before = system_allocations();
   for (int i = 0; i < kTimes; ++i) fails();
-  EXPECT_LT(system_allocations(), before + kTimes);  // lanes that had no work before take memory once
+  EXPECT_LT(system_allocations(), before + kTimes);  // threads that had no work before take memory once
 }
 
 TEST(BlockedGemm, FailuresWhilePackingLeaveNothingBehind) {

@@ -347,9 +347,9 @@ void check_groups(bool last) {
   image(1, 3, 3, 3, {{7, 7, 1}}, {{15, 15, 1}}, kOne, {{7, 7, 0}}, kOne);  // lines far apart
   image(1, 4, 4, 4, {{7, 7, 1}}, {{7, 7, 1}}, kOne, kZero, kOne);          // one position
   image(2, 6, 6, 3, {{3, 4, 1}}, kThree, kOne, {{5, 6, 0}}, kOne);         // lines outside
-  image(3, 36, 36, 9, {{30, 49, 1}}, {{2, 3, 1}}, kOne, kOne, kOne);       // partial sums of weights, blocks for lanes
-  image(2, 40, 56, 8, {{47, 45, 1}}, kOne, kOne, kZero, kOne);             // the same of one tap
-  image(2, 3, 3, 3, {{9, 9, 1}}, {{5, 5, 1}}, kOne, kTwo, kOne);           // more taps than are summed at once
+  image(3, 36, 36, 9, {{30, 49, 1}}, {{2, 3, 1}}, kOne, kOne, kOne);  // partial sums of weights, blocks for threads
+  image(2, 40, 56, 8, {{47, 45, 1}}, kOne, kOne, kZero, kOne);        // the same of one tap
+  image(2, 3, 3, 3, {{9, 9, 1}}, {{5, 5, 1}}, kOne, kTwo, kOne);      // more taps than are summed at once
   check<float>(make(DType::f32, 1, 2, 6, 12, 3, {{77, 1, 1}}, {{5, 1, 1}}, kTwo, kTwo, kTwo, last));
   for (Dims kernel : {kThree, Dims{{1, 3, 3}}}) {
     check<float>(make(DType::f32, 3, 2, 4, 8, 2, {{5, 6, 7}}, kernel, {{2, 1, 2}}, kOne, kOne, last));

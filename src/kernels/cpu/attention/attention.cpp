@@ -52,9 +52,9 @@ struct PackedHead {
 
 // One thread's part of the forward pass: blocks of queries against all keys.
 template <class T>
-class ForwardLane {
+class ForwardWorker {
  public:
-  ForwardLane(const Problem<T>& p, const Blocks& queries, const Blocks& keys)
+  ForwardWorker(const Problem<T>& p, const Blocks& queries, const Blocks& keys)
       : p_(p),
         queries_(queries),
         series_(p.tile),
@@ -282,29 +282,29 @@ void forward(const Problem<T>& p) {
   const Blocks queries(p.call.queries, kQueryBlock, p.nr);
   const Blocks keys(p.call.keys, std::min(kKeyBlock, p.tile.block_k), std::lcm(p.mr, p.tile.k_step));
   const int64_t grain = grain_of(queries.size * p.call.keys * (p.call.features + p.call.value_features));
-  if (p.heads >= 4 * num_threads()) {  // lanes trade whole heads; of few, they share each
+  if (p.heads >= 4 * num_threads()) {  // threads trade whole heads; of few, they share each
     parallel_balanced(0, p.heads, grain / queries.count, [&](int64_t begin, int64_t end) {
       PackedHead<T> packed(p, keys);
-      ForwardLane<T> lane(p, queries, keys);
+      ForwardWorker<T> worker(p, queries, keys);
       for (int64_t head = begin; head < end; ++head) {
         packed.pack_all(head);
-        for (int64_t i = 0; i < queries.count; ++i) lane.run(packed, head, i);
+        for (int64_t i = 0; i < queries.count; ++i) worker.run(packed, head, i);
       }
     });
     return;
   }
   // Early and late queries in turn: those of a causal call do not meet the same number of keys.
   const auto in_turn = [&](int64_t i) { return i % 2 ? queries.count - 1 - i / 2 : i / 2; };
-  // Lanes that meet a head pack it each for themselves. Only of a few long heads they share what is packed, one head
-  // after the other: of 12 heads 16 lanes then run some at a time and wait (128 queries of f32: 0.44 ms instead of
+  // Threads that meet a head pack it each for themselves. Only of a few long heads they share what is packed, one head
+  // after the other: of 12 heads 16 threads then run some at a time and wait (128 queries of f32: 0.44 ms instead of
   // 0.09).
   if (p.heads >= num_threads() || queries.count < 2 * num_threads()) {
     parallel_for(0, p.heads * queries.count, grain, [&](int64_t begin, int64_t end) {
       PackedHead<T> packed(p, keys);
-      ForwardLane<T> lane(p, queries, keys);
+      ForwardWorker<T> worker(p, queries, keys);
       for (int64_t i = begin; i < end; ++i) {
         if (i == begin || i % queries.count == 0) packed.pack_all(i / queries.count);
-        lane.run(packed, i / queries.count, in_turn(i % queries.count));
+        worker.run(packed, i / queries.count, in_turn(i % queries.count));
       }
     });
     return;
@@ -315,8 +315,8 @@ void forward(const Problem<T>& p) {
       for (int64_t i = begin; i < end; ++i) packed.pack_block(head, i);
     });
     parallel_for(0, queries.count, grain, [&](int64_t begin, int64_t end) {
-      ForwardLane<T> lane(p, queries, keys);
-      for (int64_t i = begin; i < end; ++i) lane.run(packed, head, in_turn(i));
+      ForwardWorker<T> worker(p, queries, keys);
+      for (int64_t i = begin; i < end; ++i) worker.run(packed, head, in_turn(i));
     });
   }
 }

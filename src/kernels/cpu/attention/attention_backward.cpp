@@ -70,10 +70,10 @@ struct QueryGrad {
 
 // One thread's part: queries of one head in panels, and blocks of keys against all of them.
 template <class T>
-class BackwardLane {
+class BackwardWorker {
  public:
-  BackwardLane(const Problem<T>& p, const AttentionGrads& grads, const QueryGrad<T>& query_grad, const Blocks& queries,
-               const Blocks& keys)
+  BackwardWorker(const Problem<T>& p, const AttentionGrads& grads, const QueryGrad<T>& query_grad,
+                 const Blocks& queries, const Blocks& keys)
       : p_(p),
         grads_(grads),
         query_grad_(query_grad),
@@ -288,10 +288,10 @@ class Backward {
   void run() { whole_heads() || keys_.count <= 1 ? run_heads() : run_blocks(); }
 
  private:
-  // Unless they leave a third of the lanes idle: parts of dq from blocks of keys have to be written and added up.
+  // Unless they leave a third of the threads idle: parts of dq from blocks of keys have to be written and added up.
   bool whole_heads() const {
-    const int64_t lanes = num_threads(), rounds = (p_.heads + lanes - 1) / lanes;
-    return 3 * p_.heads >= 2 * rounds * lanes;
+    const int64_t threads = num_threads(), rounds = (p_.heads + threads - 1) / threads;
+    return 3 * p_.heads >= 2 * rounds * threads;
   }
   int64_t dq_size() const { return grads_.dq.data ? query_grad_.size() : 0; }
 
@@ -299,12 +299,12 @@ class Backward {
   void run_heads() {
     const int64_t work = p_.call.queries * p_.call.keys * (p_.call.features + p_.call.value_features) * 2;
     parallel_balanced(0, p_.heads, grain_of(work), [&](int64_t begin, int64_t end) {
-      BackwardLane<T> lane(p_, grads_, query_grad_, queries_, keys_);
+      BackwardWorker<T> worker(p_, grads_, query_grad_, queries_, keys_);
       Workspace<T> dq(dq_size());
       std::fill_n(dq.data(), keys_.count ? 0 : dq_size(), T(0));
       for (int64_t head = begin; head < end; ++head) {
-        lane.pack_queries(head);
-        for (int64_t i = 0; i < keys_.count; ++i) lane.run(head, i, dq.data(), i > 0);  // all queries see the first
+        worker.pack_queries(head);
+        for (int64_t i = 0; i < keys_.count; ++i) worker.run(head, i, dq.data(), i > 0);  // all queries see the first
         query_grad_.store_to(grads_.dq, head, dq.data());
       }
     });
@@ -319,12 +319,12 @@ class Backward {
     for (int64_t begin = 0; begin < tasks; begin += wave) {
       const int64_t end = std::min(tasks, begin + wave);
       parallel_for(begin, end, 1, [&](int64_t from, int64_t to) {
-        BackwardLane<T> lane(p_, grads_, query_grad_, queries_, keys_);
+        BackwardWorker<T> worker(p_, grads_, query_grad_, queries_, keys_);
         for (int64_t i = from; i < to; ++i) {
-          if (i == from || i % keys_.count == 0) lane.pack_queries(i / keys_.count);
+          if (i == from || i % keys_.count == 0) worker.pack_queries(i / keys_.count);
           T* part = parts.data() + (i - begin) * size;
           std::fill_n(part, size, T(0));
-          lane.run(i / keys_.count, i % keys_.count, part, false);
+          worker.run(i / keys_.count, i % keys_.count, part, false);
         }
       });
       parallel_for(0, query_grad_.panels * (size > 0), 1, [&](int64_t from, int64_t to) {

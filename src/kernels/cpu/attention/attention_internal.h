@@ -32,7 +32,7 @@ inline int64_t grain_of(int64_t multiplications) {
   return std::max<int64_t>(1, (1 << 18) / std::max<int64_t>(1, multiplications));
 }
 
-// Parts of one block of scratch memory: threads keep only a few blocks each (runtime/scratch.h), and lanes that take
+// Parts of one block of scratch memory: threads keep only a few blocks each (runtime/scratch.h), and threads that take
 // twenty of them queue for the rest. Laid out twice, first without memory to find out how much.
 class Parts {
  public:

@@ -66,9 +66,9 @@ constexpr int64_t kMostBands = 8;
 // A b from memory is read in the order in which it lies by run_blocked_gemm(): better for few positions (512 channels
 // on 7 x 7: 0.36 ms, so 0.46).
 constexpr int64_t kFarBytes = 2 << 20, kManyPositions = 256;
-constexpr int64_t kGrain = 512 * 1024;  // multiply-adds that pay for a lane
-constexpr int64_t kFewPositions = 64;   // of a lane, at least
-constexpr int64_t kPartsOfLane = 4;     // where there are many lines: lanes may trade them
+constexpr int64_t kGrain = 512 * 1024;  // multiply-adds that pay for a thread
+constexpr int64_t kFewPositions = 64;   // of a thread, at least
+constexpr int64_t kPartsPerThread = 4;  // where there are many lines: threads may trade them
 
 int64_t taps_joined(const ConvPass& s) {
   return JoinedWeight::taps_joined(*s.tile, s.x_dtype, s.source.channels, s.phase.window.taps);
@@ -224,16 +224,16 @@ struct Grid {
 };
 Grid choose_grid(const ConvPass& s, const BlockedGemm& p) {
   const double work = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  const int64_t lanes =
+  const int64_t threads =
       in_parallel_region() ? 1 : std::min<int64_t>(num_threads(), static_cast<int64_t>(work / kGrain) + 1);
   const Window& w = s.phase.window;
   const int64_t lines = s.n * w.count[0] * w.count[1], panels = (p.n + kColumns - 1) / kColumns;
-  if (lanes == 1) return {1, 1};
-  if (p.m >= 2 * kPartsOfLane * lanes * kFewPositions) return {std::min(lines, kPartsOfLane * lanes), 1};
+  if (threads == 1) return {1, 1};
+  if (p.m >= 2 * kPartsPerThread * threads * kFewPositions) return {std::min(lines, kPartsPerThread * threads), 1};
   Grid best{1, 1};
   int64_t best_cost = INT64_MAX;
-  for (int64_t r = 1; r <= std::min(lanes, std::max<int64_t>(1, p.m / kFewPositions)); ++r) {
-    const int64_t c = std::min(lanes / r, panels);
+  for (int64_t r = 1; r <= std::min(threads, std::max<int64_t>(1, p.m / kFewPositions)); ++r) {
+    const int64_t c = std::min(threads / r, panels);
     const int64_t cost = (lines + r - 1) / r * w.count[2] * ((panels + c - 1) / c * kColumns + kColumns);
     if (cost < best_cost) best_cost = cost, best = {std::min(r, lines), c};
   }

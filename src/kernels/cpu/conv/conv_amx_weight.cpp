@@ -179,9 +179,9 @@ class WeightGradient {
 
   // Slots [begin, end).
   void run(int64_t begin, int64_t end) const {
-    const int64_t lanes = in_parallel_region() ? 1 : num_threads(), rows = s_.residues * s_.rows;
+    const int64_t threads = in_parallel_region() ? 1 : num_threads(), rows = s_.residues * s_.rows;
     const int64_t copies = rows + f_.groups * f_.panels, blocks = f_.groups * f_.blocks * f_.panels;
-    const int64_t each = blocks >= 2 * lanes || lanes == 1 ? f_.taps : 1;  // taps of a task
+    const int64_t each = blocks >= 2 * threads || threads == 1 ? f_.taps : 1;  // taps of a task
     for (int64_t first = begin; first < end; first += together_) {
       const int64_t count = std::min(together_, end - first);
       parallel_for(0, count * copies, 1, [&](int64_t c0, int64_t c1) {
@@ -200,7 +200,7 @@ class WeightGradient {
   }
 
  private:
-  // What a lane needs to copy.
+  // What a thread needs to copy.
   struct Room {
     explicit Room(const WeightGradient& g)
         : places(std::max(g.s_.copies * g.s_.pitch, g.s_.depth)), words(g.s_.across * g.row_words()) {}
@@ -397,8 +397,8 @@ bool finish_panel(const SumsForm& f, int64_t parts, float* sums, int64_t group, 
   return all_finite(lines.data(), count * depth);
 }
 
-// Few sums of many positions: parts of fixed size, each by one lane from copies of its own (16 threads, 16 images of 64
-// channels on 56 x 56 positions: 1.0 ms, from shared copies 1.8). A few parts would leave lanes idle.
+// Few sums of many positions: parts of fixed size, each by one thread from copies of its own (16 threads, 16 images of
+// 64 channels on 56 x 56 positions: 1.0 ms, from shared copies 1.8). A few parts would leave threads idle.
 int64_t part_count(const Slots& s, const SumsForm& f, int64_t positions) {
   const int64_t parts = std::min({kMostParts, positions / kPartPositions, kPartSums / f.size, s.all});
   return parts >= kFewParts ? parts : 1;

@@ -25,7 +25,7 @@ using detail::Phase;
 using detail::ReadAhead;
 using detail::Window;
 
-constexpr int64_t kGrain = 32 * 1024;      // multiply-adds that pay for a lane
+constexpr int64_t kGrain = 32 * 1024;      // multiply-adds that pay for a thread
 constexpr int64_t kBandBytes = 64 * 1024;  // of a copy
 constexpr int64_t kFarBytes = 4 << 20;     // x: what is not in a cache
 // Vectors of positions whose sums stay in registers.

@@ -27,7 +27,7 @@ constexpr int kParts = kBlockParts;
 // Positions of a tile, whose sums stay in registers: lines of images mostly are multiples of 7.
 constexpr int kPositions = kLanes == 16 ? 14 : HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON ? 4 : 2;
 constexpr int kFew = kPositions / 2;   // of the last tile, where they are enough
-constexpr int64_t kGrain = 32 * 1024;  // multiply-adds that pay for a lane
+constexpr int64_t kGrain = 32 * 1024;  // multiply-adds that pay for a thread
 
 // The same as ReadAhead for pixels that are to be written, which may lie apart.
 class WriteAhead {

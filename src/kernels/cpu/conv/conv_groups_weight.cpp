@@ -161,7 +161,7 @@ class GroupGradient {
   GroupLines lines_;
 };
 
-// Of `parts` fixed ranges of positions; where lanes are more, each takes part of the blocks.
+// Of `parts` fixed ranges of positions; where threads are more, each takes part of the blocks.
 void groups_weight_any(const ConvCall& c, const Window& w, const GroupBlocks& blocks, int64_t parts, const float* dy,
                        float* sums) {
   const GroupGradient gradient(c, w, blocks, dy);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMostRows = 12, kWide = 32;              // of a tile
 constexpr int64_t kFewChannels = 128, kFewPositions = 14;  // out, at most; of a line, at least
-constexpr int64_t kGrain = 64 * 1024;                      // multiply-adds that pay for a lane
+constexpr int64_t kGrain = 64 * 1024;                      // multiply-adds that pay for a thread
 constexpr int64_t kBytes = sizeof(float);
 
 #if defined(__x86_64__)

@@ -37,7 +37,7 @@ class Scatter {
     pack_weight();
   }
 
-  // Bands of lines, so that the sums of each are made by one lane.
+  // Bands of lines, so that the sums of each are made by one thread.
   void run() const {
     const int64_t bands = (c_.in[1] + height_ - 1) / height_;
     parallel_for(0, c_.n * c_.in[0] * bands, 1, [&](int64_t begin, int64_t end) {

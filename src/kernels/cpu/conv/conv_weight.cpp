@@ -91,7 +91,8 @@ void sum_some_channels(const BlockedGemm& whole, const PanelSource& a, const Pan
   using Acc = accumulate_t<T>;
   const int64_t og = whole.m, depth = whole.n, mr = whole.tile->mr;
   const int64_t near = kChannelBytes / (depth * static_cast<int64_t>(sizeof(Acc)) * mr);
-  // Work for all lanes, of f32: a last tile of few rows has the same bits whatever stands before it (not so with AMX).
+  // Work for all threads, of f32: a last tile of few rows has the same bits whatever stands before it (not so with
+  // AMX).
   const bool f32 = whole.tile->panel == Panel::f32 || whole.tile->panel == Panel::split;
   const bool shares = num_threads() > 1 && f32;
   const int64_t shared = shares ? og / (2 * num_threads() * mr) : near;

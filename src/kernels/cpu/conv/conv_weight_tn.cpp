@@ -13,7 +13,7 @@ constexpr int64_t kFewSteps = 128;            // positions at a time, at least
 constexpr int64_t kGap = GemmTnTiles::kLine;  // between copied pixels, so that they spread over the first cache level
 constexpr int64_t kFewChannels = 32;
 constexpr int64_t kBytes = sizeof(float);
-constexpr int64_t kTasks = 2;  // for each of several lanes, which may trade them
+constexpr int64_t kTasks = 2;  // for each of several threads, which may trade them
 
 // All values of a tap are columns of tiles; or, of a few channels, all values under a row of the kernel, which lie
 // together, are rows of tiles, and columns are the channels of dy.
@@ -112,7 +112,7 @@ void sum_weight_tn(const ConvCall& c, const Window& w, int64_t parts, const floa
   const int64_t lines = c.n * w.count[1], size = c.c_out * c.c_in * w.tap_count();
   const int64_t padded = form == Form::taps ? 0 : w.taps[1] * GemmTnTiles::rows_of(w.taps[2] * c.c_in) * c.c_out;
   const Workspace<float> own(parts * padded);
-  // Parts of the positions, and where lanes are more, of the tiles: each lane copies few lines for many tiles.
+  // Parts of the positions, and where threads are more, of the tiles: each thread copies few lines for many tiles.
   const int64_t groups = num_threads() == 1 ? 1 : (kTasks * num_threads() + parts - 1) / parts;
   parallel_balanced(0, parts * groups, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {

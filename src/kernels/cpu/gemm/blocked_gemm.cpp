@@ -47,8 +47,8 @@ constexpr int64_t kNearBytesB = 1 << 20, kAheadBytes = 1536;
 // Rows of c, on the other hand, are worth asking for on x86 only (fetch_rows()). Small tiles below each other are
 // stored together, so many bytes of sums: on a Neoverse-V1 bf16 products of ResNet-50 take 0.98 to 1 of the time, those
 // of BERT-base for one row 0.98, f32 as long; twice as many bytes gain BERT 0.5 % and cost ResNet-50 0.4 %. (x86 not
-// measured.) So many values to pack pay for a lane there: BERT-base in bf16 0.985 of the time, as 128 x 768 are packed
-// by both cores. On 16 lanes with AMX four times as many make no difference beyond the noise.
+// measured.) So many values to pack pay for a thread there: BERT-base in bf16 0.985 of the time, as 128 x 768 are
+// packed by both cores. On 16 threads with AMX four times as many make no difference beyond the noise.
 #if defined(__x86_64__)
 constexpr bool kFetchPanels = false, kFetchRows = true;
 constexpr int64_t kStripBytes = 0, kPackWork = 64 << 10;
@@ -418,9 +418,9 @@ void run_grid(const BlockedGemm& p, detail::Grid grid, bool bytes) {
   const detail::Pieces pieces = detail::choose_pieces(p, grid);
   parallel_balanced(0, grid.rows * grid.cols * pieces.count, pieces.count, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t lane = i / pieces.count, piece = i % pieces.count;
-      detail::Span rows = row_tiles.part(lane / grid.cols, grid.rows),
-                   cols = col_tiles.part(lane % grid.cols, grid.cols);
+      const int64_t thread = i / pieces.count, piece = i % pieces.count;
+      detail::Span rows = row_tiles.part(thread / grid.cols, grid.rows),
+                   cols = col_tiles.part(thread % grid.cols, grid.cols);
       (pieces.of_rows ? rows : cols) = (pieces.of_rows ? rows : cols).piece(piece, pieces.count);
       const int64_t m0 = rows.begin * t.mr, m1 = std::min(p.m, rows.end * t.mr);
       const int64_t n0 = cols.begin * t.nr, n1 = std::min(p.n, cols.end * t.nr);
@@ -429,7 +429,7 @@ void run_grid(const BlockedGemm& p, detail::Grid grid, bool bytes) {
   });
 }
 
-// A side that several lanes read is packed once, by all of them.
+// A side that several threads read is packed once, by all of them.
 std::unique_ptr<PackedMatrix> share(const BlockedGemm& p, Side side) {
   const PanelSource* from = side == Side::a ? p.a : p.b;
   const int64_t lines = side == Side::a ? p.m : p.n;

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kSmallWork = 24 * 24 * 24;  // below this packing costs more than it gives
 constexpr int64_t kNarrow = 3;
-// The same for f32 alone, which is as much as one lane takes anyway, and in batches, where lanes take whole products.
+// The same for f32 alone, which is as much as one thread takes anyway, and in batches, where threads take whole
+// products.
 constexpr int64_t kSmallWorkAlone = 64 * 1024, kSmallWorkInBatch = 128 * 128 * 64;
 
 template <class T>
@@ -264,7 +265,7 @@ void gemm_batched(const GemmCall& call, int64_t batch, int64_t a_batch, int64_t 
     }
   };
   const double work = static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
-  // A large product fills the machine by itself; otherwise lanes take whole products.
+  // A large product fills the machine by itself; otherwise threads take whole products.
   if (work >= 8e6 && batch < 4 * num_threads()) return run(0, batch);
   const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(64 * 1024 / std::max(1.0, work)));
   if (batch <= grain) return run(0, batch);

@@ -40,7 +40,7 @@ namespace deft::cpu {
 
 namespace {
 
-constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a lane
+constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a thread
 constexpr int64_t kPanelRows = 4;
 // Columns of a stream's panels that follow each other; at most so many are stored together.
 constexpr int64_t kWidth = 192, kStored = 48;

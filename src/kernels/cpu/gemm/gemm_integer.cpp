@@ -76,7 +76,7 @@ void run(const GemmCall& x) {
     if (dots_apply(g)) return gemm_dots(g);
     if (dots_apply(g.transposed())) return gemm_dots(g.transposed());
   }
-  if (g.m < g.n && g.m < 4) g = g.transposed();  // lanes take rows
+  if (g.m < g.n && g.m < 4) g = g.transposed();  // threads take rows
   const int64_t grain = std::max<int64_t>(1, 64 * 1024 / std::max<int64_t>(1, g.n * g.k));
   if (g.m <= grain) return rows(g, 0, g.m);
   parallel_for(0, g.m, grain, [&](int64_t begin, int64_t end) { rows(g, begin, end); });

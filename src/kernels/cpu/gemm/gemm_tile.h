@@ -62,7 +62,8 @@ struct GemmTile {
   // run() that brings near what is read of b next, from b_ahead on; may be null.
   void (*run_ahead)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
                     const void* b_ahead) = nullptr;
-  // Rows are read in place unless there are so many columns, and multiply-adds for a lane, that packing them pays off.
+  // Rows are read in place unless there are so many columns, and multiply-adds for a thread, that packing them pays
+  // off.
   int64_t pack_columns = std::numeric_limits<int64_t>::max();
   double pack_work = 0;
   // Steps for which a panel of b stays in the first cache level beside a stream of a: longer ones run in parts of about

@@ -14,15 +14,15 @@ namespace {
 constexpr int64_t kBlock = 128;        // of k: rows of a and b that stay in the second cache level
 constexpr int64_t kChain = 16 * 1024;  // of k that are summed in one go
 constexpr int64_t kMostParts = 16, kLeastPart = 4096, kPartValues = 512 * 1024;  // sums of parts of k
-constexpr int64_t kTasks = 2;          // for each of several lanes, which may trade them
-constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a lane
+constexpr int64_t kTasks = 2;          // for each of several threads, which may trade them
+constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a thread
 
 // Wider ones gain less than they lose by lines that lie far apart: 256 x 1024 of 1568 positions 97 instead of 106
 // GFLOP/s, 64 x 256 of 3136 119 instead of 82.
 bool narrow(int64_t m, int64_t n) { return m <= 128 || (m <= 256 && n <= 512); }
 
 // The columns that tiles [begin, end) read.
-void run_lane(const GemmTn& p, const GemmTnTiles& tiles, int64_t begin, int64_t end) {
+void run_tiles(const GemmTn& p, const GemmTnTiles& tiles, int64_t begin, int64_t end) {
   constexpr int64_t kLine = GemmTnTiles::kLine;
   const int64_t left = begin / tiles.rows() * GemmTnTiles::kWide;
   const int64_t width = (end + tiles.rows() - 1) / tiles.rows() * GemmTnTiles::kWide - left, lines = width / kLine;
@@ -43,29 +43,29 @@ void run_lane(const GemmTn& p, const GemmTnTiles& tiles, int64_t begin, int64_t 
   }
 }
 
-// Sums of parts of k, so that their errors stay small and lanes read different rows. Depends on sizes only.
+// Sums of parts of k, so that their errors stay small and threads read different rows. Depends on sizes only.
 int64_t parts_of(const GemmTn& p) {
   const int64_t chains = (p.k + kChain - 1) / kChain;
   return std::max(chains, std::min<int64_t>({kMostParts, p.k / kLeastPart, kPartValues / (p.m * p.n)}));
 }
 
 void multiply(const GemmTn& p) {
-  const int64_t parts = parts_of(p), size = p.m * p.n, lanes = num_threads();
+  const int64_t parts = parts_of(p), size = p.m * p.n, threads = num_threads();
   const Workspace<float> sums((parts - 1) * size);
   const auto part_of = [&](int64_t part) {
     const int64_t k0 = part * p.k / parts, k1 = (part + 1) * p.k / parts;
     float* c = part == 0 ? p.c : sums.data() + (part - 1) * size;
     return GemmTn{p.m, p.n, k1 - k0, p.a + k0 * p.a_row, p.a_row, p.b + k0 * p.b_row, p.b_row, c};
   };
-  // Where lanes are more than parts, they share the tiles of each.
+  // Where threads are more than parts, they share the tiles of each.
   const int64_t tiles = GemmTnTiles(p.m, p.n, {{}}, p.c, p.n).count();
-  const int64_t groups = lanes == 1 ? 1 : std::min(tiles, (kTasks * lanes + parts - 1) / parts);
+  const int64_t groups = threads == 1 ? 1 : std::min(tiles, (kTasks * threads + parts - 1) / parts);
   const int64_t grain = std::max<int64_t>(1, kGrain * parts * groups / (size * p.k));
   parallel_balanced(0, parts * groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const GemmTn part = part_of(task / groups);
       const int64_t group = task % groups;
-      run_lane(part, GemmTnTiles(p.m, p.n, {{}}, part.c, p.n), group * tiles / groups, (group + 1) * tiles / groups);
+      run_tiles(part, GemmTnTiles(p.m, p.n, {{}}, part.c, p.n), group * tiles / groups, (group + 1) * tiles / groups);
     }
   });
   if (parts == 1) return;
@@ -80,8 +80,8 @@ void multiply(const GemmTn& p) {
 void multiply_transposed(const GemmTn& p) {
   const Workspace<float> transposed(p.m * p.n);
   multiply({p.n, p.m, p.k, p.b, p.b_row, p.a, p.a_row, transposed.data()});
-  transpose_block(
-      {4, reinterpret_cast<const char*>(transposed.data()), 4, 4 * p.m, reinterpret_cast<char*>(p.c), 4 * p.n, p.m, p.n});
+  transpose_block({4, reinterpret_cast<const char*>(transposed.data()), 4, 4 * p.m, reinterpret_cast<char*>(p.c),
+                   4 * p.n, p.m, p.n});
 }
 
 bool fits(int64_t m, int64_t n) {

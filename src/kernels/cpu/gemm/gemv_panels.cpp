@@ -25,7 +25,7 @@ namespace {
 
 using V = Vec<float>;
 constexpr int kLanes = static_cast<int>(V::kLanes), kColumns = RowPanels::kColumns, kStreams = 4;
-constexpr int64_t kGrain = 256 * 1024;  // values that pay for a lane
+constexpr int64_t kGrain = 256 * 1024;  // values that pay for a thread
 
 #if defined(__aarch64__)
 void multiply_panel(const float* x, const float* panel, int64_t k, float* sums) {
