@@ -19,7 +19,7 @@ namespace deft {
 class Tensor;
 struct Storage;
 
-enum class DerivedKind : uint8_t { gemm_right, conv_weight, cast, row_panels, rounded_copy };
+enum class DerivedKind : uint8_t { gemm_b, conv_weight, cast, gemv_panels, rounded_copy };
 
 // What is made of the bytes, and how. One tensor and one form: one object.
 struct DerivedForm {

@@ -77,23 +77,23 @@ std::shared_ptr<const cpu::PackedMatrix> kept_weight(const Tensor& x, const Tens
   return kept_right(weight, g);
 }
 
-std::shared_ptr<const cpu::RowPanels> row_panels_of(const Tensor& weight) {
+std::shared_ptr<const cpu::GemvPanels> gemv_panels_of(const Tensor& weight) {
   const Meta& w = weight.meta();
   auto make = [&] {
-    return std::make_shared<const cpu::RowPanels>(static_cast<const float*>(weight.data_ptr()), w.sizes[0], w.sizes[1],
-                                                  w.strides[0], w.strides[1]);
+    return std::make_shared<const cpu::GemvPanels>(static_cast<const float*>(weight.data_ptr()), w.sizes[0], w.sizes[1],
+                                                   w.strides[0], w.strides[1]);
   };
   for (int sight = 0; sight < 2; ++sight) {
-    auto found = find_derived(weight, {DerivedKind::row_panels}, [&] {
+    auto found = find_derived(weight, {DerivedKind::gemv_panels}, [&] {
       auto made = make();
       return Derived{made, made->bytes()};
     });
-    if (found) return std::static_pointer_cast<const cpu::RowPanels>(found);
+    if (found) return std::static_pointer_cast<const cpu::GemvPanels>(found);
   }
   return make();  // no room is left: the same panels, so that the result is the same
 }
 
-void multiply_one_row(const KernelCall& c, const cpu::RowPanels& panels) {
+void multiply_one_row(const KernelCall& c, const cpu::GemvPanels& panels) {
   auto values = [&](int i) { return c.has(i) ? static_cast<const float*>(c.in(i).data_ptr()) : nullptr; };
   cpu::multiply_row(values(0), panels, values(2), values(3),
                     static_cast<cpu::Activation>(c.params<FusedLinear>().activation),
@@ -110,13 +110,13 @@ bool reads_panels(const KernelCall& c) {
 // What the cache forgets is gone here too; what it still keeps may be of an older version.
 PreparedKernel FusedLinear::prepare(const KernelCall& c) {
   if (!c.params<FusedLinear>().one_row || c.out().numel() == 0) return {};
-  return [=, kept = std::weak_ptr<const cpu::RowPanels>(), version = uint32_t{0}]() mutable {
+  return [=, kept = std::weak_ptr<const cpu::GemvPanels>(), version = uint32_t{0}]() mutable {
     const uint32_t now = c.in(1).impl()->storage->current_version();
     auto panels = kept.lock();
     if (!panels || now != version) {
       KernelCall call = c;
       if (!reads_panels(c)) return FusedLinear::cpu(call);
-      kept = panels = row_panels_of(c.in(1));
+      kept = panels = gemv_panels_of(c.in(1));
       version = now;
     }
     multiply_one_row(c, *panels);
@@ -125,13 +125,13 @@ PreparedKernel FusedLinear::prepare(const KernelCall& c) {
 
 bool FusedLinear::fits_one_row(const Meta& x, const Meta& weight) {
   return x.dtype == DType::f32 && weight.dtype == DType::f32 && x.contiguous && x.numel == weight.sizes[1] &&
-         x.numel > 0 && weight.numel <= cpu::kMostRowPanels;
+         x.numel > 0 && weight.numel <= cpu::kMostGemvValues;
 }
 
 void FusedLinear::cpu(KernelCall& c) {
   const Tensor &out = c.out(), &weight = c.in(1);
   if (out.meta().numel == 0) return;
-  if (reads_panels(c)) return multiply_one_row(c, *row_panels_of(weight));
+  if (reads_panels(c)) return multiply_one_row(c, *gemv_panels_of(weight));
   const Params& params = c.params<FusedLinear>();
   const bool strided = params.wide_result && c.in(0).dim() == 2;  // gradients of weights read their inputs by columns
   const Tensor x = strided ? c.in(0) : as_dense(c.in(0)), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();

@@ -28,7 +28,7 @@ class DerivedCache : public testing::Test {
 
   // Null, or the sum of the tensor when the object was made.
   std::shared_ptr<const double> look(const Tensor& t, int64_t detail = 0, int64_t bytes = kBytes) {
-    return std::static_pointer_cast<const double>(find_derived(t, {DerivedKind::gemm_right, {detail}}, [&] {
+    return std::static_pointer_cast<const double>(find_derived(t, {DerivedKind::gemm_b, {detail}}, [&] {
       ++made;
       return Derived{std::make_shared<const double>(t.sum().item()), bytes};
     }));
@@ -370,7 +370,7 @@ TEST(DerivedCacheLimit, FromTheEnvironment) {
 TEST_F(DerivedCache, MakingMayFail) {
   Tensor w = weight(), other = weight();
   ASSERT_TRUE(keep(other));
-  const DerivedForm form{DerivedKind::gemm_right, {9}};
+  const DerivedForm form{DerivedKind::gemm_b, {9}};
   const auto fails = [&]() -> Derived { throw ValueError("no"); };
   EXPECT_EQ(find_derived(w, form, fails), nullptr);
   EXPECT_THROW(find_derived(w, form, fails), ValueError);
@@ -398,7 +398,7 @@ TEST_F(DerivedCache, ObjectsMayOwnTensors) {
     Tensor cast = weight(3);
     ASSERT_TRUE(keep(cast));
     const auto make = [&] { return Derived{std::make_shared<const Tensor>(cast), kBytes}; };
-    const DerivedForm form{DerivedKind::gemm_right, {4}};
+    const DerivedForm form{DerivedKind::gemm_b, {4}};
     find_derived(w, form, make);
     ASSERT_TRUE(find_derived(w, form, make));
   }

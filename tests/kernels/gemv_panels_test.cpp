@@ -14,7 +14,7 @@ namespace deft::test {
 namespace {
 
 using cpu::Activation;
-using cpu::RowPanels;
+using cpu::GemvPanels;
 
 constexpr float kFence = -12345.0f;
 
@@ -37,7 +37,7 @@ void check(const Case& c, std::mt19937& rng) {
   const std::vector<float> w = random_values(c.n * c.k, rng), x = random_values(c.k, rng);
   const std::vector<float> bias = random_values(c.n, rng), residual = random_values(c.n, rng);
   const int64_t line = c.transposed ? 1 : c.k, step = c.transposed ? c.n : 1;
-  const RowPanels panels(w.data(), c.n, c.k, line, step);
+  const GemvPanels panels(w.data(), c.n, c.k, line, step);
   std::vector<float> y(static_cast<size_t>(c.n) + 16, kFence);
   cpu::multiply_row(x.data(), panels, c.bias ? bias.data() : nullptr, c.residual ? residual.data() : nullptr,
                     c.activation, y.data());
@@ -58,7 +58,7 @@ void check(const Case& c, std::mt19937& rng) {
   for (size_t j = static_cast<size_t>(c.n); j < y.size(); ++j) EXPECT_EQ(y[j], kFence) << "written beyond the end";
 }
 
-TEST(RowPanels, AllSizes) {
+TEST(GemvPanels, AllSizes) {
   std::mt19937 rng(3);
   for (int64_t n : {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 100, 130, 200})
     for (int64_t k : {1, 2, 3, 4, 5, 7, 8, 16, 63, 64, 130})
@@ -66,11 +66,11 @@ TEST(RowPanels, AllSizes) {
   check({40, 50, false, true, true, Activation::tanh}, rng);
 }
 
-TEST(RowPanels, SameBitsForAnyNumberOfThreads) {
+TEST(GemvPanels, SameBitsForAnyNumberOfThreads) {
   std::mt19937 rng(5);
   const int64_t n = 2048 + 40, k = 500;
   const std::vector<float> w = random_values(n * k, rng), x = random_values(k, rng);
-  const RowPanels panels(w.data(), n, k, k, 1);
+  const GemvPanels panels(w.data(), n, k, k, 1);
   const int before = num_threads();
   std::vector<float> first, y(static_cast<size_t>(n));
   for (int threads : {1, 2, 3}) {
@@ -82,10 +82,10 @@ TEST(RowPanels, SameBitsForAnyNumberOfThreads) {
   set_num_threads(before);
 }
 
-TEST(RowPanels, WritesOverTheResidual) {
+TEST(GemvPanels, WritesOverTheResidual) {
   std::mt19937 rng(4);
   const std::vector<float> w = random_values(37 * 20, rng), x = random_values(20, rng), r = random_values(37, rng);
-  const RowPanels panels(w.data(), 37, 20, 20, 1);
+  const GemvPanels panels(w.data(), 37, 20, 20, 1);
   std::vector<float> apart(37), over = r;
   cpu::multiply_row(x.data(), panels, nullptr, r.data(), Activation::none, apart.data());
   cpu::multiply_row(x.data(), panels, nullptr, over.data(), Activation::none, over.data());

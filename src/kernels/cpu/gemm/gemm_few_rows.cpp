@@ -10,29 +10,29 @@
 
 #if defined(__aarch64__)
 extern "C" {
-#define DEFT_FAR_PANELS(name) \
+#define DEFT_GEMV_STREAMS(name) \
   void name(int64_t steps, const void* a, const void* const* b, float* const* c, int64_t c_row, bool add)
-DEFT_FAR_PANELS(deft_far_panels_f32_8);
-DEFT_FAR_PANELS(deft_far_panels_f16_12);
-DEFT_FAR_PANELS(deft_far_panels_bf16_12);
-DEFT_FAR_PANELS(deft_far_panels_bf16_8);
-DEFT_FAR_PANELS(deft_far_panels_s8_12);
-DEFT_FAR_PANELS(deft_far_panels_s8_8);
-DEFT_FAR_PANELS(deft_far_panels_u8s8_12);
-DEFT_FAR_PANELS(deft_far_panels_u8s8_8);
-#undef DEFT_FAR_PANELS
+DEFT_GEMV_STREAMS(deft_far_panels_f32_8);
+DEFT_GEMV_STREAMS(deft_far_panels_f16_12);
+DEFT_GEMV_STREAMS(deft_far_panels_bf16_12);
+DEFT_GEMV_STREAMS(deft_far_panels_bf16_8);
+DEFT_GEMV_STREAMS(deft_far_panels_s8_12);
+DEFT_GEMV_STREAMS(deft_far_panels_s8_8);
+DEFT_GEMV_STREAMS(deft_far_panels_u8s8_12);
+DEFT_GEMV_STREAMS(deft_far_panels_u8s8_8);
+#undef DEFT_GEMV_STREAMS
 }
 #elif defined(__x86_64__)
 extern "C" {
-#define DEFT_FAR_PANELS(name)                                                                                  \
+#define DEFT_GEMV_STREAMS(name)                                                                                \
   void name##_1(int64_t steps, const void* a, const void* const* b, float* const* c, int64_t c_row, bool add); \
   void name##_2(int64_t steps, const void* a, const void* const* b, float* const* c, int64_t c_row, bool add); \
   void name##_3(int64_t steps, const void* a, const void* const* b, float* const* c, int64_t c_row, bool add); \
   void name##_4(int64_t steps, const void* a, const void* const* b, float* const* c, int64_t c_row, bool add);
-DEFT_FAR_PANELS(deft_far_panels_f32)
-DEFT_FAR_PANELS(deft_far_panels_bf16)
-DEFT_FAR_PANELS(deft_far_panels_u8s8)
-#undef DEFT_FAR_PANELS
+DEFT_GEMV_STREAMS(deft_far_panels_f32)
+DEFT_GEMV_STREAMS(deft_far_panels_bf16)
+DEFT_GEMV_STREAMS(deft_far_panels_u8s8)
+#undef DEFT_GEMV_STREAMS
 }
 #endif
 
@@ -120,16 +120,16 @@ class DotsRange {
 // ---- Packed b.
 
 // b and c: of each stream.
-using FarPanelsRun = void (*)(int64_t steps, const void* a, const void* const* b, float* const* c, int64_t c_row,
-                              bool add);
-struct FarPanelsKernel {
-  FarPanelsRun run = nullptr;     // null: there is none
+using GemvStreamsRun = void (*)(int64_t steps, const void* a, const void* const* b, float* const* c, int64_t c_row,
+                                bool add);
+struct GemvStreamsKernel {
+  GemvStreamsRun run = nullptr;   // null: there is none
   GemmTile rows;                  // how rows of a are packed
   int64_t streams = 0, step = 1;  // step: values of k at a time
   bool shifted = false;           // rows are 128 more than the tile's
 };
 #if defined(__aarch64__)
-FarPanelsRun run_for(const GemmTile& t) {
+GemvStreamsRun run_for(const GemmTile& t) {
   const auto layout = [&](int group, int step) {
     return !t.portable && t.a_group == group && t.b_group == group && t.k_step == step && (t.nr == 8 || t.nr == 12);
   };
@@ -141,19 +141,19 @@ FarPanelsRun run_for(const GemmTile& t) {
   if (t.panel == Panel::u8s8 && layout(8, 16)) return wide ? deft_far_panels_u8s8_12 : deft_far_panels_u8s8_8;
   return nullptr;
 }
-FarPanelsKernel kernel_for(const PackedMatrix& b, int64_t) {
+GemvStreamsKernel kernel_for(const PackedMatrix& b, int64_t) {
   const GemmTile& t = b.tile();
-  FarPanelsKernel kernel{run_for(t), t, 24 / t.nr, t.k_step};
+  GemvStreamsKernel kernel{run_for(t), t, 24 / t.nr, t.k_step};
   kernel.rows.mr = kPanelRows;
   return kernel;
 }
 #elif defined(__x86_64__)
-FarPanelsRun run_for(Panel panel, int64_t rows) {
+GemvStreamsRun run_for(Panel panel, int64_t rows) {
 #define DEFT_ROWS(name) \
   { name##_1, name##_2, name##_3, name##_4 }
-  static constexpr FarPanelsRun kF32[] = DEFT_ROWS(deft_far_panels_f32);
-  static constexpr FarPanelsRun kBf16[] = DEFT_ROWS(deft_far_panels_bf16);
-  static constexpr FarPanelsRun kBytes[] = DEFT_ROWS(deft_far_panels_u8s8);
+  static constexpr GemvStreamsRun kF32[] = DEFT_ROWS(deft_far_panels_f32);
+  static constexpr GemvStreamsRun kBf16[] = DEFT_ROWS(deft_far_panels_bf16);
+  static constexpr GemvStreamsRun kBytes[] = DEFT_ROWS(deft_far_panels_u8s8);
 #undef DEFT_ROWS
   const bool bytes = panel == Panel::s8 || panel == Panel::u8s8;
   if (panel == Panel::f32 && cpu_has("avx512f")) return kF32[rows - 1];
@@ -170,23 +170,23 @@ int64_t most_rows(const PackedMatrix& b) {
   return amx && b.tile().panel == Panel::bf16 ? 3 : kPanelRows;
 }
 // VNNI multiplies unsigned by signed bytes: signed rows are shifted, which the sums of b make up for.
-FarPanelsKernel kernel_for(const PackedMatrix& b, int64_t m) {
+GemvStreamsKernel kernel_for(const PackedMatrix& b, int64_t m) {
   const GemmTile& t = b.tile();
   const bool words = !t.portable && t.nr == 32 && t.b_group * size_of(t.panel) == 4;
   if (!words || m > most_rows(b)) return {};
-  FarPanelsKernel kernel{run_for(t.panel, m), t, m < 4 ? 4 : 3, t.b_group, t.panel == Panel::s8};
+  GemvStreamsKernel kernel{run_for(t.panel, m), t, m < 4 ? 4 : 3, t.b_group, t.panel == Panel::s8};
   kernel.rows.mr = static_cast<int>(m), kernel.rows.a_group = t.b_group;
   if (kernel.shifted) kernel.rows.panel = Panel::u8s8;
   return kernel;
 }
 #else
-FarPanelsKernel kernel_for(const PackedMatrix&, int64_t) { return {}; }
+GemvStreamsKernel kernel_for(const PackedMatrix&, int64_t) { return {}; }
 #endif
 
-class FarPanels {
+class GemvStreams {
  public:
   // rows: those of a in panels of kernel.rows, blocks of k one after the other.
-  FarPanels(const BlockedGemm& p, const char* rows, const FarPanelsKernel& kernel)
+  GemvStreams(const BlockedGemm& p, const char* rows, const GemvStreamsKernel& kernel)
       : p_(p), t_(p.packed_b->tile()), run_(kWidth / t_.nr), rows_(rows), kernel_(kernel) {
     fill_row_offsets(p, offsets_);
   }
@@ -243,14 +243,14 @@ class FarPanels {
   const GemmTile& t_;
   const int64_t run_;  // panels of a stream that follow each other
   const char* rows_;
-  const FarPanelsKernel& kernel_;
+  const GemvStreamsKernel& kernel_;
   RowOffsets offsets_;
   alignas(64) float sums_[kMostStreams][kPanelRows + 1][kWidth];  // and room to read a little beyond
 };
 
-bool run_far_panels(const BlockedGemm& p) {
+bool run_gemv_streams(const BlockedGemm& p) {
   if (!p.packed_b || !p.a || !p.a->strided() || p.m > kPanelRows || p.epilogue.accumulate) return false;
-  const FarPanelsKernel kernel = kernel_for(*p.packed_b, p.m);
+  const GemvStreamsKernel kernel = kernel_for(*p.packed_b, p.m);
   if (!kernel.run || (kernel.shifted && !p.packed_b->sums())) return false;
   const GemmTile& t = kernel.rows;
   const int64_t size = t.mr * size_of(t.panel);
@@ -260,7 +260,7 @@ bool run_far_panels(const BlockedGemm& p) {
   }
   const int64_t grain = std::max<int64_t>(1, kGrain / (t.nr * p.m * p.k));
   parallel_for(0, (p.n + t.nr - 1) / t.nr, grain,
-               [&](int64_t begin, int64_t end) { FarPanels(p, rows.data(), kernel).run(begin, end); });
+               [&](int64_t begin, int64_t end) { GemvStreams(p, rows.data(), kernel).run(begin, end); });
   return true;
 }
 
@@ -288,7 +288,7 @@ bool run_dots(const BlockedGemm& p, const StridedMatrix& b) {
 }
 
 bool run_few_rows(const BlockedGemm& p) {
-  if (p.packed_b) return run_far_panels(p);
+  if (p.packed_b) return run_gemv_streams(p);
   const StridedMatrix* b = p.b ? p.b->strided() : nullptr;
   const bool bytes = p.tile->panel == Panel::s8 || p.tile->panel == Panel::u8s8;
   return bytes && b && run_dots(p, *b);

@@ -24,7 +24,7 @@ namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
 using V = Vec<float>;
-constexpr int kLanes = static_cast<int>(V::kLanes), kColumns = RowPanels::kColumns, kStreams = 4;
+constexpr int kLanes = static_cast<int>(V::kLanes), kColumns = GemvPanels::kColumns, kStreams = 4;
 constexpr int64_t kGrain = 256 * 1024;  // values that pay for a thread
 
 #if defined(__aarch64__)
@@ -89,7 +89,7 @@ void finish_part(const float* sums, const float* bias, const float* residual, fl
 template <Activation A>
 class Row {
  public:
-  Row(const float* x, const RowPanels& b, const float* bias, const float* residual, float* y)
+  Row(const float* x, const GemvPanels& b, const float* bias, const float* residual, float* y)
       : x_(x), b_(b), bias_(bias), residual_(residual), y_(y) {}
 
   // Four panels at a time, a quarter of the matrix apart, which is how a core reads fastest; then those left over.
@@ -124,12 +124,12 @@ class Row {
   }
 
   const float* x_;
-  const RowPanels& b_;
+  const GemvPanels& b_;
   const float *bias_, *residual_;
   float* y_;
 };
 
-void multiply_any(const float* x, const RowPanels& b, const float* bias, const float* residual, Activation activation,
+void multiply_any(const float* x, const GemvPanels& b, const float* bias, const float* residual, Activation activation,
                   float* y) {
   switch (activation) {
 #define DEFT_CASE(name)  \
@@ -154,7 +154,7 @@ HWY_AFTER_NAMESPACE();
 namespace deft::cpu {
 HWY_EXPORT(multiply_any);
 
-RowPanels::RowPanels(const float* matrix, int64_t n, int64_t k, int64_t line, int64_t step)
+GemvPanels::GemvPanels(const float* matrix, int64_t n, int64_t k, int64_t line, int64_t step)
     : n_(n), k_(k), values_(panels() * kColumns * padded_k()) {
   float* to = values_.data();
   for (int64_t j = 0; j < n; j += kColumns)
@@ -162,7 +162,7 @@ RowPanels::RowPanels(const float* matrix, int64_t n, int64_t k, int64_t line, in
       for (int64_t c = j; c < j + kColumns; ++c) *to++ = c < n && p < k ? matrix[c * line + p * step] : 0;
 }
 
-void multiply_row(const float* x, const RowPanels& b, const float* bias, const float* residual, Activation activation,
+void multiply_row(const float* x, const GemvPanels& b, const float* bias, const float* residual, Activation activation,
                   float* y) {
   HWY_DYNAMIC_DISPATCH(multiply_any)(x, b, bias, residual, activation, y);
 }

@@ -9,13 +9,13 @@
 namespace deft::cpu {
 
 // Values of a matrix that gains from it.
-inline constexpr int64_t kMostRowPanels = 1024 * 1024;
+inline constexpr int64_t kMostGemvValues = 1024 * 1024;
 
 // A matrix [n, k] in panels of 16 of its lines: [panel][k][16], zeros beyond the last and up to a multiple of 4 of k.
-class RowPanels {
+class GemvPanels {
  public:
   static constexpr int64_t kColumns = 16, kStep = 4;
-  RowPanels(const float* matrix, int64_t n, int64_t k, int64_t line, int64_t step);
+  GemvPanels(const float* matrix, int64_t n, int64_t k, int64_t line, int64_t step);
   const float* panel(int64_t column) const { return values_.data() + column * padded_k(); }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
@@ -30,7 +30,7 @@ class RowPanels {
 
 // y[n] = activation(x[k] times the panels + bias + residual); bias and residual may be null. Which order
 // the products of a column are summed in depends on the machine and on n, never on the number of threads.
-void multiply_row(const float* x, const RowPanels& b, const float* bias, const float* residual, Activation activation,
+void multiply_row(const float* x, const GemvPanels& b, const float* bias, const float* residual, Activation activation,
                   float* y);
 
 }  // namespace deft::cpu
