@@ -27,11 +27,11 @@ constexpr int64_t kLeastPacked = 8192;
 
 std::shared_ptr<const cpu::PackedMatrix> kept_right(const Tensor& right, const cpu::GemmCall& g) {
   if (right.dim() != 2 || right.numel() < kLeastPacked || right.numel() != g.n * g.k) return nullptr;
-  const cpu::GemmTile* tile = cpu::tile_for_b(g);
+  const cpu::GemmTile* tile = cpu::gemm_b_tile(g);
   if (!tile) return nullptr;
   const DerivedForm form{DerivedKind::gemm_b, {reinterpret_cast<intptr_t>(tile), g.b_row, g.b_col}};
   return std::static_pointer_cast<const cpu::PackedMatrix>(find_derived(right, form, [&] {
-    std::shared_ptr<const cpu::PackedMatrix> packed = cpu::pack_b(g, *tile);
+    std::shared_ptr<const cpu::PackedMatrix> packed = cpu::pack_gemm_b(g, *tile);
     return Derived{packed, packed->bytes()};
   }));
 }

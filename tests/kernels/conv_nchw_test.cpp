@@ -11,7 +11,7 @@ namespace {
 
 using namespace cpu;
 using cpu::detail::Lines;
-using cpu::detail::PlaneOperand;
+using cpu::detail::NchwOperand;
 using cpu::detail::Source;
 using cpu::detail::Window;
 
@@ -37,7 +37,7 @@ struct Part {
 template <class T>
 void check(const GemmTile& tile, Side side, const Window& w, const Source& s, int64_t n, Part part, Lines lines) {
   const auto x = filled<T>(n * s.all_channels * w.source(), 3);
-  const PlaneOperand operand(w, s, dtype_of<T>, x.data(), lines);
+  const NchwOperand operand(w, s, dtype_of<T>, x.data(), lines);
   const int64_t width = tile.width(side), padded = tile.padded_k(part.k);
   const int64_t panels = (part.lines + width - 1) / width;
   Guarded<T> out(panels * width * padded);
@@ -91,12 +91,12 @@ void check_tiles(Panel panel) {
   }
 }
 
-TEST(ConvPlanes, F32) { check_tiles<float>(Panel::f32); }
-TEST(ConvPlanes, F64) { check_tiles<double>(Panel::f64); }
-TEST(ConvPlanes, F16) { check_tiles<Half>(Panel::f16); }
+TEST(ConvNchw, F32) { check_tiles<float>(Panel::f32); }
+TEST(ConvNchw, F64) { check_tiles<double>(Panel::f64); }
+TEST(ConvNchw, F16) { check_tiles<Half>(Panel::f16); }
 
 // More panels than are written together.
-TEST(ConvPlanes, LargeImage) {
+TEST(ConvNchw, LargeImage) {
   const GemmTile& tile = gemm_tiles(Panel::f32)[0];
   const Window w{{1, 60, 61}, {1, 1, 1}, {0, -1, -1}, {1, 3, 3}, {1, 1, 1}, {1, 60, 61}};
   check<float>(tile, Side::b, w, {64, 64, false}, 1, {0, w.positions(), 0, 64 * 9}, Lines::positions);

@@ -19,7 +19,7 @@ void run_each(int64_t count, FunctionRef<void(int64_t)> run) {
 
 namespace {
 
-void run_channels_last(const ConvPass& s) {
+void run_nhwc(const ConvPass& s) {
   const Window& window = s.phase.window;
   BlockedGemm p{.tile = s.tile, .m = s.n * window.positions(), .n = s.out_channels};
   p.k = s.source.channels * window.tap_count();
@@ -41,13 +41,13 @@ void run_channels_last(const ConvPass& s) {
   }
   if (lines_pay(s)) return run_lines(s, p);
   if (amx_pays(s)) return run_amx(s, p);
-  const PixelOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero, s.chunk);
+  const NhwcOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero, s.chunk);
   p.a = &x;
   run_blocked_gemm(p);
 }
 
 // Positions as rows: c's columns are far apart. For what the form below cannot do.
-void run_planes_by_position(const ConvPass& s) {
+void run_nchw_by_position(const ConvPass& s) {
   const Window& window = s.phase.window;
   const int64_t spatial = s.y_size[0] * s.y_size[1] * s.y_size[2];
   BlockedGemm p{.tile = s.tile, .m = s.n * window.positions(), .n = s.out_channels};
@@ -55,7 +55,7 @@ void run_planes_by_position(const ConvPass& s) {
   const StridedSource weight(s.w);
   p.b = s.packed ? nullptr : &weight;
   p.packed_b = s.packed;
-  const PlaneOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero);
+  const NchwOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero);
   p.a = &x;
   p.c = s.y, p.c_dtype = s.y_dtype, p.c_row = 1, p.c_col = spatial;
   p.epilogue = s.epilogue;
@@ -69,7 +69,7 @@ void run_planes_by_position(const ConvPass& s) {
 }
 
 // Channels as rows, positions as columns, one sample at a time.
-void run_planes(const ConvPass& s) {
+void run_nchw(const ConvPass& s) {
   const Window& window = s.phase.window;
   const int64_t positions = window.positions();
   BlockedGemm p{.tile = s.tile, .m = s.out_channels, .n = positions};
@@ -89,7 +89,7 @@ void run_planes(const ConvPass& s) {
     one.c = at(s.y, y_offset, s.y_dtype);
     if (s.epilogue.residual) one.epilogue.residual = at(s.epilogue.residual, y_offset, s.y_dtype);
     const StridedSource points({s.x_dtype, xn, 1, positions});
-    const PlaneOperand planes(window, s.source, s.x_dtype, xn, Lines::positions);
+    const NchwOperand planes(window, s.source, s.x_dtype, xn, Lines::positions);
     one.b = window.pointwise() ? static_cast<const PanelSource*>(&points) : &planes;
     run_blocked_gemm(one);
   });
@@ -118,8 +118,8 @@ void run_pass(const ConvPass& pass) {
     s.tile = &pass_tile(s.x_dtype, by_position, s.n, positions, s.out_channels, s.source.channels,
                         s.phase.window.tap_count());
   }
-  if (s.source.channels_last) return run_channels_last(s);
-  by_position ? run_planes_by_position(s) : run_planes(s);
+  if (s.source.channels_last) return run_nhwc(s);
+  by_position ? run_nchw_by_position(s) : run_nchw(s);
 }
 
 namespace {

@@ -426,11 +426,11 @@ void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* 
   if (own.data()) arrange_filters(c, channels, taps, w, own.data());
   const void* filters = c.packed ? c.packed->filters->data() : own.data() ? own.data() : w;
   if (c.channels_last) return HWY_DYNAMIC_DISPATCH(depthwise_any)(p, c, channels, x, filters, y, y_size);
-  depthwise_planes(p, c, channels, x, filters, y, y_size);
+  depthwise_nchw(p, c, channels, x, filters, y, y_size);
 }
 
 void depthwise_weight(const ConvCall& c, const void* dy, void* dw) {
-  c.channels_last ? HWY_DYNAMIC_DISPATCH(depthwise_weight_any)(c, dy, dw) : depthwise_planes_weight(c, dy, dw);
+  c.channels_last ? HWY_DYNAMIC_DISPATCH(depthwise_weight_any)(c, dy, dw) : depthwise_nchw_weight(c, dy, dw);
 }
 
 }  // namespace deft::cpu::detail

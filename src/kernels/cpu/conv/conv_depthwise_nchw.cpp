@@ -88,7 +88,7 @@ inline void copy_values(const T* from, int64_t room, int64_t step, int64_t count
 
 // Copies of bands.
 template <class T>
-class PlaneBands {
+class NchwBands {
  public:
   using A = accumulate_t<T>;
   using V = RowVec<T>;
@@ -96,7 +96,7 @@ class PlaneBands {
   static constexpr int64_t kBeyond = kVectors * kLanes;  // the last tile of a run reads and writes up to here
 
  protected:
-  PlaneBands(const Window& w, int64_t planes, const void* x)
+  NchwBands(const Window& w, int64_t planes, const void* x)
       : w_(w),
         x_(static_cast<const T*>(x)),
         end_(x_ + planes * w.source()),
@@ -148,14 +148,14 @@ class PlaneBands {
 };
 
 template <class T>
-class DepthwisePlanes : PlaneBands<T> {
-  using Base = PlaneBands<T>;
+class DepthwiseNchw : NchwBands<T> {
+  using Base = NchwBands<T>;
   using Base::w_, Base::x_, Base::band_, Base::taps_, Base::distances_, Base::kLanes, Base::kBeyond;
   using typename Base::A, typename Base::V;
 
  public:
-  DepthwisePlanes(const Phase& phase, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
-                  const int64_t* y_size)
+  DepthwiseNchw(const Phase& phase, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
+                const int64_t* y_size)
       : Base(phase.window, c.n * channels, x),
         p_(phase),
         c_(c),
@@ -280,8 +280,8 @@ class DepthwisePlanes : PlaneBands<T> {
 
 // Gradient of the filters: a vector of dy times the vector of x at the distance of each tap.
 template <class T>
-class FilterGradient : PlaneBands<T> {
-  using Base = PlaneBands<T>;
+class FilterGradient : NchwBands<T> {
+  using Base = NchwBands<T>;
   using Base::w_, Base::x_, Base::band_, Base::taps_, Base::distances_, Base::kLanes;
   using typename Base::A, typename Base::V;
   static constexpr int kTaps = 9;  // whose sums stay in registers
@@ -359,12 +359,12 @@ class FilterGradient : PlaneBands<T> {
   const T *dy_, *dy_end_;
 };
 
-void depthwise_planes_any(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters,
-                          void* y, const int64_t* y_size) {
-  dispatch_floating(c.dtype, [&]<class T>() { DepthwisePlanes<T>(p, c, channels, x, filters, y, y_size).run(); });
+void depthwise_nchw_any(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters,
+                        void* y, const int64_t* y_size) {
+  dispatch_floating(c.dtype, [&]<class T>() { DepthwiseNchw<T>(p, c, channels, x, filters, y, y_size).run(); });
 }
 
-void depthwise_planes_weight_any(const ConvCall& c, const void* dy, void* dw) {
+void depthwise_nchw_weight_any(const ConvCall& c, const void* dy, void* dw) {
   const Window w = detail::forward_window(c);
   dispatch_floating(c.dtype, [&]<class T>() { FilterGradient<T>(w, c.n, c.c_in, c.x, dy).run(static_cast<T*>(dw)); });
 }
@@ -376,15 +376,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace deft::cpu::detail {
 
-HWY_EXPORT(depthwise_planes_any);
-HWY_EXPORT(depthwise_planes_weight_any);
+HWY_EXPORT(depthwise_nchw_any);
+HWY_EXPORT(depthwise_nchw_weight_any);
 
-void depthwise_planes(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
-                      const int64_t* y_size) {
-  HWY_DYNAMIC_DISPATCH(depthwise_planes_any)(p, c, channels, x, filters, y, y_size);
+void depthwise_nchw(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
+                    const int64_t* y_size) {
+  HWY_DYNAMIC_DISPATCH(depthwise_nchw_any)(p, c, channels, x, filters, y, y_size);
 }
-void depthwise_planes_weight(const ConvCall& c, const void* dy, void* dw) {
-  HWY_DYNAMIC_DISPATCH(depthwise_planes_weight_any)(c, dy, dw);
+void depthwise_nchw_weight(const ConvCall& c, const void* dy, void* dw) {
+  HWY_DYNAMIC_DISPATCH(depthwise_nchw_weight_any)(c, dy, dw);
 }
 
 }  // namespace deft::cpu::detail

@@ -83,11 +83,11 @@ void gather_rows(const Window& w, const Source& s, const T* x, int64_t q0, int64
 // channels last, by (channel, tap) for channels first; `lines` says which of the two the lines of the product are.
 // With chunks, values are (chunk of channels, tap, channel of the chunk).
 enum class Lines : uint8_t { positions, values };
-class PixelOperand final : public PanelSource {  // channels last
+class NhwcOperand final : public PanelSource {  // channels last
  public:
   // zero: what lies outside the image (the zero point of bytes). chunk: divides the channels; 0: all of them.
-  PixelOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0,
-               int64_t chunk = 0);
+  NhwcOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0,
+              int64_t chunk = 0);
   void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
             int32_t* sums) const override;
 
@@ -112,9 +112,9 @@ class PixelOperand final : public PanelSource {  // channels last
   Workspace<char> outside_;     // a run of zeros
 };
 
-class PlaneOperand final : public PanelSource {  // channels first
+class NchwOperand final : public PanelSource {  // channels first
  public:
-  PlaneOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0)
+  NchwOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0)
       : window_(w), source_(s), dtype_(dtype), x_(x), lines_(lines), zero_(zero) {}
   void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
             int32_t* sums) const override;
@@ -210,7 +210,7 @@ struct ConvPass {
   StridedMatrix w{};
   const PanelSource* weight = nullptr;
   const PackedMatrix* packed = nullptr;
-  int64_t chunk = 0;               // of source channels, see PixelOperand
+  int64_t chunk = 0;               // of source channels, see NhwcOperand
   const GemmTile* tile = nullptr;  // null: the best one
   void* y = nullptr;
   int64_t y_size[3] = {};
@@ -256,9 +256,9 @@ int64_t filter_bytes(const ConvCall& c, int64_t channels, int64_t taps);
 void arrange_filters(const ConvCall& c, int64_t channels, int64_t taps, const void* w, void* out);
 
 // Channels first, see conv_depthwise_nchw.cpp. filters: of the type sums have.
-void depthwise_planes(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
-                      const int64_t y_size[3]);
-void depthwise_planes_weight(const ConvCall& c, const void* dy, void* dw);
+void depthwise_nchw(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
+                    const int64_t y_size[3]);
+void depthwise_nchw_weight(const ConvCall& c, const void* dy, void* dw);
 
 // Calls run(first sample, samples) for parts of a batch of n, which depend on sizes only: in parallel if they are many.
 void for_each_part(int64_t n, int64_t part, FunctionRef<void(int64_t, int64_t)> run);

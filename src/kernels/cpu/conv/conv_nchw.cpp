@@ -186,8 +186,8 @@ void pack_positions(const Window& w, const Source& s, const T* x, int64_t width,
 
 }  // namespace
 
-void PlaneOperand::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
-                        int32_t*) const {
+void NchwOperand::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
+                       int32_t*) const {
   if (lines <= 0 || k <= 0) return;
   const int64_t width = tile.width(side), padded = tile.padded_k(k), bytes = size_of(tile.panel);
   const bool by_position = lines_ == Lines::positions;

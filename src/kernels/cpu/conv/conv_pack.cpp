@@ -91,13 +91,13 @@ void interleave_rows(const char* const* rows, int64_t k, int64_t count, int64_t 
 
 // ---- Channels last.
 
-struct PixelOperand::Pixel {
+struct NhwcOperand::Pixel {
   int64_t offset;  // of the first tap, in bytes; may lie outside the image
   int64_t at[3];   // the first tap's place
 };
 
-PixelOperand::PixelOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero,
-                           int64_t chunk)
+NhwcOperand::NhwcOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero,
+                         int64_t chunk)
     : window_(w),
       dtype_(dtype),
       x_(static_cast<const char*>(x)),
@@ -121,7 +121,7 @@ PixelOperand::PixelOperand(const Window& w, const Source& s, DType dtype, const 
   std::memset(outside_.data(), zero, static_cast<size_t>(std::max<int64_t>(1, s.channels * w.taps[2]) * size_));
 }
 
-void PixelOperand::locate(int64_t q, int64_t count, Pixel* out) const {
+void NhwcOperand::locate(int64_t q, int64_t count, Pixel* out) const {
   const Window& w = window_;
   int64_t x = q % w.count[2], y = q / w.count[2] % w.count[1];
   int64_t plane = q / (w.count[2] * w.count[1]), z = plane % w.count[0], n = plane / w.count[0];
@@ -136,7 +136,7 @@ void PixelOperand::locate(int64_t q, int64_t count, Pixel* out) const {
   }
 }
 
-bool PixelOperand::inside(const Pixel* pixels, int64_t count) const {
+bool NhwcOperand::inside(const Pixel* pixels, int64_t count) const {
   for (int d = 0; d < 3; ++d) {
     int64_t low = pixels[0].at[d], high = low;
     for (int64_t i = 1; i < count; ++i) {
@@ -149,8 +149,8 @@ bool PixelOperand::inside(const Pixel* pixels, int64_t count) const {
 }
 
 // Where the run begins for each position. Runs partly outside are put together in `edges`.
-void PixelOperand::run_rows(int64_t run, const Pixel* pixels, int64_t count, bool all_inside, const char** rows,
-                            char* edges) const {
+void NhwcOperand::run_rows(int64_t run, const Pixel* pixels, int64_t count, bool all_inside, const char** rows,
+                           char* edges) const {
   const Window& w = window_;
   const int64_t tx = run % run_taps_ * w.tap_step[2], ty = run / run_taps_ % w.taps[1] * w.tap_step[1];
   const int64_t lines = run / (run_taps_ * w.taps[1]), tz = lines % w.taps[0] * w.tap_step[0];
@@ -177,15 +177,15 @@ void PixelOperand::run_rows(int64_t run, const Pixel* pixels, int64_t count, boo
   }
 }
 
-void PixelOperand::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
-                        int32_t*) const {
+void NhwcOperand::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
+                       int32_t*) const {
   char* to = static_cast<char*>(out);
   lines_ == Lines::positions ? pack_positions(tile, side, l0, lines, k0, k, to)
                              : pack_values(tile, side, l0, lines, k0, k, to);
 }
 
-void PixelOperand::pack_positions(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k,
-                                  char* out) const {
+void NhwcOperand::pack_positions(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k,
+                                 char* out) const {
   const int64_t width = tile.width(side), group = tile.group(side), bytes = size_of(tile.panel);
   const int64_t padded = tile.padded_k(k), whole = (k + group - 1) / group * group;
   const bool merged = run_taps_ != window_.taps[2];
@@ -224,8 +224,8 @@ void PixelOperand::pack_positions(const GemmTile& tile, Side side, int64_t l0, i
   }
 }
 
-void PixelOperand::pack_values(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k,
-                               char* out) const {
+void NhwcOperand::pack_values(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k,
+                              char* out) const {
   const int64_t width = tile.width(side), group = tile.group(side), bytes = size_of(tile.panel);
   const int64_t panel_bytes = width * tile.padded_k(k) * bytes, whole = (k + group - 1) / group * group;
   const bool merged = run_taps_ != window_.taps[2], same = same_values(dtype_, tile.panel, side);

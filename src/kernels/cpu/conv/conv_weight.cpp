@@ -175,11 +175,11 @@ void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x
       if (weight_tn_pays(c, window)) return sum_lines(c, window, dy, dw);
     }
     if (window.pointwise()) return sum_positions(c, a, points, dw);
-    return sum_positions(c, a, PixelOperand(window, source, c.dtype, x, Lines::values), dw);
+    return sum_positions(c, a, NhwcOperand(window, source, c.dtype, x, Lines::values), dw);
   }
   x += g * cg * window.source(), dy += g * og * window.positions();
-  const PlaneOperand a(pointwise_window(c.out), {og, c.c_out, false}, c.dtype, dy, Lines::values);
-  sum_positions(c, a, PlaneOperand(window, source, c.dtype, x, Lines::values), dw);
+  const NchwOperand a(pointwise_window(c.out), {og, c.c_out, false}, c.dtype, dy, Lines::values);
+  sum_positions(c, a, NchwOperand(window, source, c.dtype, x, Lines::values), dw);
 }
 
 template <class D>

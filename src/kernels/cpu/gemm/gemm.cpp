@@ -272,7 +272,7 @@ void gemm_batched(const GemmCall& call, int64_t batch, int64_t a_batch, int64_t 
   parallel_balanced(0, batch, grain, run);
 }
 
-const GemmTile* tile_for_b(const GemmCall& call) {
+const GemmTile* gemm_b_tile(const GemmCall& call) {
   if (!is_floating(call.dtype) || call.m <= 0 || call.n <= 0 || call.k <= 0) return nullptr;
   bool packs = false;
   dispatch_floating(call.dtype, [&]<class T>() {
@@ -290,7 +290,7 @@ const GemmTile& first_alike(const GemmTile& tile) {
   return tile;
 }
 
-std::unique_ptr<const PackedMatrix> pack_b(const GemmCall& call, const GemmTile& tile) {
+std::unique_ptr<const PackedMatrix> pack_gemm_b(const GemmCall& call, const GemmTile& tile) {
   const StridedSource b({call.dtype, call.b, call.b_col, call.b_row});
   return std::make_unique<const PackedMatrix>(tile, Side::b, b, call.n, call.k);
 }

@@ -23,7 +23,7 @@ struct GemmCall {
   int64_t c_row, c_col;
   bool accumulate;
   const void* bias;                        // nullable; n values, one per column
-  const PackedMatrix* packed_b = nullptr;  // b as pack_b() made it for tile_for_b()
+  const PackedMatrix* packed_b = nullptr;  // b as pack_gemm_b() made it for gemm_b_tile()
 };
 
 // The result does not depend on the number of threads. 16-bit floats accumulate in f32 and round once;
@@ -35,8 +35,8 @@ void gemm_batched(const GemmCall& call, int64_t batch, int64_t a_batch, int64_t 
 
 // The tile that b is to be packed for when it is kept for many calls; null where gemm() would not pack b. Judged by
 // shape and strides, as gemm() does; results are the same with and without packed_b.
-const GemmTile* tile_for_b(const GemmCall& call);
-std::unique_ptr<const PackedMatrix> pack_b(const GemmCall& call, const GemmTile& tile);
+const GemmTile* gemm_b_tile(const GemmCall& call);
+std::unique_ptr<const PackedMatrix> pack_gemm_b(const GemmCall& call, const GemmTile& tile);
 // The first tile that reads the same right sides: what is packed for it serves all row counts.
 const GemmTile& first_alike(const GemmTile& tile);
 
