@@ -402,7 +402,7 @@ TEST(Conv, Bytes) {
   }
 }
 
-TEST(ConvByteTiles, PositionsOfCopiedLines) {
+TEST(ConvByteTiles, PositionsOfPaddedRows) {
   for (DType t : {DType::i8, DType::u8}) {
     for (const ConvCall& c : {make(t, 2, 2, 64, 40, 1, {{7, 9, 1}}, kThree, kOne, kOne, kOne, true),
                               make(t, 2, 2, 128, 16, 2, {{9, 11, 1}}, kThree, kTwo, kOne, kOne, true),

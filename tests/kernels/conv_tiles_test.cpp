@@ -19,7 +19,7 @@ TYPED_TEST_SUITE(ConvTiles, TileTypes);
 // Rows of AMX tiles are positions of copied lines (conv_amx.cpp): tiles over the ends of lines, whole channels and
 // joined taps, residues of a stride, gaps between taps, few columns, weights that pass by in parts, blocks of k,
 // planes.
-TYPED_TEST(ConvTiles, PositionsOfCopiedLines) {
+TYPED_TEST(ConvTiles, PositionsOfPaddedRows) {
   this->check(2, 2, 32, 40, 1, {{9, 14, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 3, 64, 16, 1, {{7, 7, 1}}, kThree, kTwo, kOne, kOne);
   this->check(2, 1, 32, 33, 1, {{13, 16, 1}}, {{3, 5, 1}}, {{3, 2, 1}}, {{1, 2, 0}}, kTwo);

@@ -39,7 +39,7 @@ void run_nhwc(const ConvPass& s) {
     p.a = &x;
     return run_blocked_gemm(p);
   }
-  if (lines_pay(s)) return run_lines(s, p);
+  if (padded_rows_pay(s)) return run_padded_rows(s, p);
   if (amx_pays(s)) return run_amx(s, p);
   const NhwcOperand x(window, s.source, s.x_dtype, s.x, Lines::positions, s.x_zero, s.chunk);
   p.a = &x;

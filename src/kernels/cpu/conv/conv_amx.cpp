@@ -17,11 +17,11 @@ namespace deft::cpu::detail {
 #if defined(__x86_64__)
 
 extern "C" {
-#define DEFT_TILES(type)                                     \
-  void deft_amx_##type##_lines_32x32(const LinesTile* tile); \
-  void deft_amx_##type##_lines_32x16(const LinesTile* tile); \
-  void deft_amx_##type##_lines_16x32(const LinesTile* tile); \
-  void deft_amx_##type##_lines_16x16(const LinesTile* tile)
+#define DEFT_TILES(type)                                    \
+  void deft_amx_##type##_lines_32x32(const ConvTile* tile); \
+  void deft_amx_##type##_lines_32x16(const ConvTile* tile); \
+  void deft_amx_##type##_lines_16x32(const ConvTile* tile); \
+  void deft_amx_##type##_lines_16x16(const ConvTile* tile)
 DEFT_TILES(bf16);
 DEFT_TILES(s8);
 DEFT_TILES(u8s8);
@@ -34,17 +34,17 @@ DEFT_TILES(rough);
 #undef DEFT_TILES
 }
 
-RunLines amx_lines_tile(Panel panel, bool tall, bool wide) {
+RunConvTile amx_conv_tile(Panel panel, bool tall, bool wide) {
 #define DEFT_TILES(type)                                                                         \
   {                                                                                              \
     deft_amx_##type##_lines_16x16, deft_amx_##type##_lines_16x32, deft_amx_##type##_lines_32x16, \
         deft_amx_##type##_lines_32x32                                                            \
   }
-  static constexpr RunLines kBf16[][4] = {DEFT_TILES(bf16), DEFT_TILES(bf16_stream)};
-  static constexpr RunLines kSigned[][4] = {DEFT_TILES(s8), DEFT_TILES(s8_stream)};
-  static constexpr RunLines kUnsigned[][4] = {DEFT_TILES(u8s8), DEFT_TILES(u8s8_stream)};
-  static constexpr RunLines kF16[] = DEFT_TILES(f16_stream);
-  static constexpr RunLines kSplit[][4] = {DEFT_TILES(split), DEFT_TILES(rough)};
+  static constexpr RunConvTile kBf16[][4] = {DEFT_TILES(bf16), DEFT_TILES(bf16_stream)};
+  static constexpr RunConvTile kSigned[][4] = {DEFT_TILES(s8), DEFT_TILES(s8_stream)};
+  static constexpr RunConvTile kUnsigned[][4] = {DEFT_TILES(u8s8), DEFT_TILES(u8s8_stream)};
+  static constexpr RunConvTile kF16[] = DEFT_TILES(f16_stream);
+  static constexpr RunConvTile kSplit[][4] = {DEFT_TILES(split), DEFT_TILES(rough)};
 #undef DEFT_TILES
   const size_t form = 2 * tall + wide;
   const bool streams = cpu_has("amx_fp16");
@@ -73,17 +73,17 @@ constexpr int64_t kPartsPerThread = 4;  // where there are many lines: threads m
 int64_t taps_joined(const ConvPass& s) {
   return JoinedWeight::taps_joined(*s.tile, s.x_dtype, s.source.channels, s.phase.window.taps);
 }
-LineTaps form_of_taps(const ConvPass& s) {
+TapLayout form_of_taps(const ConvPass& s) {
   const int64_t joined = taps_joined(s);
-  return joined == 0 ? LineTaps::whole : joined == 1 ? LineTaps::padded : LineTaps::joined;
+  return joined == 0 ? TapLayout::whole : joined == 1 ? TapLayout::padded : TapLayout::joined;
 }
 
-CopiedForm form_of(const ConvPass& s) {
-  CopiedForm form{.zero = s.x_zero, .apart = true, .positions = kPositions};
-  const LineTaps taps = form_of_taps(s);
-  if (taps == LineTaps::joined) form.joined = s.tile->k_step * static_cast<int64_t>(size_of(s.x_dtype));
+PaddedForm form_of(const ConvPass& s) {
+  PaddedForm form{.zero = s.x_zero, .apart = true, .positions = kPositions};
+  const TapLayout taps = form_of_taps(s);
+  if (taps == TapLayout::joined) form.joined = s.tile->k_step * static_cast<int64_t>(size_of(s.x_dtype));
   form.split = s.tile->panel == Panel::split;
-  if (taps == LineTaps::padded && !form.split) form.gap = s.tile->padded_k(s.source.channels) - s.source.channels;
+  if (taps == TapLayout::padded && !form.split) form.gap = s.tile->padded_k(s.source.channels) - s.source.channels;
   return form;
 }
 
@@ -97,7 +97,7 @@ class AmxPass {
         lines_(s.phase.window, s.source, s.x_dtype, s.x, form_of(s)),
         blocks_(s, lines_, form_of_taps(s)),
         split_(tile_.panel == Panel::split),
-        zeros_(form_of_taps(s) != LineTaps::whole && !split_),
+        zeros_(form_of_taps(s) != TapLayout::whole && !split_),
         copy_size_(lines_.size()) {
     const int64_t panel_bytes = kColumns * tile_.padded_k(p.k) * size_of(tile_.panel);
     chunk_ = std::max<int64_t>(1, kNearBytes / panel_bytes) * kColumns;
@@ -155,9 +155,9 @@ class AmxPass {
     for (int64_t i = 0; i < run_count; ++i) find_offsets(runs[i], offsets + runs[i].row);
     for (int64_t j = j0; j < j1; j += kColumns, ++terms) {
       const auto columns = static_cast<int>(std::min(kColumns, j1 - j));
-      const RunLines run_tile = amx_lines_tile(tile_.panel, count > kHalf, columns > kHalf);
-      for (const LineBlocks::Block& block : blocks_) {
-        const LinesTile tile = tile_of(band, q, j, block, sums);
+      const RunConvTile run_tile = amx_conv_tile(tile_.panel, count > kHalf, columns > kHalf);
+      for (const ConvBlocks::Block& block : blocks_) {
+        const ConvTile tile = tile_of(band, q, j, block, sums);
         run_tile(&tile);
       }
       const auto rows = static_cast<int>(count);
@@ -170,7 +170,7 @@ class AmxPass {
       }
     }
   }
-  LinesTile tile_of(const Band& band, int64_t q, int64_t j, const LineBlocks::Block& block, float* sums) const {
+  ConvTile tile_of(const Band& band, int64_t q, int64_t j, const ConvBlocks::Block& block, float* sums) const {
     return {band.copy + q * lines_.step() + block.at,
             b_.panels(j, block.k),
             sums,
@@ -183,7 +183,7 @@ class AmxPass {
   }
   void find_again(const Band& band, int64_t q, int count, int64_t j, float* sums) const {
     alignas(64) float whole[kRows * kColumns] = {};
-    for (const LineBlocks::Block& block : blocks_) add_whole_lines(tile_of(band, q, j, block, sums), count, whole);
+    for (const ConvBlocks::Block& block : blocks_) add_whole_steps(tile_of(band, q, j, block, sums), count, whole);
     replace_nan(whole, count, sums);
   }
   int64_t find_runs(const Band& band, int64_t q, int64_t count, Run* runs) const {
@@ -206,8 +206,8 @@ class AmxPass {
   const PackedMatrix& b_;
   const GemmTile& tile_;
   int64_t width_;
-  CopiedLines lines_;
-  LineBlocks blocks_;
+  PaddedRows lines_;
+  ConvBlocks blocks_;
   bool split_;              // values are
   bool zeros_;              // copies have some beside pixels
   int64_t copy_size_;       // of a band
@@ -251,7 +251,7 @@ bool amx_pays(const ConvPass& s) {
   if (taps_joined(s) > 0) return true;  // so the weight is packed
   const int64_t b_bytes = s.out_channels * s.source.channels * w.tap_count() * size_of(s.tile->panel);
   if (b_bytes > kFarBytes && s.n * w.positions() < kManyPositions) return false;
-  return CopiedLines(w, s.source, s.x_dtype, s.x, form_of(s)).near();
+  return PaddedRows(w, s.source, s.x_dtype, s.x, form_of(s)).near();
 }
 
 void run_amx(const ConvPass& s, const BlockedGemm& product) {

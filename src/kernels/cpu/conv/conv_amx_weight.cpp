@@ -362,8 +362,8 @@ class WeightGradient {
   void run_narrow(int64_t rows, const Word* a, const Word* b, float* to, bool add) const {
     const Piece all{s_.depth / kStep, 0};
     const int64_t row = parts_ * kStep * static_cast<int64_t>(sizeof(Word));
-    const LinesTile tile{a, b, to, kBlock * static_cast<int64_t>(sizeof(float)), add, row, &all, 1, rows * row};
-    amx_lines_tile(tile_.panel, rows > kHalf, false)(&tile);
+    const ConvTile tile{a, b, to, kBlock * static_cast<int64_t>(sizeof(float)), add, row, &all, 1, rows * row};
+    amx_conv_tile(tile_.panel, rows > kHalf, false)(&tile);
   }
 
   const ConvCall& c_;

@@ -74,10 +74,10 @@ class LaneOrder {
   int32_t from_[kBlock] = {};
 };
 
-class GroupLines {
+class GroupRows {
  public:
   // beyond: pixels that are read behind a line.
-  GroupLines(const Window& w, const GroupBlocks& blocks, int64_t n, const float* x, int64_t beyond)
+  GroupRows(const Window& w, const GroupBlocks& blocks, int64_t n, const float* x, int64_t beyond)
       : w_(w),
         blocks_(blocks),
         n_(n),

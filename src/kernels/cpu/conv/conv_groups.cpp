@@ -76,10 +76,10 @@ class GroupConv {
     std::fill_n(copy.data(), copies * size, 0.0f);
     int64_t next = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const GroupLines::Band band = lines_.band(i);
+      const GroupRows::Band band = lines_.band(i);
       lines_.read(band, 0, copies, next, copy.data());
       const int64_t tiles = blocks_.count() * (band.y1 - band.y0) * ((w_.count[2] + kPositions - 1) / kPositions);
-      const GroupLines::Band later = lines_.band(std::min(i + 1, end - 1));
+      const GroupRows::Band later = lines_.band(std::min(i + 1, end - 1));
       ReadAhead read = lines_.ahead(later, next, tiles);
       WriteAhead written = written_ahead(later, tiles);
       for (int64_t block = 0; block < blocks_.count(); ++block) {
@@ -99,7 +99,7 @@ class GroupConv {
     return ((n * p_.y_size[0] + z) * p_.y_size[1] + phase.start[1] + y * phase.step[1]) * p_.y_size[2] + phase.start[2];
   }
 
-  WriteAhead written_ahead(const GroupLines::Band& band, int64_t tiles) const {
+  WriteAhead written_ahead(const GroupRows::Band& band, int64_t tiles) const {
     const int64_t step = p_.phase.step[2] * channels_, line = p_.phase.step[1] * p_.y_size[2] * channels_;
     return {
         p_.y + place(band.image, band.y0) * channels_, channels_, step, w_.count[2], line, band.y1 - band.y0, tiles};
@@ -193,7 +193,7 @@ class GroupConv {
   const GroupBlocks& blocks_;
   int64_t channels_;  // of the result
   LaneOrder order_;   // of output channels
-  GroupLines lines_;
+  GroupRows lines_;
 };
 
 void groups_any(const GroupPass& pass) { GroupConv(pass).run(); }

@@ -48,10 +48,10 @@ class GroupGradient {
     std::fill_n(sums + block0 * filters, (block1 - block0) * filters, 0.0f);
     int64_t next = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const GroupLines::Band band = lines_.band(i);
+      const GroupRows::Band band = lines_.band(i);
       lines_.read(band, k0, k1, next, copy.data());
       read_gradients(band, block0, block1, gradients, dy.data());
-      const GroupLines::Band later = lines_.band(std::min(i + 1, end - 1));
+      const GroupRows::Band later = lines_.band(std::min(i + 1, end - 1));
       const int64_t tiles = (block1 - block0) * w_.taps[1];
       ReadAhead read[2] = {{nullptr, 0, 1}, {nullptr, 0, 1}};
       // Whole lines are near soon: not where this is about part of them.
@@ -67,7 +67,7 @@ class GroupGradient {
 
  private:
   // dy by blocks, with lanes in order: to[block][position][lane].
-  void read_gradients(const GroupLines::Band& band, int64_t block0, int64_t block1, int64_t size, float* to) const {
+  void read_gradients(const GroupRows::Band& band, int64_t block0, int64_t block1, int64_t size, float* to) const {
     const int64_t first = (band.image * w_.count[1] + band.y0) * w_.count[2];
     const int64_t count = (band.y1 - band.y0) * w_.count[2];
     const float* from = dy_ + first * channels_;
@@ -83,7 +83,7 @@ class GroupGradient {
       }
     }
   }
-  ReadAhead gradients_ahead(const GroupLines::Band& band, int64_t tiles) const {
+  ReadAhead gradients_ahead(const GroupRows::Band& band, int64_t tiles) const {
     const int64_t line = w_.count[2] * channels_, first = band.image * w_.count[1] + band.y0;
     return {dy_ + first * line, (band.y1 - band.y0) * line * static_cast<int64_t>(sizeof(float)), tiles};
   }
@@ -93,7 +93,7 @@ class GroupGradient {
     for (; i < count; ++i) to[i] = from[i];
   }
 
-  void add_band(const GroupLines::Band& band, const float* copy, const float* dy, float* sums, ReadAhead* read) const {
+  void add_band(const GroupRows::Band& band, const float* copy, const float* dy, float* sums, ReadAhead* read) const {
     // Taps of a kernel line mostly follow each other.
     const bool joined = w_.tap_step[2] == 1;
     const int64_t runs = joined ? 1 : w_.taps[2], run = (joined ? w_.taps[2] : 1) * blocks_.in;
@@ -111,7 +111,7 @@ class GroupGradient {
     }
   }
   template <int kCount>
-  void add_values(const GroupLines::Band& band, const float* copy, int64_t t, int64_t i, const float* dy, int64_t live,
+  void add_values(const GroupRows::Band& band, const float* copy, int64_t t, int64_t i, const float* dy, int64_t live,
                   float* sums) const {
     blocks_.together == 1   ? add_tile<1, kCount>(band, copy + i, t, dy, live, sums)
     : blocks_.together == 2 ? add_tile<2, kCount>(band, copy + 2 * i, t, dy, live, sums)
@@ -120,7 +120,7 @@ class GroupGradient {
 
   // Adds to `live` of kCount values: what row t of the kernel reads from `copy` on, times dy.
   template <int kTogether, int kCount>
-  HWY_NOINLINE void add_tile(const GroupLines::Band& band, const float* copy, int64_t t, const float* dy, int64_t live,
+  HWY_NOINLINE void add_tile(const GroupRows::Band& band, const float* copy, int64_t t, const float* dy, int64_t live,
                              float* sums) const {
     V s[kCount][kParts];
 #pragma GCC unroll 16
@@ -158,7 +158,7 @@ class GroupGradient {
   int64_t channels_;  // of dy
   const float *dy_, *dy_end_;
   LaneOrder order_;  // of output channels
-  GroupLines lines_;
+  GroupRows lines_;
 };
 
 // Of `parts` fixed ranges of positions; where threads are more, each takes part of the blocks.

@@ -221,8 +221,8 @@ void run_pass(const ConvPass& pass);
 Panel pass_panel(DType dtype, int64_t m, int64_t n, int64_t channels, int64_t taps);
 // The same for few output channels and long lines, see conv_lines.cpp. First ask whether it pays. p: the product
 // without a.
-bool lines_pay(const ConvPass& s);
-void run_lines(const ConvPass& s, const BlockedGemm& p);
+bool padded_rows_pay(const ConvPass& s);
+void run_padded_rows(const ConvPass& s, const BlockedGemm& p);
 // The same for 16-bit floats and bytes, see conv_amx.cpp.
 bool has_amx(Panel panel);
 bool amx_pays(const ConvPass& s);

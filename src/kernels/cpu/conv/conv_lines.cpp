@@ -19,13 +19,13 @@ constexpr int64_t kBytes = sizeof(float);
 
 #if defined(__x86_64__)
 extern "C" {
-void deft_avx512_f32_lines_12x32(const LinesTile* tile);
-void deft_avx512_f32_lines_10x32(const LinesTile* tile);
-void deft_avx512_f32_lines_8x32(const LinesTile* tile);
+void deft_avx512_f32_lines_12x32(const ConvTile* tile);
+void deft_avx512_f32_lines_10x32(const ConvTile* tile);
+void deft_avx512_f32_lines_8x32(const ConvTile* tile);
 }
 #endif
 
-void run_tile(const LinesTile& tile, int64_t rows) {
+void run_tile(const ConvTile& tile, int64_t rows) {
 #if defined(__x86_64__)
   const auto run = rows == 12   ? deft_avx512_f32_lines_12x32
                    : rows == 10 ? deft_avx512_f32_lines_10x32
@@ -36,9 +36,9 @@ void run_tile(const LinesTile& tile, int64_t rows) {
 #endif
 }
 
-class LinesPass {
+class PaddedRowsPass {
  public:
-  LinesPass(const ConvPass& s, const BlockedGemm& p, const PackedMatrix& b)
+  PaddedRowsPass(const ConvPass& s, const BlockedGemm& p, const PackedMatrix& b)
       : s_(s),
         p_(p),
         b_(b),
@@ -68,7 +68,7 @@ class LinesPass {
       // A tile that would go beyond the line begins earlier; `done` of its rows are made already.
       const int64_t height = heights_[r], x = std::min(heights_.first(r), width - height);
       const int64_t done = heights_.first(r) - x, rows = height - done, i0 = line * width + x + done;
-      for (const LineBlocks::Block& block : blocks_) {
+      for (const ConvBlocks::Block& block : blocks_) {
         const char* a = copy + x * lines_.step() + block.at;
         run_tile({a, b_.panels(j, block.k), sums, kWide * kBytes, block.k > 0, lines_.step(), blocks_.pieces(block),
                   block.count},
@@ -84,26 +84,26 @@ class LinesPass {
   const ConvPass& s_;
   const BlockedGemm& p_;
   const PackedMatrix& b_;
-  CopiedLines lines_;
+  PaddedRows lines_;
   TileHeights heights_;
-  LineBlocks blocks_;
+  ConvBlocks blocks_;
 };
 
 }  // namespace
 
-bool lines_pay(const ConvPass& s) {
+bool padded_rows_pay(const ConvPass& s) {
   const Window& w = s.phase.window;
   if (s.x_dtype != DType::f32 || s.y_dtype != DType::f32 || s.source.channels != s.source.all_channels) return false;
   if (w.tap_count() < 2 || w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return false;
   if (!cpu_has("avx512f") || s.tile->panel != Panel::f32 || s.tile->nr != kWide || s.tile->k_step != 1) return false;
   if (s.out_channels > kFewChannels || w.count[2] < kFewPositions) return false;
-  return CopiedLines(w, s.source, s.x_dtype, s.x).near();
+  return PaddedRows(w, s.source, s.x_dtype, s.x).near();
 }
 
-void run_lines(const ConvPass& s, const BlockedGemm& p) {
+void run_padded_rows(const ConvPass& s, const BlockedGemm& p) {
   std::unique_ptr<PackedMatrix> own;
   if (!p.packed_b) own = std::make_unique<PackedMatrix>(*p.tile, Side::b, *p.b, p.n, p.k);
-  const LinesPass pass(s, p, own ? *own : *p.packed_b);
+  const PaddedRowsPass pass(s, p, own ? *own : *p.packed_b);
   const int64_t lines = s.n * s.phase.window.count[1];
   parallel_balanced(0, lines, std::max<int64_t>(1, kGrain * lines / (p.m * p.n * p.k)),
                     [&](int64_t begin, int64_t end) { pass.run(begin, end); });

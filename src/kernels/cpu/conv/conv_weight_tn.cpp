@@ -26,7 +26,7 @@ Form form_of(const ConvCall& c, const Window& w) {
   if (w.tap_count() == 1 || w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return Form::none;
   // A few positions at a time add to the sums too often (256 channels, 14 x 14 positions, stride 2: 18.5 ms, packed
   // 16.7).
-  const CopiedLines lines(w, source_of(c), c.dtype, nullptr, {.gap = kGap});
+  const PaddedRows lines(w, source_of(c), c.dtype, nullptr, {.gap = kGap});
   if (!lines.near() || lines.most() * w.count[2] < kFewSteps) return Form::none;
   const auto wide = [](int64_t n) { return n > 0 && n % GemmTnTiles::kWide == 0; };
   // Rows of 512 values lie too far apart (7 x 7 positions: 24 ms, packed 18).
@@ -70,7 +70,7 @@ class ColumnsGradient {
 
  private:
   Later read_later(int64_t line, int64_t count) const {
-    const CopiedLines::Range range = lines_.read(line, count);
+    const PaddedRows::Range range = lines_.read(line, count);
     return {reinterpret_cast<const float*>(range.first), range.bytes / kBytes / GemmTnTiles::kLine};
   }
   std::vector<GemmTnPart> parts(const ConvCall& c, const Window& w) const {
@@ -88,7 +88,7 @@ class ColumnsGradient {
   Form form_;
   const float* dy_;
   int64_t width_, c_out_;
-  CopiedLines lines_;
+  PaddedRows lines_;
   GemmTnTiles tiles_;
 };
 

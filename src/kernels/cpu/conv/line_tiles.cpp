@@ -7,23 +7,23 @@ namespace {
 int64_t size_in_bytes(const ConvPass& s) { return size_of(s.tile->panel); }
 
 // Values that lie together whatever the window.
-int64_t run_of(const ConvPass& s, const CopiedLines& lines, LineTaps form) {
-  if (form != LineTaps::whole) return lines.pixel() / size_in_bytes(s);
+int64_t run_of(const ConvPass& s, const PaddedRows& lines, TapLayout form) {
+  if (form != TapLayout::whole) return lines.pixel() / size_in_bytes(s);
   return s.chunk > 0 ? s.chunk : s.source.channels;
 }
-int64_t depth(const ConvPass& s, const CopiedLines& lines, LineTaps form) {
+int64_t depth(const ConvPass& s, const PaddedRows& lines, TapLayout form) {
   const Window& w = s.phase.window;
-  if (form == LineTaps::whole) return s.source.channels * w.tap_count();
-  return run_of(s, lines, form) * w.taps[1] * (form == LineTaps::joined ? 1 : w.taps[2]);
+  if (form == TapLayout::whole) return s.source.channels * w.tap_count();
+  return run_of(s, lines, form) * w.taps[1] * (form == TapLayout::joined ? 1 : w.taps[2]);
 }
 
 }  // namespace
 
-LineBlocks::LineBlocks(const ConvPass& s, const CopiedLines& lines, LineTaps form)
+ConvBlocks::ConvBlocks(const ConvPass& s, const PaddedRows& lines, TapLayout form)
     : blocks_(depth(s, lines, form) / s.tile->block_k + 1),
       pieces_(depth(s, lines, form) / s.tile->block_k + 1 + depth(s, lines, form) / run_of(s, lines, form)) {
   const Window& w = s.phase.window;
-  const int64_t length = run_of(s, lines, form), taps_x = form == LineTaps::joined ? 1 : w.taps[2];
+  const int64_t length = run_of(s, lines, form), taps_x = form == TapLayout::joined ? 1 : w.taps[2];
   const int64_t taps = w.taps[1] * taps_x;
   const int64_t block_k = s.tile->block_k, step = s.tile->k_step, size = size_in_bytes(s);
   int64_t end = 0, pieces = 0;  // of the piece before; so far

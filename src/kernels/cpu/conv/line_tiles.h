@@ -11,7 +11,7 @@ struct Piece {
 };
 
 // What x86/lines_tiles.S, x86/amx_lines_tiles.S and x86/amx_split_tiles.S read. Steps in bytes.
-struct LinesTile {
+struct ConvTile {
   const void *a, *b;
   void* c;
   int64_t c_row, add, a_row;
@@ -24,20 +24,20 @@ struct LinesTile {
 };
 
 // The AMX tile of more than 16 rows (tall), of more than 16 columns (wide), or of up to 16 of them.
-using RunLines = void (*)(const LinesTile* tile);
-RunLines amx_lines_tile(Panel panel, bool tall, bool wide);
+using RunConvTile = void (*)(const ConvTile* tile);
+RunConvTile amx_conv_tile(Panel panel, bool tall, bool wide);
 
 // How taps lie in a copy: pixels as whole steps of the tile, pixels with zeros behind them up to such, or rows of taps.
-enum class LineTaps : uint8_t { whole, padded, joined };
+enum class TapLayout : uint8_t { whole, padded, joined };
 
 // All of k: blocks as b is packed, each with its pieces. Without a heap: this is made for every call.
-class LineBlocks {
+class ConvBlocks {
  public:
   struct Block {
     int64_t k, at;         // at: where its first value lies, from the first pixel of a position on
     int64_t first, count;  // pieces
   };
-  LineBlocks(const ConvPass& s, const CopiedLines& lines, LineTaps form = LineTaps::whole);
+  ConvBlocks(const ConvPass& s, const PaddedRows& lines, TapLayout form = TapLayout::whole);
   const Block* begin() const { return blocks_.data(); }
   const Block* end() const { return blocks_.data() + count_; }
   const Piece* pieces(const Block& block) const { return pieces_.data() + block.first; }

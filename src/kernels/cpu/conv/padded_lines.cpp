@@ -32,7 +32,7 @@ int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step;
 
 }  // namespace
 
-CopiedLines::CopiedLines(const Window& w, const Source& source, DType dtype, const void* x, const CopiedForm& form)
+PaddedRows::PaddedRows(const Window& w, const Source& source, DType dtype, const void* x, const PaddedForm& form)
     : w_(w),
       x_(static_cast<const char*>(x)),
       zero_(form.zero),
@@ -54,12 +54,12 @@ CopiedLines::CopiedLines(const Window& w, const Source& source, DType dtype, con
   plane_ = (read_by(most_) + apart_[0] - 1) / apart_[0] * columns_ * pixel_;
 }
 
-bool CopiedLines::near() const { return size() <= 2 * copy_bytes(); }
+bool PaddedRows::near() const { return size() <= 2 * copy_bytes(); }
 
 // As many values either way.
-int64_t CopiedLines::copy_bytes() const { return split_ ? kCopyBytes / 2 * 3 : kCopyBytes; }
+int64_t PaddedRows::copy_bytes() const { return split_ ? kCopyBytes / 2 * 3 : kCopyBytes; }
 
-void CopiedLines::copy(int64_t line, int64_t count, void* out) const {
+void PaddedRows::copy(int64_t line, int64_t count, void* out) const {
   const int64_t image = line / w_.count[1], first = first_read(line);
   const int64_t z = image % w_.count[0] * w_.step[0] + w_.base[0], plane = image / w_.count[0] * w_.size[0] + z;
   const bool in_plane = z >= 0 && z < w_.size[0];
@@ -73,7 +73,7 @@ void CopiedLines::copy(int64_t line, int64_t count, void* out) const {
 }
 
 // row: null where it lies outside.
-void CopiedLines::copy_row(const char* row, char* to) const {
+void PaddedRows::copy_row(const char* row, char* to) const {
   const int64_t left = w_.base[2] + low_[1], step = apart_[1];
   for (int64_t r = 0; r < step; ++r, to += plane_) {
     // Columns [lo, hi) of this residue lie inside.
@@ -87,7 +87,7 @@ void CopiedLines::copy_row(const char* row, char* to) const {
 }
 
 // What a row of taps reads at position x, where some of it may lie outside.
-void CopiedLines::join_taps(const char* row, int64_t x, char* to) const {
+void PaddedRows::join_taps(const char* row, int64_t x, char* to) const {
   for (int64_t t = 0; t < w_.taps[2]; ++t, to += bytes_) {
     const int64_t from = x * w_.step[2] + w_.base[2] + t * w_.tap_step[2];
     if (row && from >= 0 && from < w_.size[2]) {
@@ -98,7 +98,7 @@ void CopiedLines::join_taps(const char* row, int64_t x, char* to) const {
   }
 }
 
-void CopiedLines::join_row(const char* row, char* to) const {
+void PaddedRows::join_row(const char* row, char* to) const {
   // Positions [lo, hi) read nothing from outside.
   const int64_t least = w_.base[2] + std::min<int64_t>(0, (w_.taps[2] - 1) * w_.tap_step[2]);
   const int64_t most = least + reach(2), step = w_.step[2];
@@ -114,7 +114,7 @@ void CopiedLines::join_row(const char* row, char* to) const {
   for (int64_t x = hi; x < columns_; ++x) join_taps(row, x, to + x * pixel_);
 }
 
-void CopiedLines::copy_pixels(const char* from, int64_t distance, int64_t count, char* to) const {
+void PaddedRows::copy_pixels(const char* from, int64_t distance, int64_t count, char* to) const {
 #if defined(__x86_64__)
   if (split_) {
     const int64_t values = bytes_ / static_cast<int64_t>(sizeof(float));
@@ -130,7 +130,7 @@ void CopiedLines::copy_pixels(const char* from, int64_t distance, int64_t count,
   copy_each(from, distance, count, to, pixel_, bytes_);
 }
 
-CopiedLines::Range CopiedLines::read(int64_t line, int64_t count) const {
+PaddedRows::Range PaddedRows::read(int64_t line, int64_t count) const {
   if (count == 0) return {};
   const int64_t first = std::max<int64_t>(0, first_read(line)), bytes = w_.size[2] * distance_;
   const int64_t end = std::min(w_.size[1], first_read(line) + read_by(count));

@@ -6,7 +6,7 @@
 
 namespace deft::cpu::detail {
 
-struct CopiedForm {
+struct PaddedForm {
   int64_t gap = 0;          // values between copied pixels
   int zero = 0;             // the bytes of what lies outside
   bool apart = false;       // rows and columns by residue modulo the window's step: positions are neighbours
@@ -17,9 +17,9 @@ struct CopiedForm {
 };
 
 // An output line is one of (n, z, y); windows have one tap along z. Distances are in bytes.
-class CopiedLines {
+class PaddedRows {
  public:
-  CopiedLines(const Window& w, const Source& source, DType dtype, const void* x, const CopiedForm& form = {});
+  PaddedRows(const Window& w, const Source& source, DType dtype, const void* x, const PaddedForm& form = {});
   int64_t most() const { return most_; }                           // output lines at a time
   bool near() const;                                               // whether so many stay in the second cache level
   int64_t size() const { return apart_[0] * apart_[1] * plane_; }  // of a copy

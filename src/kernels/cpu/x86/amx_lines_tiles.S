@@ -1,5 +1,5 @@
 // AMX: tiles whose rows are positions of copied lines, a_row bytes apart, and whose steps of k lie in pieces, a_step bytes
-// apart. rdi: a LinesTile (kernels/cpu/conv/line_tiles.h). Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes
+// apart. rdi: a ConvTile (kernels/cpu/conv/line_tiles.h). Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes
 // all, else the first 16 are multiplied.
 #include "kernels/cpu/x86/amx_lines.inc"
 #if defined(__x86_64__)

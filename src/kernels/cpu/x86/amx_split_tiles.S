@@ -1,5 +1,5 @@
 // AMX: f32 products of values that are split in three parts of bf16 (Note [Split f32] in split_tiles.cpp). rdi: a
-// LinesTile (kernels/cpu/conv/line_tiles.h). A step of k is 32 values: of each row of a 64 bytes for each of the parts, which
+// ConvTile (kernels/cpu/conv/line_tiles.h). A step of k is 32 values: of each row of a 64 bytes for each of the parts, which
 // lie a_part bytes apart, of b 16 pairs of rows, of each the 32 columns of the first parts, of the second and of the third.
 // Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes all, else the first 16 are multiplied.
 #include "kernels/cpu/x86/amx_lines.inc"

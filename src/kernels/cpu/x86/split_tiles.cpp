@@ -21,17 +21,17 @@
 #include <immintrin.h>
 
 extern "C" {
-void deft_amx_split_32x32(const deft::cpu::detail::LinesTile* tile);
-void deft_amx_split_16x32(const deft::cpu::detail::LinesTile* tile);
-void deft_amx_rough_32x32(const deft::cpu::detail::LinesTile* tile);
-void deft_amx_rough_16x32(const deft::cpu::detail::LinesTile* tile);
+void deft_amx_split_32x32(const deft::cpu::detail::ConvTile* tile);
+void deft_amx_split_16x32(const deft::cpu::detail::ConvTile* tile);
+void deft_amx_rough_32x32(const deft::cpu::detail::ConvTile* tile);
+void deft_amx_rough_16x32(const deft::cpu::detail::ConvTile* tile);
 }
 
 namespace deft::cpu {
 
 namespace {
 
-using detail::LinesTile;
+using detail::ConvTile;
 using detail::Piece;
 
 constexpr int kColumns = 32, kStep = 32;
@@ -108,9 +108,9 @@ void replace(const float* from, float* c, int64_t c_row, int rows) {
   }
 }
 
-[[gnu::noinline]] void find_again(const LinesTile& tile, int rows, float* c, int64_t c_row) {
+[[gnu::noinline]] void find_again(const ConvTile& tile, int rows, float* c, int64_t c_row) {
   alignas(64) float sums[32 * kColumns] = {};
-  add_whole_lines(tile, rows, sums);
+  add_whole_steps(tile, rows, sums);
   replace(sums, c, c_row, rows);
 }
 
@@ -122,7 +122,7 @@ void run_split(int64_t steps, const void* a, const void* b, void* to, int64_t c_
   float* sums = add ? own : c;
   const int64_t row = add ? kColumns : c_row;
   const Piece all{steps, 0};
-  const LinesTile tile{a, b, sums, row * 4, 0, kLineBytes, &all, 1, rows * kLineBytes, b_ahead};
+  const ConvTile tile{a, b, sums, row * 4, 0, kLineBytes, &all, 1, rows * kLineBytes, b_ahead};
   allow_tf32() ? multiply_roughly(&tile) : multiply(&tile);
   if (any_nan(sums, row, rows)) find_again(tile, rows, sums, row);
   if (add) add_rows(rows, own, c, c_row);
@@ -147,7 +147,7 @@ void run_split_ahead_16x32(int64_t steps, const void* a, const void* b, void* c,
 
 bool has_nan(const float* sums, int rows, bool wide) { return any_nan(sums, kColumns, rows, wide); }
 
-void add_whole_lines(const LinesTile& tile, int rows, float* sums) {
+void add_whole_steps(const ConvTile& tile, int rows, float* sums) {
   const char* a = static_cast<const char*>(tile.a);
   const char* b = static_cast<const char*>(tile.b);
   for (int64_t piece = 0; piece < tile.count; ++piece, a += tile.pieces[piece - 1].skip) {

@@ -13,10 +13,10 @@ void run_split_ahead_32x32(int64_t steps, const void* a, const void* b, void* c,
 void run_split_ahead_16x32(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
                            const void* b_ahead);
 
-// Sums of a series of LinesTiles, whose c is `sums` with rows of 32, the first of which does not add: where one is NaN,
+// Sums of a series of ConvTiles, whose c is `sums` with rows of 32, the first of which does not add: where one is NaN,
 // the series is run again with whole values, and what is NaN takes its sum from there.
 bool has_nan(const float* sums, int rows, bool wide);  // wide: more than 16 columns
-void add_whole_lines(const detail::LinesTile& tile, int rows, float* sums);
+void add_whole_steps(const detail::ConvTile& tile, int rows, float* sums);
 void replace_nan(const float* whole, int rows, float* sums);
 
 }  // namespace deft::cpu
