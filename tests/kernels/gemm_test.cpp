@@ -230,7 +230,7 @@ TEST(Gemm, SmallBatchesThatShareASide) {
   const int64_t m = 7, n = 21, k = 10, batch = 5;
   const auto a = filled<float>(m * k * batch, 1), b = filled<float>(n * k * batch, 2);
   for (bool lines : {false, true}) {
-    for (bool turned : {false, true}) {
+    for (bool transposed : {false, true}) {
       for (const auto& [a_batch, b_batch] : {std::pair{m * k, int64_t{0}}, {int64_t{0}, n * k}, {m * k, n * k}}) {
         std::vector<float> together(static_cast<size_t>(m * n * batch)), alone = together;
         const auto call = [&](std::vector<float>& c, int64_t s) {
@@ -245,14 +245,14 @@ TEST(Gemm, SmallBatchesThatShareASide) {
                                lines ? 1 : n,
                                lines ? k : 1,
                                c.data() + s * m * n,
-                               turned ? 1 : n,
-                               turned ? m : 1,
+                               transposed ? 1 : n,
+                               transposed ? m : 1,
                                false,
                                nullptr};
         };
         cpu::gemm_batched(call(together, 0), batch, a_batch, b_batch, m * n);
         for (int64_t s = 0; s < batch; ++s) cpu::gemm(call(alone, s));
-        EXPECT_EQ(0, std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float))) << lines << turned;
+        EXPECT_EQ(0, std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float))) << lines << transposed;
       }
     }
   }

@@ -143,7 +143,7 @@ class ForwardWorker {
   }
 
   // Lines of `keys` values to rows of nr.
-  void turn(const T* line, int64_t lines, int64_t keys, T* rows) const {
+  void transpose(const T* line, int64_t lines, int64_t keys, T* rows) const {
     using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
     const int64_t whole_lines = lines / 4 * 4, whole_keys = keys / 4 * 4, nr = p_.nr;
     const Bits* from = reinterpret_cast<const Bits*>(line);
@@ -153,7 +153,7 @@ class ForwardWorker {
       for (int64_t j = 0; j < whole_keys; j += 4) {
         const Bits* at = from + i * keys + j;
         Block b{Block::load(at), Block::load(at + keys), Block::load(at + 2 * keys), Block::load(at + 3 * keys)};
-        b.turn();
+        b.transpose();
         Bits* out = to + j * nr + i;
         Block::store(b.a, out), Block::store(b.b, out + nr);
         Block::store(b.c, out + 2 * nr), Block::store(b.d, out + 3 * nr);
@@ -170,7 +170,7 @@ class ForwardWorker {
     T *rows = keep_, *line = rows + keys * nr;
     if (lines < nr) std::fill_n(rows, keys * nr, T(0));
     for (int64_t i = 0; i < lines; ++i) p_.load_keep(head, q0 + i, k0, keys, line + i * keys);
-    turn(line, lines, keys, rows);
+    transpose(line, lines, keys, rows);
     return rows;
   }
 

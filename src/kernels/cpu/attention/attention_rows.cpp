@@ -359,7 +359,7 @@ void end_columns(int width, const T* top, const T* sum, T* factor, T* log_sum) {
 }
 
 // Rows and columns change places: out[j][i] = x[i][j].
-inline void turn_floats(int width, const float* x, int64_t rows, int64_t lines, float* out, int64_t out_row) {
+inline void transpose_floats(int width, const float* x, int64_t rows, int64_t lines, float* out, int64_t out_row) {
   constexpr int64_t kSize = sizeof(float);
   transpose_block({.size = kSize,
                    .src = reinterpret_cast<const char*>(x),
@@ -379,20 +379,20 @@ HWY_INLINE void store_row(const T* x, int64_t n, T factor, S* out) {
 }
 // By way of the first cache, some columns of out at a time.
 template <class S>
-void store_turned(int width, const float* x, int64_t rows, const float* factor, int64_t lines, S* out,
-                  int64_t out_row) {
+void store_transposed(int width, const float* x, int64_t rows, const float* factor, int64_t lines, S* out,
+                      int64_t out_row) {
   constexpr int64_t kColumns = 64;
-  alignas(64) float turned[kMostLines * kColumns];
+  alignas(64) float transposed[kMostLines * kColumns];
   for (int64_t i = 0; i < rows; i += kColumns) {
     const int64_t count = std::min(kColumns, rows - i);
-    turn_floats(width, x + i * width, count, lines, turned, kColumns);
-    for (int64_t j = 0; j < lines; ++j) store_row(turned + j * kColumns, count, factor[j], out + j * out_row + i);
+    transpose_floats(width, x + i * width, count, lines, transposed, kColumns);
+    for (int64_t j = 0; j < lines; ++j) store_row(transposed + j * kColumns, count, factor[j], out + j * out_row + i);
   }
 }
 template <class S, class T>
 void store_typed(int width, const T* x, int64_t rows, const T* factor, int64_t lines, S* out, int64_t out_row) {
   if constexpr (sizeof(T) == 4) {
-    if (rows >= 4) return store_turned(width, x, rows, factor, lines, out, out_row);
+    if (rows >= 4) return store_transposed(width, x, rows, factor, lines, out, out_row);
   }
   for (int64_t j = 0; j < lines; ++j, out += out_row) {
     for (int64_t i = 0; i < rows; ++i) out[i] = static_cast<S>(x[i * width + j] * factor[j]);

@@ -54,7 +54,7 @@ struct ConvQuant {
 void conv_forward_int8(const ConvCall& call, const ConvQuant& quant);
 
 // Weights as the kernels read them, made once for many forward calls of the same channels, groups, kernel, layout and
-// dtype. dtype and layout are those of the kernel: planes may be turned, 16-bit groups widened (conv_relayout.cpp).
+// dtype. dtype and layout are the kernel's: NCHW may become NHWC, 16-bit groups f32 (conv_relayout.cpp).
 class ConvWeight {
  public:
   int64_t bytes() const;

@@ -163,14 +163,15 @@ class WeightGradient {
         panel_(parts_ * s_.depth * kBlock),
         block_(parts_ * s_.pairs * kPair),
         slot_(form.groups * form.blocks * block_ + parts_ * s_.beyond * kPair),
-        turned_(together * form.groups * form.panels * panel_),
+        transposed_(together * form.groups * form.panels * panel_),
         pairs_(together * slot_),
         columns_(s_.copies * columns_of_copy()),
         sums_(sums) {
     for (int64_t s = 1; s <= together; ++s) {
       clear(pairs_.data() + s * slot_ - parts_ * s_.beyond * kPair, parts_ * s_.beyond * kPair);
     }
-    if (f_.og % kHalf != 0) clear(turned_.data(), together * f_.groups * f_.panels * panel_);  // rows without a channel
+    if (f_.og % kHalf != 0)
+      clear(transposed_.data(), together * f_.groups * f_.panels * panel_);  // rows without a channel
     for (int64_t i = 0; i < s_.copies * columns_of_copy(); ++i) {
       const int64_t read = s_.column(i / columns_of_copy(), i % columns_of_copy()), column = read + w_.base[2];
       columns_[i] = f_.joined ? read : column >= 0 && column < w_.size[2] ? column : -1;
@@ -189,7 +190,7 @@ class WeightGradient {
         for (int64_t i = c0; i < c1; ++i) {
           const int64_t s = i / copies, what = i % copies;
           what < rows ? copy_row(first + s, s, what / s_.rows, what % s_.rows, room)
-                      : turn_panel(first + s, s, what - rows, room);
+                      : transpose_panel(first + s, s, what - rows, room);
         }
       });
       parallel_balanced(0, blocks * f_.taps / each, 1, [&](int64_t t0, int64_t t1) {
@@ -302,14 +303,15 @@ class WeightGradient {
 
   const GemmTile& tile_of(int64_t panel) const { return f_.outs(panel) > kHalf ? tile_ : low_tile_; }
 
-  void turn_panel(int64_t slot, int64_t s, int64_t index, const Room& room) const {
+  void transpose_panel(int64_t slot, int64_t s, int64_t index, const Room& room) const {
     const int64_t outs = f_.outs(index % f_.panels), step = parts_ * tile_of(index % f_.panels).mr * kStep;
     const int64_t first = index / f_.panels * f_.og + index % f_.panels * kBlock;
     find_positions(slot, first, room);
-    Word* to = turned_.data() + (s * f_.groups * f_.panels + index) * panel_;
+    Word* to = transposed_.data() + (s * f_.groups * f_.panels + index) * panel_;
     for (int64_t p = 0; p < s_.depth; p += kStep, to += step) {
       ask_for(room.places.data(), p + kAheadSteps * kStep, outs);
-      parts_ > 1 ? turn_floats(room.places.data() + p, outs, to) : turn_halves_512(room.places.data() + p, 0, outs, to);
+      parts_ > 1 ? transpose_floats(room.places.data() + p, outs, to)
+                 : transpose_halves_512(room.places.data() + p, 0, outs, to);
     }
   }
   // Lines far apart are not foreseen by the CPU.
@@ -333,7 +335,7 @@ class WeightGradient {
       }
     }
   }
-  static void turn_floats(const Word* const* places, int64_t outs, Word* to) {
+  static void transpose_floats(const Word* const* places, int64_t outs, Word* to) {
     alignas(64) float lines[kBlock * kStep];
     const void* at[kStep];
     for (int64_t i = 0; i < kStep; ++i) at[i] = places[i] ? static_cast<const void*>(places[i]) : kZeroLine;
@@ -348,7 +350,7 @@ class WeightGradient {
     const GemmTile& tile = tile_of(panel);
     float* to = sums_ + (index * f_.taps + tap) * kBlock * kBlock;
     for (int64_t s = 0; s < slots; ++s) {
-      const Word* a = turned_.data() + ((s * f_.groups + group) * f_.panels + panel) * panel_;
+      const Word* a = transposed_.data() + ((s * f_.groups + group) * f_.panels + panel) * panel_;
       const Word* b = pairs_.data() + s * slot_ + index / f_.panels * block_ + s_.tap(tap) * parts_ * kPair;
       if (f_.ins(index / f_.panels % f_.blocks) > kHalf) {
         tile.run(s_.depth / kStep, a, b, to, kBlock, add || s > 0);
@@ -375,7 +377,7 @@ class WeightGradient {
   const GemmTile &tile_, &low_tile_;
   int64_t parts_, together_;
   int64_t panel_, block_, slot_;  // words of copies: a panel of dy, a block of x, all blocks of a slot
-  Workspace<Word> turned_, pairs_;
+  Workspace<Word> transposed_, pairs_;
   Workspace<int64_t> columns_;  // of x, for each copy and position; negative: outside
   float* sums_;
 };

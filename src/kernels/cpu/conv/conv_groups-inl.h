@@ -59,7 +59,7 @@ class LaneOrder {
     return order;
   }
   // `room` values may be read; up to a whole block is written.
-  void turn(const float* from, int64_t room, float* to) const {
+  void permute(const float* from, int64_t room, float* to) const {
 #if HWY_TARGET == HWY_AVX3
     const Vec<float>::D d;
     Vec<float>(hn::TableLookupLanes(load_some(from, room).raw, hn::SetTableIndices(d, from_))).store(to);
@@ -142,13 +142,13 @@ class GroupRows {
     const float *from = x_ + first * channels, *end = x_ + n_ * w_.source() * channels;
     for (int64_t k = k0; k < k1; ++k, to += size) {
       const float* values = from + k * pixel;
-      blocks_.together > 1 ? turn_pixels(values, end - values, hi - lo, to) : copy_pixels(values, hi - lo, to);
+      blocks_.together > 1 ? permute_pixels(values, end - values, hi - lo, to) : copy_pixels(values, hi - lo, to);
     }
   }
-  void turn_pixels(const float* from, int64_t room, int64_t count, float* to) const {
+  void permute_pixels(const float* from, int64_t room, int64_t count, float* to) const {
     const int64_t channels = blocks_.groups * blocks_.in, pixel = blocks_.pixel;
-    for (int64_t i = 0; i < count; ++i, to += pixel) order_.turn(from + i * channels, room - i * channels, to);
-    std::fill_n(to, kBlock, 0.0f);  // turn() wrote beyond the last pixel
+    for (int64_t i = 0; i < count; ++i, to += pixel) order_.permute(from + i * channels, room - i * channels, to);
+    std::fill_n(to, kBlock, 0.0f);  // permute() wrote beyond the last pixel
   }
   void copy_pixels(const float* from, int64_t count, float* to) const {
     constexpr int64_t kLanes = Vec<float>::kLanes;

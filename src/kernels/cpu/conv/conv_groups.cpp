@@ -167,12 +167,13 @@ class GroupConv {
 
   void put(const float* sums, const float* bias, int64_t positions, int64_t outs, int64_t at) const {
     const int64_t step = p_.phase.step[2] * channels_;
-    const bool turns = blocks_.together > 1, more = p_.residual || p_.activation != Activation::none || outs < kBlock;
+    const bool permutes = blocks_.together > 1,
+               more = p_.residual || p_.activation != Activation::none || outs < kBlock;
     float* y = p_.y + at;
     for (int64_t p = 0; p < positions; ++p, sums += kBlock) {
-      float turned[kBlock];
-      if (turns) order_.turn(sums, kBlock, turned);
-      const float* from = turns ? turned : sums;
+      float permuted[kBlock];
+      if (permutes) order_.permute(sums, kBlock, permuted);
+      const float* from = permutes ? permuted : sums;
       if (more) {
         put_more(from, bias, outs, at + p * step);
       } else {

@@ -76,7 +76,7 @@ class GroupGradient {
       for (int64_t block = block0; block < block1; ++block, block_to += size) {
         const float* values = from + blocks_.first_out(block);
         if (blocks_.together > 1) {
-          order_.turn(values, dy_end_ - values, block_to);
+          order_.permute(values, dy_end_ - values, block_to);
         } else {
           copy_values(values, blocks_.outs(block), block_to);
         }

@@ -16,7 +16,7 @@ void split_taps(const T* from, int64_t taps, int64_t channels, T* const* to) {
       t = std::min(t, taps - 4);  // the last block overlaps the one before
       using F = Block4<T>;
       F f{F::load(from + t), F::load(from + taps + t), F::load(from + 2 * taps + t), F::load(from + 3 * taps + t)};
-      f.turn();
+      f.transpose();
       F::store(f.a, to[t] + i);
       F::store(f.b, to[t + 1] + i);
       F::store(f.c, to[t + 2] + i);
@@ -39,7 +39,7 @@ void join_taps(const T* from, int64_t taps, int64_t channels, T* to) {
       using F = Block4<T>;
       const T* p = from + t * channels + i;
       F f{F::load(p), F::load(p + channels), F::load(p + 2 * channels), F::load(p + 3 * channels)};
-      f.turn();
+      f.transpose();
       F::store(f.a, to + t);
       F::store(f.b, to + taps + t);
       F::store(f.c, to + 2 * taps + t);

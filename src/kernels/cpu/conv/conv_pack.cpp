@@ -304,7 +304,7 @@ void TapWeight::pack_panel(const T* w, int64_t width, int64_t live, int64_t k0, 
         for (int64_t i = 0; i < width; i += 4) {
           const T* q = from + i * taps_ + r;
           B b{B::load(q), B::load(q + taps_), B::load(q + 2 * taps_), B::load(q + 3 * taps_)};
-          b.turn();
+          b.transpose();
           T* to = out + (p + r * chunk_ + o) * width + i;
           B::store(b.a, to);
           B::store(b.b, to + chunk_ * width);

@@ -71,7 +71,7 @@ RunValues::RunValues(const void* given, DType dtype, DType run, int64_t n)
 
 namespace {
 
-ConvCall turned(const ConvCall& c) {
+ConvCall with_nhwc(const ConvCall& c) {
   ConvCall run = c;
   if (size_of(c.dtype) > 4 || !is_floating(c.dtype) || is_depthwise(c)) return run;
   const int64_t most = std::max(c.c_in, c.c_out) / c.groups;
@@ -95,7 +95,7 @@ bool tiles_pay(const ConvCall& c) {
 }  // namespace
 
 ConvCall as_run(const ConvCall& c) {
-  const ConvCall run = turned(c);
+  const ConvCall run = with_nhwc(c);
   return tiles_pay(run) ? run : widened(run);
 }
 bool runs_copied(const ConvCall& c) { return differs(as_run(c), c); }

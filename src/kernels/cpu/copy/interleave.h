@@ -19,7 +19,7 @@ struct Block4 {
     return v;
   }
   static void store(V v, T* p) { std::memcpy(p, &v, sizeof v); }
-  void turn() {
+  void transpose() {
     const V ab0 = __builtin_shuffle(a, b, V{0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, V{2, 6, 3, 7});
     const V cd0 = __builtin_shuffle(c, d, V{0, 4, 1, 5}), cd1 = __builtin_shuffle(c, d, V{2, 6, 3, 7});
     a = __builtin_shuffle(ab0, cd0, V{0, 1, 4, 5}), b = __builtin_shuffle(ab0, cd0, V{2, 3, 6, 7});
@@ -40,7 +40,7 @@ struct Block4<uint64_t> {
     return v;
   }
   static void store(const V& v, uint64_t* p) { std::memcpy(p, &v, sizeof v); }
-  void turn() {
+  void transpose() {
     V* rows[4] = {&a, &b, &c, &d};
     for (int i = 0; i < 4; ++i) {
       for (int j = 0; j < i; ++j) std::swap(rows[i]->v[j], rows[j]->v[i]);

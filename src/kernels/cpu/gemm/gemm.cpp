@@ -112,7 +112,7 @@ struct Plan {
   Way way = Way::packed;
   TypedGemm<T> g;
   DirectForm form = DirectForm::none;
-  bool turned() const { return g.bias_on_rows; }
+  bool swapped() const { return g.bias_on_rows; }
 };
 
 // Rows of c contiguous, where c or its transpose has such.
@@ -199,12 +199,12 @@ void gemm_floating(const GemmCall& x) {
     if (p.way == Way::small) return gemm_small(p.g, {});
     if (p.way == Way::outer) return run_outer(p.g);
   }
-  run_packed(p.g, p.turned() ? nullptr : x.packed_b);
+  run_packed(p.g, p.swapped() ? nullptr : x.packed_b);
 }
 
 // Products [begin, end) of a batch, all planned as `p`.
 void run_small(const Plan<float>& p, GemmBatch batch, int64_t begin, int64_t end) {
-  if (p.turned()) std::swap(batch.a, batch.b);
+  if (p.swapped()) std::swap(batch.a, batch.b);
   TypedGemm<float> g = p.g;
   g.a += begin * batch.a, g.b += begin * batch.b, g.c += begin * batch.c;
   batch.count = end - begin;
@@ -277,7 +277,7 @@ const GemmTile* gemm_b_tile(const GemmCall& call) {
   bool packs = false;
   dispatch_floating(call.dtype, [&]<class T>() {
     const auto p = detail::plan<T>(call);
-    packs = p.way == detail::Way::packed && !p.turned();
+    packs = p.way == detail::Way::packed && !p.swapped();
   });
   if (!packs) return nullptr;
   return &first_alike(best_tile(panel_for(call.dtype, call.m, call.n, call.k), call.m, call.n));

@@ -145,7 +145,7 @@ HWY_INLINE hn::VFromD<B> load_blocks(B d, const float* const* lines, int64_t p) 
 }
 
 // Four values of k of kLanes lines, as four rows.
-HWY_INLINE void turn_block(const float* const* lines, int64_t p, float* to, int64_t row) {
+HWY_INLINE void transpose_4_rows(const float* const* lines, int64_t p, float* to, int64_t row) {
   const D d;
   const hn::RepartitionToWide<D> pairs;
   const V l0 = load_blocks(d, lines, p), l1 = load_blocks(d, lines + 1, p);
@@ -168,7 +168,7 @@ void copy_lines(const TypedGemm<float>& g, float* to, int64_t row) {
     for (int64_t q = 0; q < kLanes; ++q) lines[q] = g.b + std::min(j + q, g.n - 1) * g.b_col;
     int64_t p = 0;
 #if HWY_TARGET != HWY_SCALAR
-    for (; p + 4 <= g.k; p += 4) turn_block(lines, p, to + p * row + j, row);
+    for (; p + 4 <= g.k; p += 4) transpose_4_rows(lines, p, to + p * row + j, row);
 #endif
     for (; p < g.k; ++p) {
       for (int64_t q = 0; q < kLanes; ++q) to[p * row + j + q] = lines[q][p];

@@ -171,7 +171,7 @@ bool pack_columns_any(int width, int group, int64_t panels, int64_t panel_size, 
 #if defined(__x86_64__)
 // Lines next to each other, for left sides of AMX: 32 values of k of a line together. Panels as in pack_columns().
 template <class T>
-void turn_columns(int64_t width, const T* in, int64_t step, int64_t lines, int64_t k, int64_t panel_size, T* out) {
+void transpose_columns(int64_t width, const T* in, int64_t step, int64_t lines, int64_t k, int64_t panel_size, T* out) {
   constexpr int64_t kStep = 32;
   const uint16_t* places[kStep];
   for (int64_t p = 0; p < k; p += kStep, in += kStep * step, out += kStep * width) {
@@ -182,7 +182,7 @@ void turn_columns(int64_t width, const T* in, int64_t step, int64_t lines, int64
       const int64_t live = std::min(width, lines - l);
       T* to = out + l / width * panel_size;
       for (int64_t i = 0; p + kStep + i < k && i < kStep; ++i) __builtin_prefetch(in + (kStep + i) * step + l);
-      turn_halves_512(places, l, live, reinterpret_cast<uint16_t*>(to));
+      transpose_halves_512(places, l, live, reinterpret_cast<uint16_t*>(to));
       if (live < width) std::memset(to + live * kStep, 0, static_cast<size_t>((width - live) * kStep) * sizeof(T));
     }
   }
@@ -229,7 +229,7 @@ void pack_typed(const GemmTile& tile, Side side, const From* in, int64_t line, i
   if constexpr (sizeof(To) == 2 && std::is_same_v<To, From>) {
     const int64_t some = kTogether * width;
     for (; line == 1 && step != 1 && group == 32 && l < lines; l += some, out += kTogether * panel_size) {
-      turn_columns(width, in + l, step, std::min(some, lines - l), k, panel_size, out);
+      transpose_columns(width, in + l, step, std::min(some, lines - l), k, panel_size, out);
     }
   }
 #endif

@@ -70,7 +70,7 @@ DEFT_AVX512 __mmask16 first_of(int64_t count) {
 }
 
 // A step of `live` lines from rows of k, which lie `row` values apart.
-void turn_step(const float* rows, int64_t row, int64_t live, int64_t k, char* to) {
+void transpose_step(const float* rows, int64_t row, int64_t live, int64_t k, char* to) {
   alignas(64) float lines[32 * kStep];
   const void* at[kStep];
   for (int64_t p = 0; p < kStep; ++p) at[p] = p < k ? static_cast<const void*>(rows + p * row) : kZeroLine;
@@ -118,7 +118,7 @@ void split_columns(const StridedMatrix& m, const float* first, Side side, int64_
         split_rows(first + l, m.step, std::min(kStep, k - p), to);
       } else {
         clear_lines(width, live, 1, to);
-        turn_step(first + l, m.step, live, k - p, to);
+        transpose_step(first + l, m.step, live, k - p, to);
       }
     }
   }

@@ -30,8 +30,8 @@ DEFT_AVX512 __m512i four_lines(const void* const* lines, int i, int64_t at, __mm
 }
 // Sixteen lines of `count` groups, at most four, to as many rows of sixteen, of which `live` are stored. (To put four
 // rows of twelve together to three whole vectors gains nothing.)
-DEFT_AVX512 void turn(const void* const* lines, int64_t at, int count, __m512i flip, __mmask16 live, char* out,
-                      int64_t row) {
+DEFT_AVX512 void transpose_words(const void* const* lines, int64_t at, int count, __m512i flip, __mmask16 live,
+                                 char* out, int64_t row) {
   const auto groups = static_cast<__mmask8>((1 << count) - 1);
   const __m512i a = four_lines(lines, 0, at, groups), b = four_lines(lines, 1, at, groups);
   const __m512i c = four_lines(lines, 2, at, groups), d = four_lines(lines, 3, at, groups);
@@ -62,10 +62,10 @@ DEFT_AVX512 void turn(const void* const* lines, int64_t at, int count, __m512i f
     for (; p + 64 <= whole; p += 64, to += 16 * row) {
       const int64_t next = p + kAhead < bytes ? p + kAhead : ahead ? ahead + p + kAhead - bytes : p;
       for (int i = 0; i < count; ++i) __builtin_prefetch(static_cast<const char*>(some[i]) + next);
-      for (int q = 0; q < 4; ++q) turn(some, p + 16 * q, 4, flips, live, to + 4 * q * row, row);
+      for (int q = 0; q < 4; ++q) transpose_words(some, p + 16 * q, 4, flips, live, to + 4 * q * row, row);
     }
-    for (; p + 16 <= whole; p += 16, to += 4 * row) turn(some, p, 4, flips, live, to, row);
-    if (p < whole) turn(some, p, static_cast<int>((whole - p) / 4), flips, live, to, row);
+    for (; p + 16 <= whole; p += 16, to += 4 * row) transpose_words(some, p, 4, flips, live, to, row);
+    if (p < whole) transpose_words(some, p, static_cast<int>((whole - p) / 4), flips, live, to, row);
   }
   return whole;
 }
@@ -174,7 +174,7 @@ void columns_of_bytes_512(const uint8_t* in, int64_t step, int64_t panels, int64
   if (panels == 1) columns_512<bytes_512<1>>(in, step, k, panel_size, out);
 }
 
-void turn_halves_512(const uint16_t* const* places, int64_t first, int64_t count, uint16_t* out) {
+void transpose_halves_512(const uint16_t* const* places, int64_t first, int64_t count, uint16_t* out) {
   alignas(64) uint16_t pairs[16 * 64];
   pair_halves_512(places, first, 16, 1, count, pairs);
   const void* lines[16];

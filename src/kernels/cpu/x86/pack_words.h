@@ -21,6 +21,6 @@ void columns_of_bytes_512(const uint8_t* in, int64_t step, int64_t panels, int64
 void pair_halves_512(const uint16_t* const* places, int64_t first, int64_t pairs, int64_t parts, int64_t count,
                      uint16_t* out);
 // `count` values at 32 places, at most 32, from `first` on, turned: all places of the first, of the second and so on.
-void turn_halves_512(const uint16_t* const* places, int64_t first, int64_t count, uint16_t* out);
+void transpose_halves_512(const uint16_t* const* places, int64_t first, int64_t count, uint16_t* out);
 
 }  // namespace deft::cpu
