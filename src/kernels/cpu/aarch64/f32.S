@@ -2,9 +2,9 @@
 // vectors as the tile has rows, v0 and on: row i of its value k is number rows * k + i. b's vectors take turns in the
 // four registers behind them. Row i, vector j of c is in v(32 - 2 * rows + 2 * i + j).
 //
-// Eight columns: 8 x 12 and 12 x 8 need fewer loads, but with k = 768 one panel of each side fills the first cache
-// level. They reach 95 and 97 % of the peak, this 98, and in products they are 2 to 4 % slower. 7 rows are for images of
-// 7 x 7: 49 rows in tiles of 8 would be 56.
+// Eight columns: 8 x 12 and 12 x 8 need fewer loads, but with k = 768 one panel of each side fills L1. They reach 95
+// and 97 % of the peak, this 98, and in products they are 2 to 4 % slower. 7 rows are for images of 7 x 7: 49 rows in
+// tiles of 8 would be 56.
 #include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 

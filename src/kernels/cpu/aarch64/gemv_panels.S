@@ -1,6 +1,6 @@
 // One row times a panel of 16 columns (kernels/cpu/gemm/gemv_panels.h): x0 k, x1 row, x2 panel, x3 sixteen sums. Column
-// vector i of products p, p + 4, ... is summed in v(16 + 4 (p % 4) + i). Prefetching 1 or 2 KB ahead gains nothing
-// for panels in the second cache level.
+// vector i of products p, p + 4, ... is summed in v(16 + 4 (p % 4) + i). Prefetching 1 or 2 KB ahead gains nothing for
+// panels in L2.
 #include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 

@@ -15,7 +15,7 @@ using namespace heads;
 
 namespace {
 
-constexpr int64_t kKeyBlock = 512;    // scores of a panel of queries stay in the first cache level
+constexpr int64_t kKeyBlock = 512;    // scores of a panel of queries stay in L1
 constexpr int64_t kQueryBlock = 192;  // queries that meet a block of keys while it is in the second level
 constexpr int64_t kFewQueries = 2;
 

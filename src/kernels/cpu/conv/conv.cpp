@@ -138,7 +138,7 @@ void check_packed(const ConvCall& c) {
       name_of(w.dtype), w.c_in, w.c_out, w.groups, name_of(c.dtype), c.c_in, c.c_out, c.groups);
 }
 
-// The weight as lines of output channels, in the order of the source: (tap, channel) for channels last.
+// The weight as lines of output channels, in the order of the source: (tap, channel) for NHWC.
 struct ForwardWeight {
   ForwardWeight(const ConvCall& c, DType w_dtype)
       : dtype(w_dtype),

@@ -60,7 +60,7 @@ constexpr int64_t kRows = 32, kColumns = 32, kHalf = 16;  // of a tile; half of 
 constexpr int64_t kLine = 64;                             // bytes: a step of k, a cache line;
 constexpr int64_t kSplitStep = 3 * kLine;                 // a step of split values
 constexpr int64_t kPositions = 512;                       // of a copy, at most
-constexpr int64_t kNearBytes = 768 << 10;                 // of b that stays in the second cache level,
+constexpr int64_t kNearBytes = 768 << 10;                 // of b that stays in L2,
 constexpr int64_t kCopyBytes = 512 << 10;                 // and of copies that pass by it
 constexpr int64_t kMostBands = 8;
 // A b from memory is read in the order in which it lies by run_blocked_gemm(): better for few positions (512 channels

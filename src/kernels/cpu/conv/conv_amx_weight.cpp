@@ -28,7 +28,7 @@ using Word = uint16_t;  // the bits of a bf16 or f16, or of a part of an f32
 constexpr int64_t kBlock = 32, kHalf = 16;  // rows and columns of a tile; half of either
 constexpr int64_t kStep = 32;               // positions of a step
 constexpr int64_t kPair = 2 * kBlock;       // halves of a pair of positions, of one part
-// Copies of x for a block of channels and of dy stay in the second cache level, if they have so many positions.
+// Copies of x for a block of channels and of dy stay in L2, if they have so many positions.
 constexpr int64_t kNearBytes = 1280 << 10, kLeastPositions = 768;
 constexpr int64_t kCopyWork = 100;                    // multiply-adds that take about as long as a copy of a value
 constexpr int64_t kAheadSteps = 1, kAheadPixels = 8;  // that memory is asked for
@@ -208,7 +208,7 @@ class WeightGradient {
     Workspace<const Word*> places;
     Workspace<Word> words;
   };
-  // Of a row that is not read where it lies.
+  // Of a row that is not read in place.
   int64_t row_words() const {
     const int64_t reach = (s_.width - 1) * w_.step[2] + (w_.taps[2] - 1) * w_.tap_step[2] + 1;
     return f_.joined ? reach * c_.c_in : parts_ > 1 ? reach * parts_ * kBlock : 0;

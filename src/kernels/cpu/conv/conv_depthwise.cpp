@@ -61,7 +61,7 @@ template <class T>
 struct Depthwise {
   using A = accumulate_t<T>;
   const Phase& phase;
-  int64_t channels, row;  // row: values between the filters of two taps, channels last
+  int64_t channels, row;  // row: values between the filters of two taps, NHWC
   const A* filters;       // as arrange_filters() makes them
   const A* bias;          // or null
   const T* residual;      // or null

@@ -1,4 +1,4 @@
-// One filter per channel, channels first: direct sums in registers, vectors run over positions.
+// One filter per channel, NCHW: direct sums in registers, vectors run over positions.
 //
 // Note [Padded bands]: some output lines at a time, what they read of a plane is copied to lines with zeros around
 // the image, rows and columns sorted by their residue modulo the step. There each tap lies at one distance from every

@@ -110,7 +110,7 @@ class GroupRows {
       fill(band.image, next + w_.base[1], k0, k1, to + next % rows_ * line_);
     }
   }
-  // What read() would copy next, brought near while `tiles` tiles are summed.
+  // What read() would copy next, prefetched while `tiles` tiles are summed.
   detail::ReadAhead ahead(const Band& band, int64_t next, int64_t tiles) const {
     const int64_t z = band.image % w_.count[0] * w_.step[0] + w_.base[0], channels = blocks_.groups * blocks_.in;
     const int64_t row = std::max(band.y0 == 0 ? 0 : next, band.y0 * w_.step[1]);

@@ -1,5 +1,4 @@
-// Convolutions in groups of few channels, channels last: nothing is packed, vectors run over output channels. See
-// conv_groups.h.
+// Convolutions in groups of few channels, NHWC: nothing is packed, vectors run over output channels. See conv_groups.h.
 #include "kernels/cpu/conv/conv_groups.h"
 
 #include "kernels/cpu/simd/targets.h"

@@ -1,4 +1,4 @@
-// Between the convolutions of groups of few channels, channels last: conv_groups.cpp and conv_groups_weight.cpp.
+// Between the convolutions of groups of few channels, NHWC: conv_groups.cpp and conv_groups_weight.cpp.
 //
 // Blocks of up to kBlock output channels are summed together: part of a group, or two or four narrow ones.
 //

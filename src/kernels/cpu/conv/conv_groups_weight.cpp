@@ -1,5 +1,5 @@
-// Gradient of the weights of groups of few channels, channels last, see conv_groups.h. Vectors run over output
-// channels: a tile of sums stays in registers while a band of lines is read.
+// Gradient of the weights of groups of few channels, NHWC, see conv_groups.h. Vectors run over output channels: a tile
+// of sums stays in registers while a band of lines is read.
 #include "kernels/cpu/conv/conv_groups.h"
 
 #include "kernels/cpu/simd/targets.h"

@@ -74,16 +74,16 @@ struct Source {
 };
 
 // Copies what positions [q0, q1) of the flattened (n, position) range read through rows [row0, row1) of (c, tap):
-// out[(row - row0) * (q1 - q0) + q - q0]. Channels first; `zero` is what lies outside. T: bits of the element's size.
+// out[(row - row0) * (q1 - q0) + q - q0]. NCHW; `zero` is what lies outside. T: bits of the element's size.
 template <class T>
 void gather_rows(const Window& w, const Source& s, const T* x, int64_t q0, int64_t q1, int64_t row0, int64_t row1,
                  T* out, T zero = T());
 
 // What the positions of a window read, as one side of a product. The matrix is (n, position) by (tap, channel) for
-// channels last, by (channel, tap) for channels first; `lines` says which of the two the lines of the product are.
-// With chunks, values are (chunk of channels, tap, channel of the chunk).
+// NHWC, by (channel, tap) for NCHW; `lines` says which of the two the lines of the product are. With chunks, values are
+// (chunk of channels, tap, channel of the chunk).
 enum class Lines : uint8_t { positions, values };
-class NhwcOperand final : public PanelSource {  // channels last
+class NhwcOperand final : public PanelSource {  // NHWC
  public:
   // zero: what lies outside the image (the zero point of bytes). chunk: divides the channels; 0: all of them.
   NhwcOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0,
@@ -112,7 +112,7 @@ class NhwcOperand final : public PanelSource {  // channels last
   Workspace<char> outside_;     // a run of zeros
 };
 
-class NchwOperand final : public PanelSource {  // channels first
+class NchwOperand final : public PanelSource {  // NCHW
  public:
   NchwOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0)
       : window_(w), source_(s), dtype_(dtype), x_(x), lines_(lines), zero_(zero) {}
@@ -129,7 +129,7 @@ class NchwOperand final : public PanelSource {  // channels first
 };
 
 // The weight as the input gradient with stride 1 reads it, straight from memory order: lines are input channels, k is
-// (chunk of output channels, tap, output channel). What one panel reads of a chunk stays in the first cache level.
+// (chunk of output channels, tap, output channel). What one panel reads of a chunk stays in L1.
 class TapWeight final : public PanelSource {
  public:
   // w: of the group.
@@ -178,7 +178,7 @@ void order_weight(const ConvCall& c, DType dtype, const void* w, void* out, Weig
 template <class T>
 void join_taps(const T* from, int64_t taps, int64_t channels, T* to);
 
-// Memory that is brought near while tiles are summed, some bytes for each tile; `tiles` in all.
+// Memory that is prefetched while tiles are summed, some bytes for each tile; `tiles` in all.
 struct ReadAhead {
   ReadAhead(const void* first, int64_t bytes, int64_t tiles)
       : at(static_cast<const char*>(first)), end(at + bytes), some(bytes / std::max<int64_t>(1, tiles) + 64) {}
@@ -250,12 +250,12 @@ bool sum_amx(const ConvCall& c, const Window& w, const void* dy, WeightSums fini
 void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
                const int64_t y_size[3]);
 void depthwise_weight(const ConvCall& c, const void* dy, void* dw);
-// The filters as depthwise() reads them, widened; channels last: [tap][channel]. 0 bytes: as they lie in memory.
+// The filters as depthwise() reads them, widened; NHWC: [tap][channel]. 0 bytes: as they lie in memory.
 inline int64_t filter_row(int64_t channels) { return (channels + 15) / 16 * 16; }  // from tap to tap
 int64_t filter_bytes(const ConvCall& c, int64_t channels, int64_t taps);
 void arrange_filters(const ConvCall& c, int64_t channels, int64_t taps, const void* w, void* out);
 
-// Channels first, see conv_depthwise_nchw.cpp. filters: of the type sums have.
+// NCHW, see conv_depthwise_nchw.cpp. filters: of the type sums have.
 void depthwise_nchw(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
                     const int64_t y_size[3]);
 void depthwise_nchw_weight(const ConvCall& c, const void* dy, void* dw);
@@ -297,7 +297,7 @@ void forward_copied(const ConvCall& c);
 void input_copied(const ConvCall& c, const void* dy, void* dx);
 void weight_copied(const ConvCall& c, const void* dy, void* dw);
 
-// Groups of few channels, channels last, see conv_groups.cpp. First ask whether it pays.
+// Groups of few channels, NHWC, see conv_groups.cpp. First ask whether it pays.
 bool groups_pay(const ConvCall& c);
 void run_groups(const ConvCall& c);
 void run_groups_input(const ConvCall& c, const std::vector<Phase>& phases, const void* dy, void* dx);

@@ -113,7 +113,7 @@ ConvCall MergedWeight::call(const ConvCall& c) const {
   return merged;
 }
 
-// Some samples at a time, which stay in the second cache level while all groups read their channels.
+// Some samples at a time, which stay in L2 while all groups read their channels.
 void forward_merged(const ConvCall& c) {
   const MergedWeight weight(c, c.dtype);
   ConvCall merged = weight.call(c);

@@ -1,4 +1,4 @@
-// Panels straight from an image with channels first.
+// Panels straight from an image with NCHW.
 //
 // Note [Padded lines]: one channel at a time, what the positions read is copied to lines with zeros around the image,
 // columns sorted by their residue modulo the step. There each tap lies at the same distance from every position, and
@@ -11,8 +11,8 @@ namespace deft::cpu::detail {
 
 namespace {
 
-constexpr int64_t kGatherBytes = 32768;     // a buffer within the first cache level
-constexpr int64_t kBlockBytes = 512 << 10;  // panels that are written together, within the second cache level
+constexpr int64_t kGatherBytes = 32768;     // a buffer within L1
+constexpr int64_t kBlockBytes = 512 << 10;  // panels that are written together, within L2
 constexpr int64_t kVector = 16;             // bytes copied at once
 
 // Where the positions [q0, q1) of (n, position) read, per dim. Dim 2 is always whole, and the others are where more

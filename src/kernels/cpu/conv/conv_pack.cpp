@@ -1,5 +1,4 @@
-// Panels straight from an image with channels last: what the positions of a window read, without a copy of it all
-// (im2col).
+// Panels straight from an image with NHWC: what the positions of a window read, without a copy of it all (im2col).
 #include <cstring>
 
 #include "kernels/cpu/conv/conv_internal.h"
@@ -89,7 +88,7 @@ void interleave_rows(const char* const* rows, int64_t k, int64_t count, int64_t 
 
 }  // namespace
 
-// ---- Channels last.
+// ---- NHWC.
 
 struct NhwcOperand::Pixel {
   int64_t offset;  // of the first tap, in bytes; may lie outside the image

@@ -10,7 +10,7 @@ namespace deft::cpu::detail {
 namespace {
 
 constexpr int64_t kFewSteps = 128;            // positions at a time, at least
-constexpr int64_t kGap = GemmTnTiles::kLine;  // between copied pixels, so that they spread over the first cache level
+constexpr int64_t kGap = GemmTnTiles::kLine;  // between copied pixels, so that they spread over L1
 constexpr int64_t kFewChannels = 32;
 constexpr int64_t kBytes = sizeof(float);
 constexpr int64_t kTasks = 2;  // for each of several threads, which may trade them

@@ -1,5 +1,5 @@
-// Lines of an image, channels last, copied with their padding: every tap of a window then reads the copy, at one
-// distance from position to position. Packing would copy them once for each tap.
+// Lines of an image, NHWC, copied with their padding: every tap of a window then reads the copy, at one distance from
+// position to position. Packing would copy them once for each tap.
 #pragma once
 
 #include "kernels/cpu/conv/conv_internal.h"
@@ -21,7 +21,7 @@ class PaddedRows {
  public:
   PaddedRows(const Window& w, const Source& source, DType dtype, const void* x, const PaddedForm& form = {});
   int64_t most() const { return most_; }                           // output lines at a time
-  bool near() const;                                               // whether so many stay in the second cache level
+  bool near() const;                                               // whether so many stay in L2
   int64_t size() const { return apart_[0] * apart_[1] * plane_; }  // of a copy
   int64_t pixel() const { return pixel_; }
   int64_t pixels() const { return columns_; }                                          // of a copied line

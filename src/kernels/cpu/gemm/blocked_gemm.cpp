@@ -1,6 +1,6 @@
 // The blocked product. One thread's part of c is cut into blocks: a block of a (rows x k) is packed so that it stays in
-// the second cache level, a panel of b in the first, and the register tile runs over all panels of a for each panel of
-// b. Sums over k beyond tile.block_k are kept in c itself where it can hold them, else in a workspace.
+// L2, a panel of b in the first, and the register tile runs over all panels of a for each panel of b. Sums over k
+// beyond tile.block_k are kept in c itself where it can hold them, else in a workspace.
 #include "kernels/cpu/gemm/blocked_gemm.h"
 
 #include <algorithm>
@@ -38,8 +38,8 @@ constexpr int64_t kShareBytes = 256 << 20;               // a side larger than t
 constexpr int64_t kMostRows = 1024;                      // of a block
 constexpr int64_t kStackBytes = 32 << 10;
 constexpr int64_t kBeyond = 128;  // bytes that may be read beyond sums
-// Split panels: while tiles run on a b that stays in the second cache level, they ask for the rows that are packed
-// next, so many bytes a step.
+// Split panels: while tiles run on a b that stays in L2, they ask for the rows that are packed next, so many bytes a
+// step.
 constexpr int64_t kNearBytesB = 1 << 20, kAheadBytes = 1536;
 // Prefetching the next panel of b in bursts: on x86 they hold up loads (128 x 768 x 3072 with AMX: 680 GFLOP/s with
 // them, 800 without; f32: 98 and 106). Its f32 tiles do it on the way (run_ahead, run_rows): 3 x 3 convolutions of 512
@@ -99,10 +99,9 @@ class Region {
     const int64_t depth = std::min(t_.padded_k(p_.k), t_.block_k), size = size_of(t_.panel);
     rows_ = block_rows(m1 - m0, depth * size);
     columns_ = own_sums_ ? std::min(n1 - n0, kSumBytes / sum_size(t_.panel) / kSumRows / t_.nr * t_.nr) : n1 - n0;
-    // Where the second cache level keeps all of a, b passes by in blocks that it still holds when they are used: 256 x
-    // 768 x 768 with rows in place gains 5 %. Prefetching what is packed next, in the tile, gains nothing. With AMX
-    // 256 KB of b at a time instead of 576: bf16 128 x 768 x 768 0.94 of the time, 49 x 512 x 4608 0.9, bytes 0.9 to
-    // 0.95.
+    // Where L2 keeps all of a, b passes by in blocks that it still holds when they are used: 256 x 768 x 768 with rows
+    // in place gains 5 %. Prefetching what is packed next, in the tile, gains nothing. With AMX 256 KB of b at a time
+    // instead of 576: bf16 128 x 768 x 768 0.94 of the time, 49 x 512 x 4608 0.9, bytes 0.9 to 0.95.
     const int64_t chunk = own_sums_ ? std::min(m1 - m0, round_up(kSumRows, t_.mr)) : m1 - m0;
     const bool small_a = round_up(chunk, t_.mr) * depth * size <= kKeepBytesA;
     keeps_packed_ = p_.b && !p_.packed_b && !p_.packed_a && !rows_in_place_ && small_a;
@@ -136,10 +135,10 @@ class Region {
   }
 
  private:
-  // As many rows as the second cache level takes, in blocks of about the same size.
+  // As many rows as L2 takes, in blocks of about the same size.
   int64_t block_rows(int64_t rows, int64_t line_bytes) const {
-    // AMX has deep panels. On a Neoverse-V1 (kStripBytes) half the first cache level instead of a quarter, and bf16:
-    // 3136 x 64 x 576 takes 0.96 of the time, 3136 x 128 x 256 0.98, 784 x 128 x 512 1.01. f32 gains nothing.
+    // AMX has deep panels. On a Neoverse-V1 (kStripBytes) half L1 instead of a quarter, and bf16: 3136 x 64 x 576 takes
+    // 0.96 of the time, 3136 x 128 x 256 0.98, 784 x 128 x 512 1.01. f32 gains nothing.
     const bool near = p_.block_bytes == kBlockBytes[1] && kStripBytes > 0 && t_.panel == Panel::bf16;
     const int64_t bytes = t_.begin || near ? 2 * p_.block_bytes : p_.block_bytes;
     const int64_t most = std::clamp<int64_t>(bytes / line_bytes, t_.mr, kMostRows) / t_.mr * t_.mr;
@@ -207,8 +206,8 @@ class Region {
       const char* b_panel = static_cast<const char*>(b) + j * padded * size;
       const int live_columns = static_cast<int>(std::min<int64_t>(t_.nr, columns - j));
       if (last && !direct_) terms_of(j0 + j, live_columns);
-      // The next panel of b comes near while this one is used, a part with each tile. A few tiles per panel (few rows)
-      // leave it to the hardware: 22 instead of 12 GB/s for bf16.
+      // The next panel of b is prefetched while this one is used, a part with each tile. A few tiles per panel (few
+      // rows) leave it to the hardware: 22 instead of 12 GB/s for bf16.
       const char* ahead = b_panel + panel_bytes;
       const bool fetch_next = kFetchPanels && rows > 3 * t_.mr && j + t_.nr < columns;
       const char* ahead_end = fetch_next ? ahead + panel_bytes : ahead;
@@ -265,7 +264,7 @@ class Region {
     const void* b_ahead = nullptr;
     char* waiting = nullptr;  // sums of the parts of k so far, rows of nr
   };
-  // Of a that is read where it lies.
+  // Of a that is read in place.
   void find_rows(Tile& t, int64_t k0, bool from_memory) const {
     const int64_t size = size_of(t_.panel), line = rows_in_place_->line;
     t.in_place = true;
@@ -323,8 +322,8 @@ class Region {
     multiply(t, buffer_, t_.nr, add);
     copy_part(t, rows_in_buffer(t), t_.nr * size, sums, step * size);
   }
-  // c comes near while its sums are made: 4096 x 768 x 768 of f32 gains 4 % with AVX-512. (Writing a large c past the
-  // caches instead, from the buffer: f32 gains 2 %. bf16 does so: 4096 x 3072 x 768 takes 0.85 of the time.)
+  // c is prefetched while its sums are made: 4096 x 768 x 768 of f32 gains 4 % with AVX-512. (Writing a large c past
+  // the caches instead, from the buffer: f32 gains 2 %. bf16 does so: 4096 x 3072 x 768 takes 0.85 of the time.)
   static void fetch(void* c, const Tile& t, int64_t row_bytes, int64_t bytes) {
     for (int i = 0; i < t.rows; ++i) {
       const char* row = static_cast<const char*>(c) + i * row_bytes;
@@ -510,8 +509,8 @@ void check(const BlockedGemm& p) {
   DEFT_ASSERT(!e.bias || is_floating(e.bias_dtype));
 }
 
-// A b that stays in the second cache level as a whole is read anew for each small block of a, which is then still in
-// the first when it is used: 784 x 128 x 512 gains 2 %. Prefetching the next block of a meanwhile loses 1 to 3 %.
+// A b that stays in L2 as a whole is read anew for each small block of a, which is then still in the first when it is
+// used: 784 x 128 x 512 gains 2 %. Prefetching the next block of a meanwhile loses 1 to 3 %.
 int64_t block_bytes(const BlockedGemm& p, int choice) {
   const bool small = p.n * std::min(p.k, p.tile->block_k) * size_of(p.tile->panel) <= kPanelBytesB;
   return kBlockBytes[small && choice < 2 ? 1 - choice : choice];

@@ -34,7 +34,7 @@ class StridedSource : public PanelSource {
 // A whole side in panels, kept for many products: blocks of tile.block_k one after the other, each with all its lines.
 class PackedMatrix {
  public:
-  // `with_sums`: sums() are needed, for left sides with a zero point.
+  // `with_sums`: sums() are needed, for left operands with a zero point.
   PackedMatrix(const GemmTile& tile, Side side, const PanelSource& from, int64_t lines, int64_t k,
                bool with_sums = true);
   ~PackedMatrix();
@@ -48,7 +48,7 @@ class PackedMatrix {
   int64_t bytes() const { return bytes_; }
   // Panels of the lines from l0 (a multiple of the tile's width) over k from k0 (a multiple of block_k).
   const void* panels(int64_t l0, int64_t k0) const;
-  const int32_t* sums() const { return sums_; }  // of each line over all of k; right sides of bytes only, or null
+  const int32_t* sums() const { return sums_; }  // of each line over all of k; right operands of bytes only, or null
 
  private:
   void release();
@@ -72,7 +72,7 @@ struct Epilogue {
   const void* residual = nullptr;  // of c's dtype, strides and, for bytes, scale and zero point
   bool accumulate = false;         // adds the old c
   Activation activation = Activation::none;
-  int32_t a_zero = 0;   // zero point of the left side's panels (bytes): packed_zero()
+  int32_t a_zero = 0;   // zero point of the left operand's panels (bytes): packed_zero()
   float out_scale = 1;  // int8 / uint8 c: q = round_to_even(value / out_scale) + out_zero, saturated
   int32_t out_zero = 0;
   bool plain() const {

@@ -3,7 +3,7 @@
 //
 // Note [Packed rows]: rows are taken in blocks of 8, 4, 3, 2 or 1, as kernels have them. A block of several is copied,
 // piece by piece of 16 bytes (64 on x86-64), zeros at the end: [piece][row][16], or for matrix instructions [piece][row
-// / 2][half][row % 2][8]. A single row is read where it lies.
+// / 2][half][row % 2][8]. A single row is read in place.
 #pragma once
 
 #include <cstdint>

@@ -134,7 +134,7 @@ bool is_outer(const TypedGemm<float>& g) {
   return g.k == 1 && g.m > kNarrow && g.n >= kSmallLanes && g.b_col == 1 && g.c_col == 1 && !g.accumulate && !g.bias;
 }
 
-// A right side of kSmallRight values pays for panels: it may be kept in them, and reading it in place is no faster
+// A right operand of kSmallRight values pays for panels: it may be kept in them, and reading it in place is no faster
 // (with busy neighbours 10 % slower). Lines of k are copied either way.
 bool is_small(const TypedGemm<float>& g, bool in_batch) {
   const double work = work_of(g);

@@ -37,7 +37,7 @@ void gemm_batched(const GemmCall& call, int64_t batch, int64_t a_batch, int64_t 
 // shape and strides, as gemm() does; results are the same with and without packed_b.
 const GemmTile* gemm_b_tile(const GemmCall& call);
 std::unique_ptr<const PackedMatrix> pack_gemm_b(const GemmCall& call, const GemmTile& tile);
-// The first tile that reads the same right sides: what is packed for it serves all row counts.
+// The first tile that reads the same right operands: what is packed for it serves all row counts.
 const GemmTile& first_alike(const GemmTile& tile);
 
 }  // namespace deft::cpu

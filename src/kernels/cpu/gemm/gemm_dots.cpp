@@ -1,5 +1,5 @@
 // Few rows times a large matrix whose lines are contiguous over k: nothing is packed, and the matrix is read once. The
-// first block of rows reads it from memory, the others from the second cache level.
+// first block of rows reads it from memory, the others from L2.
 #include <algorithm>
 #include <type_traits>
 

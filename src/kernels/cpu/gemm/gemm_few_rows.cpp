@@ -161,8 +161,8 @@ GemvStreamsRun run_for(Panel panel, int64_t rows) {
   if (bytes && cpu_has("avx512_vnni")) return kBytes[rows - 1];
   return nullptr;
 }
-// Rows that gain from it. AMX multiplies several at once, which counts where b is in the second cache level, and for
-// four of bf16. (Eight rows, four at a time, take longer than tiles unless b is beyond all caches.)
+// Rows that gain from it. AMX multiplies several at once, which counts where b is in L2, and for four of bf16. (Eight
+// rows, four at a time, take longer than tiles unless b is beyond all caches.)
 int64_t most_rows(const PackedMatrix& b) {
   constexpr int64_t kNear = 2 << 20;
   const bool amx = b.tile().begin;

@@ -1,4 +1,4 @@
-// Products of so few rows that reading the right side is all there is to do: it is read in several places at once,
+// Products of so few rows that reading the right operand is all there is to do: it is read in several places at once,
 // which is how a core reads fastest.
 #pragma once
 

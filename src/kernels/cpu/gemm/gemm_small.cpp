@@ -1,5 +1,5 @@
-// Products of small f32 matrices, once per SIMD target: both sides are read where they lie. Each element is one chain
-// of multiply-adds in order of k, as in the tiles of larger products.
+// Products of small f32 matrices, once per SIMD target: both sides are read in place. Each element is one chain of
+// multiply-adds in order of k, as in the tiles of larger products.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-schedule-insns")  // it spills accumulators
 #endif
@@ -190,7 +190,7 @@ void copy_right(const TypedGemm<float>& g, float* to, int64_t row) {
   }
 }
 
-// Rows that lie far apart share few places of the first cache level: they are copied if they are read often.
+// Rows that lie far apart share few places of L1: they are copied if they are read often.
 bool reads_in_place(const TypedGemm<float>& g) {
   const bool near = std::abs(g.b_row) <= 2 * g.n || g.m <= 2 * kTileRows;
   return g.b_col == 1 && near && (kHasParts || g.n % kLanes == 0);

@@ -26,13 +26,13 @@ uint64_t usable_features() {
 }
 
 #if defined(__aarch64__)
-// With k up to 4608 no sum of bytes in ResNet-50 or BERT is cut: their panels still stream from the second cache level.
+// With k up to 4608 no sum of bytes in ResNet-50 or BERT is cut: their panels still stream from L2.
 constexpr TileChoice byte_tile(GemmTile tile, decltype(GemmTile::requantize) requantize) {
   tile.requantize = requantize;
   return {tile, needs("i8mm")};
 }
 // Best first within a panel type. block_k is the same for all of a type (Note [One chain]): panels of a and b stay in
-// the first cache level.
+// L1.
 constexpr TileChoice kTiles[] = {
     {{"neon_f32_8x8", Panel::f32, 8, 8, 1, 1, 4, 768, deft_neon_f32_8x8}, 0},
     {{"neon_f32_7x8", Panel::f32, 7, 8, 1, 1, 4, 768, deft_neon_f32_7x8}, 0},

@@ -19,8 +19,8 @@
 
 namespace deft::cpu {
 
-// What panels hold. s8: both sides signed bytes. u8s8: the left side unsigned, the right side signed. split: f32 values
-// as three of bf16, which follow each other step by step (Note [Split f32] in kernels/cpu/x86/split_tiles.cpp).
+// What panels hold. s8: both sides signed bytes. u8s8: the left operand unsigned, the right operand signed. split: f32
+// values as three of bf16, which follow each other step by step (Note [Split f32] in kernels/cpu/x86/split_tiles.cpp).
 enum class Panel : uint8_t { f32, f64, f16, bf16, s8, u8s8, split };
 enum class Side : uint8_t { a, b };  // a: lines are rows, b: lines are columns
 
@@ -59,15 +59,15 @@ struct GemmTile {
   // ByteTerms each. c_row in bytes; nr is 8. May be null.
   void (*requantize)(int64_t steps, const void* a, const void* b, const ByteTerms* terms, const ByteRange* range,
                      void* c, int64_t c_row, int64_t count) = nullptr;
-  // run() that brings near what is read of b next, from b_ahead on; may be null.
+  // run() that prefetches what is read of b next, from b_ahead on; may be null.
   void (*run_ahead)(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add,
                     const void* b_ahead) = nullptr;
   // Rows are read in place unless there are so many columns, and multiply-adds for a thread, that packing them pays
   // off.
   int64_t pack_columns = std::numeric_limits<int64_t>::max();
   double pack_work = 0;
-  // Steps for which a panel of b stays in the first cache level beside a stream of a: longer ones run in parts of about
-  // that size, between which sums wait in a buffer. 0: no parts.
+  // Steps for which a panel of b stays in L1 beside a stream of a: longer ones run in parts of about that size, between
+  // which sums wait in a buffer. 0: no parts.
   int64_t part_steps = 0;
 
   int width(Side side) const { return side == Side::a ? mr : nr; }
@@ -88,7 +88,7 @@ const GemmTile& best_tile(Panel panel, int64_t m, int64_t n);
 // The tile that requantises a few rows at the end of those of `tile`; null: none.
 const GemmTile* tail_tile(const GemmTile& tile);
 
-// The tile for m rows among those that read right sides packed for `packed`.
+// The tile for m rows among those that read right operands packed for `packed`.
 const GemmTile& tile_for_rows(const GemmTile& packed, int64_t m);
 
 // The panel that products of two such matrices use here: bf16 and f16 widen to f32 panels where the machine has no

@@ -11,7 +11,7 @@ namespace deft::cpu {
 
 namespace {
 
-constexpr int64_t kBlock = 128;        // of k: rows of a and b that stay in the second cache level
+constexpr int64_t kBlock = 128;        // of k: rows of a and b that stay in L2
 constexpr int64_t kChain = 16 * 1024;  // of k that are summed in one go
 constexpr int64_t kMostParts = 16, kLeastPart = 4096, kPartValues = 512 * 1024;  // sums of parts of k
 constexpr int64_t kTasks = 2;          // for each of several threads, which may trade them

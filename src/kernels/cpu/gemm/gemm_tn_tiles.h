@@ -1,5 +1,5 @@
 // Register tiles of c = a^T b, where k is the outermost dim of both, as in gradients of weights: rows of a
-// and of b are read where they are, nothing is packed. f32, on machines with AVX-512.
+// and of b are read in place, nothing is packed. f32, on machines with AVX-512.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct GemmTnBlock {
   };
   int64_t width = 0, lines = 0;
   Side a = {}, b = {};
-  Later later[2] = {};  // brought near while it is multiplied
+  Later later[2] = {};  // prefetched while it is multiplied
 };
 
 // One product of all that are made of a block: where its a, b and c begin.

@@ -169,7 +169,7 @@ bool pack_columns_any(int width, int group, int64_t panels, int64_t panel_size, 
 }
 
 #if defined(__x86_64__)
-// Lines next to each other, for left sides of AMX: 32 values of k of a line together. Panels as in pack_columns().
+// Lines next to each other, for left operands of AMX: 32 values of k of a line together. Panels as in pack_columns().
 template <class T>
 void transpose_columns(int64_t width, const T* in, int64_t step, int64_t lines, int64_t k, int64_t panel_size, T* out) {
   constexpr int64_t kStep = 32;

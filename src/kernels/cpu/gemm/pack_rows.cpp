@@ -102,7 +102,7 @@ void pack_doubles(const void* const* lines, int count, int64_t bytes, void* out,
 }
 
 // The same for all lines of a panel at once: pairs of lines, two units of each. The same lines of the next panel,
-// `ahead` bytes on, come near meanwhile.
+// `ahead` bytes on, are prefetched meanwhile.
 template <int width, unsigned char flip>
 void pack_pairs(const void* const* lines, int64_t bytes, int64_t ahead, void* out) {
   const Bytes mask = Bytes{} + flip;
@@ -157,7 +157,7 @@ void pack_converted(const void* const* lines, int count, int64_t k, void* out, i
   }
 }
 
-// Through a buffer of words in the first cache level, then as f32 lines. k is cut into pieces.
+// Through a buffer of words in L1, then as f32 lines. k is cut into pieces.
 template <class From>
 void widen(const From* from, int64_t count, float* to) {
 #if defined(__aarch64__)

@@ -23,7 +23,7 @@ class PanelRows {
   // Whether there is a fast way for this pair of types.
   bool known() const { return pack_ != nullptr; }
   // Lines `line` elements apart from `first`; those beyond `live` are zeros. `more`: another panel of such lines
-  // follows, which is brought near while this one is packed.
+  // follows, which is prefetched while this one is packed.
   void set(const void* first, int64_t line, int64_t live, bool more = false);
   void set_line(int64_t l, const void* at) { lines_[l] = at; }
   const void* line(int64_t l) const { return lines_[l]; }

@@ -10,9 +10,9 @@
 .set in_panels, 0
 .set in_lines, 1
 
-// Four lines of each side of the next step, or of as much of it as there is and is read, and one for the second cache
-// level of what is read of b later. (Without those of the next step panels in the second level gain up to 6 %, and
-// panels beyond lose as much.)
+// Four lines of each side of the next step, or of as much of it as there is and is read, and one for L2 of what is read
+// of b later. (Without those of the next step panels in the second level gain up to 6 %, and panels beyond lose as
+// much.)
 .macro ask_for line, strips, form, parts
   .irp i, 0,1,2,3
     .if (\form == in_panels) && (\line + \i < 48 * \strips) && ((\line + \i) % 3 < \parts)

@@ -5,9 +5,9 @@
 
 // Note [Loads first]
 // A step loads all its tiles before it multiplies, and while it multiplies asks for the lines of the next step. With
-// panels in the second cache level (k = 768) this gives 4,400 to 5,000 GFLOP/s on 16 threads and 730 on one, where
-// loads just before their use gave 3,200 and 530 with the lines of a two steps ahead asked for, 2,700 and 420 with none.
-// Lines of b two or four steps ahead, or columns of b in whole kilobytes, gave no more.
+// panels in L2 (k = 768) this gives 4,400 to 5,000 GFLOP/s on 16 threads and 730 on one, where loads just before their
+// use gave 3,200 and 530 with the lines of a two steps ahead asked for, 2,700 and 420 with none. Lines of b two or four
+// steps ahead, or columns of b in whole kilobytes, gave no more.
 
 // Lines [8 part, 8 part + 8) of what is `step` bytes ahead.
 .macro prefetch from, step, part
@@ -49,7 +49,7 @@
   .endif
 .endm
 
-// strips: of 16 rows. With one, a stays in the first cache level, and b, which may come from memory, is asked for earlier.
+// strips: of 16 rows. With one, a stays in L1, and b, which may come from memory, is asked for earlier.
 .macro amx_tile name, op, strips
 function \name
   begin_sums \strips
@@ -99,12 +99,12 @@ amx_tile deft_amx_u8s8_16x32, tdpbusd, 1
 
 // Note [Streams]
 // The same for CPUs with AMX-FP16. Those find the next lines themselves: asking for them takes their time. Each tile is
-// loaded two products before its use, a past the first cache level, where b stays. Granite Rapids, one thread, 1024 x
-// 768 x 768 of bf16 in GFLOP/s: 1,050 by the tile above, 1,110 by this one, 1,410 with k in parts of which b stays there
-// as a whole (GemmTile::part_steps). Emerald Rapids, tiles alone, panels in the second level, k = 768, in % of the
-// moment's peak: 57 and 73 where the core is alone, but 61 and 44 where it shares its units with another program.
-// ahead: brings b near that is read next, from the seventh argument (on the stack) on, two lines a step into the second
-// cache level: 4096 x 3072 x 768 gains 9 %, and what stays there loses nothing. (Four lines: no more.)
+// loaded two products before its use, a past L1, where b stays. Granite Rapids, one thread, 1024 x 768 x 768 of bf16 in
+// GFLOP/s: 1,050 by the tile above, 1,110 by this one, 1,410 with k in parts of which b stays there as a whole
+// (GemmTile::part_steps). Emerald Rapids, tiles alone, panels in the second level, k = 768, in % of the moment's peak:
+// 57 and 73 where the core is alone, but 61 and 44 where it shares its units with another program. ahead: brings b near
+// that is read next, from the seventh argument (on the stack) on, two lines a step into L2: 4096 x 3072 x 768 gains 9
+// %, and what stays there loses nothing. (Four lines: no more.)
 .macro amx_stream_tile name, op, ahead
 function \name
   .if \ahead

@@ -37,7 +37,7 @@
     .endif
   .endr
 .endm
-// a comes from the second cache level, each line once; b stays in the first.
+// a comes from L2, each line once; b stays in the first.
 .macro prefetch_a bytes, line
   .if 64 * \line < \bytes
     prefetcht0 [rsi + 1024 + 64 * \line]

@@ -23,9 +23,9 @@ constexpr TileChoice amx(const char* name, int mr, Panel panel, uint64_t feature
   const int bytes = panel == Panel::bf16 || panel == Panel::f16 ? 2 : 1;
   GemmTile tile{name, panel, mr, 32, 64 / bytes, 4 / bytes, 64 / bytes, 4096 / bytes, run};
   tile.begin = deft_amx_begin, tile.end = deft_amx_end, tile.run_rows = run_rows;
-  // From the second cache level rows come slower than panels. Packed and in place, GFLOP/s: 4096 x 768 x 768 on one
-  // thread 870 and 750, 2048 x 2048 x 2048 on 16 threads 6,860 and 5,510, but 3136 x 64 x 256 on one 510 and 610, and
-  // 784 x 256 x 512 on 16 2,040 and 3,610.
+  // From L2 rows come slower than panels. Packed and in place, GFLOP/s: 4096 x 768 x 768 on one thread 870 and 750,
+  // 2048 x 2048 x 2048 on 16 threads 6,860 and 5,510, but 3136 x 64 x 256 on one 510 and 610, and 784 x 256 x 512 on 16
+  // 2,040 and 3,610.
   tile.pack_columns = 256, tile.pack_work = 64e6;
   return {tile, needs("amx_tile") | features};
 }
