@@ -101,7 +101,7 @@ std::span<const DotsKernel> kernels_for(DType a, DType b) {
   return {};
 }
 #elif defined(__x86_64__)
-// Of bytes only: floats reach the speed of memory in gemm_direct.cpp.
+// Bytes only: floats reach the speed of memory in gemm_direct.cpp.
 constexpr DotsKernel kS8[] = {
     {deft_dots1_s8, 1, 64, false}, {deft_dots2_s8, 2, 64, false}, {deft_dots4_s8, 4, 64, false}};
 constexpr DotsKernel kU8S8[] = {
@@ -116,7 +116,7 @@ std::span<const DotsKernel> kernels_for(DType a, DType b) {
 std::span<const DotsKernel> kernels_for(DType, DType) { return {}; }
 #endif
 
-// The smallest that takes all rows, else the largest.
+// The smallest kernel that takes all rows, else the largest.
 const DotsKernel& kernel_for_rows(std::span<const DotsKernel> kernels, int64_t rows) {
   for (const DotsKernel& kernel : kernels) {
     if (kernel.rows >= rows) return kernel;
@@ -197,7 +197,7 @@ void Dots::run(const void* const* lines, void* out) const {
   }
 }
 
-// One step more, on copies that end with zeros.
+// One more step, on copies padded with zeros.
 void Dots::add_tail(const Block& block, const void* const* lines, void* out) const {
   const int64_t step = block.kernel->step, rest = bytes_ % step, count = block.kernel->rows * kLines;
   alignas(kPiece) char ends[kLines][kLongestStep] = {};

@@ -1,9 +1,9 @@
-// Dot products of few rows with the lines of a large matrix, in assembly. Rows and lines are contiguous over k; nothing
-// of the matrix is packed.
+// Dot products of a few rows with the columns of a large b, in assembly. Rows and columns are contiguous over k; b is
+// not packed. A line is a column of b.
 //
-// Note [Packed rows]: rows are taken in blocks of 8, 4, 3, 2 or 1, as kernels have them. A block of several is copied,
-// piece by piece of 16 bytes (64 on x86-64), zeros at the end: [piece][row][16], or for matrix instructions [piece][row
-// / 2][half][row % 2][8]. A single row is read in place.
+// Note [Packed rows]: rows are taken in blocks of 8, 4, 3, 2 or 1, the sizes kernels have. A block of several rows is
+// copied in pieces of 16 bytes (64 on x86-64), zeros at the end: [piece][row][16], or for matrix instructions
+// [piece][row / 2][half][row % 2][8]. A single row is read in place.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ class Dots {
   static constexpr int kLines = 4;
   static constexpr int64_t kMostRows = 16;
 
-  // Whether there are kernels for rows of a's type and lines of b's, and enough to do for them.
+  // Whether there are kernels for a's and b's types, and k is long enough.
   static bool apply(DType a, DType b, int64_t k);
-  // The rows must stay as long as this does. apply() must hold.
+  // The rows must outlive this object. apply() must hold.
   Dots(DType a, DType b, std::span<const void* const> rows, int64_t k);
   Dots(const Dots&) = delete;
   Dots& operator=(const Dots&) = delete;
@@ -39,7 +39,7 @@ class Dots {
   static constexpr int64_t kSmallBytes = 8192;
   struct Block {
     const DotsKernel* kernel;
-    const char *rows, *tail;  // tail: of the last step, where k ends within one
+    const char *rows, *tail;  // tail: the last step where k ends within one
   };
   void add_tail(const Block& block, const void* const* lines, void* out) const;
 

@@ -25,7 +25,7 @@ using V = Vec<float>;
 constexpr int kLanes = static_cast<int>(V::kLanes);
 
 #if HWY_TARGET == HWY_SCALAR
-// As below, without vectors to make pairs of.
+// The scalar form of the vector code below, which pairs vectors.
 template <class C>
 void requantize_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   constexpr float kLow = std::numeric_limits<C>::min(), kHigh = std::numeric_limits<C>::max();
@@ -43,8 +43,8 @@ void requantize_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms
   }
 }
 #else
-// The common case of quantized networks, in one go: two vectors of sums make one of bytes. Columns outside, so that
-// scale and bias stay in registers; bytes that are written may alias anything, hence the locals.
+// The common case of quantized networks, fused: two vectors of sums make one of bytes. Columns are the outer loop, so
+// that scale and bias stay in registers; stores of bytes may alias anything, hence the local copies.
 template <class C>
 struct Requantize {
   using Ints = hn::Rebind<int32_t, V::D>;
@@ -52,7 +52,7 @@ struct Requantize {
   using Pair = hn::Twice<Shorts>;
   int16_t zero, least;
   const float *scale, *bias;
-  const int32_t* correction;  // zeros where there is none
+  const int32_t* correction;  // zeros where there is no correction
 
   struct Columns {
     hn::VFromD<V::D> scale, bias;
@@ -103,14 +103,14 @@ void requantize_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms
 
 // ---- c of floats, or of bytes with a residual or an activation.
 
-// Sums as f32: those of bytes are corrected exactly, then rounded.
+// Sums as f32: integer sums are corrected exactly, then rounded.
 inline V load_sums(const float* sums, const int32_t*) { return V::load(sums); }
 inline V load_sums(const int32_t* sums, const int32_t* correction) {
   const hn::Rebind<int32_t, V::D> di;
   return V(hn::ConvertTo(V::D(), hn::Add(hn::LoadU(di, sums), hn::LoadU(di, correction))));
 }
 
-// A vector of c or of the residual, of which `count` elements are there.
+// Loads a vector of c or of the residual, of which `count` elements exist.
 template <class C>
 inline V load_old(const C* c, int64_t col, int count, const Epilogue& e) {
   C lanes[V::kLanes];
@@ -153,8 +153,8 @@ HWY_INLINE void store_some_of(V v, C* p, int live) {
   live >= kLanes ? store_vec(v, p) : store_some(v, p, live);
 }
 
-// The common case of float results: rows of c in whole vectors, at most a residual and relu. Columns outside, so that
-// scale and bias stay in registers.
+// The common case of float results: rows of c in whole vectors, with at most a residual and relu. Columns are the outer
+// loop, so that scale and bias stay in registers.
 template <class C, bool kResidual, bool kRelu>
 void simple_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const auto* sums = static_cast<const float*>(t.sums);
@@ -185,7 +185,7 @@ DEFT_BF16 inline float32x4_t finish_four(const float* sums, float32x4_t scale, f
   if (kRelu) x = vbslq_f32(vcltzq_f32(x), vdupq_n_f32(0), x);
   return x;
 }
-// A row of twelve columns: the whole of the tile that products use most.
+// A row of twelve columns: the whole width of the most used tile.
 template <bool kResidual, bool kRelu>
 DEFT_BF16 void twelve_bf16_columns(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const auto* sums = static_cast<const float*>(t.sums);
@@ -203,7 +203,7 @@ DEFT_BF16 void twelve_bf16_columns(const BlockedGemm& p, const TileStore& t, con
     vst1_u16(to + 8, vreinterpret_u16_bf16(vcvt_bf16_f32(x2)));
   }
 }
-// Of eight: the tile of results whose columns twelve does not divide.
+// A row of eight columns: the tile for results whose columns twelve does not divide.
 template <bool kResidual, bool kRelu>
 DEFT_BF16 void eight_bf16_columns(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const auto* sums = static_cast<const float*>(t.sums);
@@ -252,7 +252,7 @@ DEFT_BF16 void simple_bf16_rows(const BlockedGemm& p, const TileStore& t, const 
 #endif
 
 #if HWY_TARGET == HWY_AVX3
-// 32 columns: a line of c, by the instruction that rounds two vectors. It takes subnormal numbers for zeros.
+// 32 columns: a cache line of c, by the instruction that rounds two vectors. It flushes subnormal inputs to zero.
 inline __m512 widen_bf16(const BFloat16* from) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
@@ -273,7 +273,7 @@ template <bool kResidual, bool kRelu>
       x.raw.raw = _mm512_add_ps(x.raw.raw, widen_bf16(residual + at));
       y.raw.raw = _mm512_add_ps(y.raw.raw, widen_bf16(residual + at + 16));
     }
-    if constexpr (kRelu) {  // NaN and -0 stay
+    if constexpr (kRelu) {  // keeps NaN and -0
       x.raw.raw = _mm512_max_ps(zero.raw.raw, x.raw.raw);
       y.raw.raw = _mm512_max_ps(zero.raw.raw, y.raw.raw);
     }
@@ -298,7 +298,8 @@ template <class C, bool kResidual, bool kRelu>
 void simple_rows_of(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
 #if HWY_TARGET == HWY_NEON
   if constexpr (std::is_same_v<C, BFloat16>) {
-    if (p.tile->panel == Panel::bf16) return simple_bf16_rows<kResidual, kRelu>(p, t, terms);  // has the instructions
+    // bf16 panels imply the instructions.
+    if (p.tile->panel == Panel::bf16) return simple_bf16_rows<kResidual, kRelu>(p, t, terms);
   }
 #elif HWY_TARGET == HWY_AVX3
   if constexpr (std::is_same_v<C, BFloat16>) {
@@ -308,8 +309,8 @@ void simple_rows_of(const BlockedGemm& p, const TileStore& t, const ColumnTerms&
   simple_rows<C, kResidual, kRelu>(p, t, terms);
 }
 
-// Activations that take many steps: kRows rows at once, so that several vectors are under way. On a Neoverse V1 eight
-// instead of four take 11 % less time for gelu of f32 and 20 % for tanh. `c` and `residual` are those of row zero.
+// Activations of many steps: kRows rows at once, so that several vectors are in flight. On a Neoverse V1 eight rows
+// instead of four take 11 % less time for gelu of f32 and 20 % for tanh. `c` and `residual` point at row zero.
 template <class C, Activation A, int kRows>
 inline void activate_strip(const float* sums, int width, int rows, V scale, V bias, const C* residual, C* c,
                            const int64_t* offsets, int live) {
@@ -350,7 +351,8 @@ void activated_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms&
 #if HWY_TARGET == HWY_NEON
   if constexpr (std::is_same_v<C, BFloat16>) {
     const bool whole = t.rows % 4 == 0 && t.columns == 12 && !p.epilogue.residual;
-    if (whole && p.epilogue.activation == Activation::gelu && p.tile->panel == Panel::bf16) {  // has the instructions
+    // bf16 panels imply the instructions.
+    if (whole && p.epilogue.activation == Activation::gelu && p.tile->panel == Panel::bf16) {
       return deft_neon_gelu_bf16(static_cast<const float*>(t.sums), t.width * 4, terms.scale, terms.bias,
                                  static_cast<BFloat16*>(p.c) + t.j0, t.offsets, kGeluBf16, t.rows / 4);
     }
@@ -370,7 +372,7 @@ void activated_rows(const BlockedGemm& p, const TileStore& t, const ColumnTerms&
   }
 }
 
-// The same with scale and bias by row: planes of channels.
+// The same with scale and bias by row, as for channels of NCHW.
 template <class C>
 void rows_with_own_terms(const BlockedGemm& p, const TileStore& t) {
   const Epilogue& e = p.epilogue;
@@ -389,7 +391,7 @@ void rows_with_own_terms(const BlockedGemm& p, const TileStore& t) {
   }
 }
 
-// False if the epilogue is not that simple.
+// Returns false if the epilogue is not that simple.
 template <class C>
 bool finish_simple(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms) {
   const Epilogue& e = p.epilogue;

@@ -1,11 +1,11 @@
-// What happens between the sums of a register tile and c; see Epilogue in blocked_gemm.h.
+// The epilogue: from the sums of a register tile to c; see Epilogue in blocked_gemm.h.
 #pragma once
 
 #include "kernels/cpu/gemm/blocked_gemm.h"
 
 namespace deft::cpu::detail {
 
-inline constexpr int kMostColumns = 64;  // of a tile, the widest vectors beyond it included
+inline constexpr int kMostColumns = 64;  // of a tile; the widest vectors beyond it included
 
 // Scale, bias and correction of the columns of one panel, ready to use.
 struct ColumnTerms {
@@ -21,7 +21,7 @@ struct TileStore {
   int rows, columns, width;
   const void* sums;
   const int64_t* offsets;
-  // c is larger than the caches (streaming_store.h): who asks for it calls end_stream() at the end.
+  // c is larger than the caches (streaming_store.h): the caller ends with end_stream().
   bool streams = false;
 };
 void store_tile(const BlockedGemm& p, const TileStore& t, const ColumnTerms& terms);
@@ -29,9 +29,9 @@ void store_tile(const BlockedGemm& p, const TileStore& t, const ColumnTerms& ter
 // Byte outputs without residual or old c: (sum + correction) * scale + bias, rounded, plus the zero point.
 bool requantizes(const BlockedGemm& p);
 
-// Of a column, of a row with on_rows. Always inline: a call from vector code would mix two kinds of floating-point
-// instructions without vzeroupper between them (GCC's -fipa-ra sees that the callee leaves the vectors alone), and on a
-// Xeon that takes about 180 ns.
+// The scale of a column, or of a row with on_rows. Always inline: a call from vector code would mix AVX and SSE
+// instructions without vzeroupper between them (GCC's -fipa-ra sees that the callee leaves the vectors alone), which
+// takes about 180 ns on a Xeon.
 [[gnu::always_inline]] inline float scale_at(const Epilogue& e, int64_t i) {
   return e.scale ? e.scale[i] * e.alpha : e.alpha;
 }

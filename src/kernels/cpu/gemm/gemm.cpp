@@ -12,10 +12,9 @@ namespace deft::cpu {
 namespace detail {
 namespace {
 
-constexpr int64_t kSmallWork = 24 * 24 * 24;  // below this packing costs more than it gives
+constexpr int64_t kSmallWork = 24 * 24 * 24;  // smaller GEMMs lose more by packing than they gain
 constexpr int64_t kNarrow = 3;
-// The same for f32 alone, which is as much as one thread takes anyway, and in batches, where threads take whole
-// products.
+// The same for f32 alone, where one thread suffices anyway, and in batches, where each thread takes whole GEMMs.
 constexpr int64_t kSmallWorkAlone = 64 * 1024, kSmallWorkInBatch = 128 * 128 * 64;
 
 template <class T>
@@ -23,7 +22,7 @@ double work_of(const TypedGemm<T>& g) {
   return static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
 }
 
-// Whether to skip packing, judged by shape and strides only: never by the number of threads.
+// Whether to skip packing; depends on shape and strides only, never on the number of threads.
 template <class T>
 DirectForm direct_form(const TypedGemm<T>& g, bool small) {
   if (!small && g.m > kNarrow) return DirectForm::none;
@@ -32,7 +31,7 @@ DirectForm direct_form(const TypedGemm<T>& g, bool small) {
   return DirectForm::none;
 }
 
-// Few rows times a matrix too large to be worth packing: columns in lanes, each line of b read once.
+// Few rows times a matrix too large to be worth packing: SIMD lanes run over columns, and b is read once.
 template <class T>
 bool dots_fit(const TypedGemm<T>& g, bool small) {
   return !small && dots_apply(g);
@@ -57,23 +56,23 @@ struct Candidate {
   const GemmTile* tile;
   int64_t block_bytes;
 };
-// Tiles times sizes of blocks; the first is what calculation says is best.
+// The choices are tiles times block sizes; the first is the best by calculation.
 int candidates(Panel panel, int64_t m, int64_t n, Candidate* out) {
   int count = 0;
   const GemmTile* best = &best_tile(panel, m, n);
   out[count++] = {best, kBlockBytes[0]};
   out[count++] = {best, kBlockBytes[1]};
   for (const GemmTile& t : gemm_tiles(panel)) {
-    // Another group is another instruction, which may sum in another order (AMX and AVX-512 for bf16).
+    // Another group means another instruction, which may sum in another order (AMX and AVX-512 for bf16).
     const bool same_bits = t.a_group == best->a_group && !t.portable;
-    const bool lower = t.begin && t.mr < best->mr;  // of AMX: always slower
+    const bool lower = t.begin && t.mr < best->mr;  // a lower AMX tile is always slower
     if (&t != best && same_bits && !lower && count < 4) out[count++] = {&t, kBlockBytes[0]};
   }
   for (size_t i = 2; i < std::size(kBlockBytes); ++i) out[count++] = {best, kBlockBytes[i]};
   return count;
 }
 
-// Through the engine. c may have any strides; the epilogue stores it.
+// Runs the blocked GEMM. c may have any strides; the epilogue stores it.
 template <class T>
 void run_packed(const TypedGemm<T>& g, const PackedMatrix* packed_b) {
   constexpr DType dtype = dtype_of<T>;
@@ -96,8 +95,8 @@ void run_packed(const TypedGemm<T>& g, const PackedMatrix* packed_b) {
   run_blocked_gemm(p);
 }
 
-// A stride over a single line reaches nothing: it gets the value that suits best, so that it never chooses the way and
-// with it the bits.
+// The stride of a dim of size one is irrelevant: it gets the value that suits best, so that it never changes the choice
+// of kernel and with it the bits.
 template <class T>
 void settle_strides(TypedGemm<T>& g) {
   if (g.k == 1) g.a_col = 1, g.b_row = g.n;
@@ -105,7 +104,7 @@ void settle_strides(TypedGemm<T>& g) {
   if (g.n == 1) g.b_col = g.b_row == 1 ? g.k : 1;
 }
 
-// What runs, on which of the call and its transpose.
+// The kernel that runs, on the call or on its transpose.
 enum class Way : uint8_t { dots, direct, small, outer, packed };
 template <class T>
 struct Plan {
@@ -115,13 +114,13 @@ struct Plan {
   bool swapped() const { return g.bias_on_rows; }
 };
 
-// Rows of c contiguous, where c or its transpose has such.
+// The call or its transpose, whichever has contiguous rows of c.
 template <class T>
 TypedGemm<T> along_rows(const TypedGemm<T>& g) {
   return g.c_col != 1 && g.c_row == 1 ? g.transposed() : g;
 }
 
-// A row times lines of k, or few of them: dot products waste less than columns in lanes.
+// One or few rows times columns contiguous over k: dot products waste less than SIMD lanes over columns.
 bool suits_dots(const TypedGemm<float>& g) {
   const int64_t narrow = std::min(g.m, g.n);
   if (g.m * g.n == 1) return true;
@@ -134,15 +133,15 @@ bool is_outer(const TypedGemm<float>& g) {
   return g.k == 1 && g.m > kNarrow && g.n >= kSmallLanes && g.b_col == 1 && g.c_col == 1 && !g.accumulate && !g.bias;
 }
 
-// A right operand of kSmallRight values pays for panels: it may be kept in them, and reading it in place is no faster
-// (with busy neighbours 10 % slower). Lines of k are copied either way.
+// Packing pays off for a b of kSmallRight values: it may be cached in panels, and reading it in place is no faster (10
+// % slower with busy neighbours). A b with contiguous columns is copied either way.
 bool is_small(const TypedGemm<float>& g, bool in_batch) {
   const double work = work_of(g);
   if (!small_fits(g) || suits_dots(g) || work > (in_batch ? kSmallWorkInBatch : kSmallWorkAlone)) return false;
   return work <= kSmallWork || g.n * g.k < kSmallRight || (in_batch && g.b_row == 1);
 }
 
-// The ways of f32 that pack nothing; Way::packed: neither is right.
+// The f32 kernels that pack nothing; Way::packed: none of them fits.
 Plan<float> unpacked(const TypedGemm<float>& original, bool in_batch) {
   const TypedGemm<float> g = along_rows(original);
   if (is_small(g, in_batch)) return {Way::small, g};
@@ -202,7 +201,7 @@ void gemm_floating(const GemmCall& x) {
   run_packed(p.g, p.swapped() ? nullptr : x.packed_b);
 }
 
-// Products [begin, end) of a batch, all planned as `p`.
+// GEMMs [begin, end) of a batch, all planned as `p`.
 void run_small(const Plan<float>& p, GemmBatch batch, int64_t begin, int64_t end) {
   if (p.swapped()) std::swap(batch.a, batch.b);
   TypedGemm<float> g = p.g;
@@ -211,7 +210,7 @@ void run_small(const Plan<float>& p, GemmBatch batch, int64_t begin, int64_t end
   gemm_small(g, batch);
 }
 
-// k == 0: nothing to add up.
+// With k == 0 there is nothing to sum.
 template <class T>
 void fill_empty(const GemmCall& x) {
   if (x.accumulate && !x.bias) return;
@@ -265,7 +264,7 @@ void gemm_batched(const GemmCall& call, int64_t batch, int64_t a_batch, int64_t 
     }
   };
   const double work = static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
-  // A large product fills the machine by itself; otherwise threads take whole products.
+  // A large GEMM fills the machine by itself; otherwise threads take whole GEMMs.
   if (work >= 8e6 && batch < 4 * num_threads()) return run(0, batch);
   const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(64 * 1024 / std::max(1.0, work)));
   if (batch <= grain) return run(0, batch);

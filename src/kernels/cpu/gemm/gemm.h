@@ -1,4 +1,4 @@
-// Matrix product on plain pointers: c = a * b (+ c) (+ bias). Any strides, in elements; those of a and b may be zero or
+// Matmul on plain pointers: c = a * b (+ c) (+ bias). Any strides, in elements; those of a and b may be zero or
 // negative.
 #pragma once
 
@@ -23,21 +23,21 @@ struct GemmCall {
   int64_t c_row, c_col;
   bool accumulate;
   const void* bias;                        // nullable; n values, one per column
-  const PackedMatrix* packed_b = nullptr;  // b as pack_gemm_b() made it for gemm_b_tile()
+  const PackedMatrix* packed_b = nullptr;  // b packed by pack_gemm_b() for gemm_b_tile()
 };
 
 // The result does not depend on the number of threads. 16-bit floats accumulate in f32 and round once;
 // integers wrap. Throws DTypeError for bool.
 void gemm(const GemmCall& call);
 
-// `batch` products whose operands lie a_batch, b_batch, c_batch elements apart; the bias is shared.
+// A batch of GEMMs whose operands lie a_batch, b_batch, c_batch elements apart; the bias is shared.
 void gemm_batched(const GemmCall& call, int64_t batch, int64_t a_batch, int64_t b_batch, int64_t c_batch);
 
-// The tile that b is to be packed for when it is kept for many calls; null where gemm() would not pack b. Judged by
-// shape and strides, as gemm() does; results are the same with and without packed_b.
+// The tile to pack b for when it is kept for many calls; null where gemm() would not pack b. Depends on shape and
+// strides only, as in gemm(); results are the same with and without packed_b.
 const GemmTile* gemm_b_tile(const GemmCall& call);
 std::unique_ptr<const PackedMatrix> pack_gemm_b(const GemmCall& call, const GemmTile& tile);
-// The first tile that reads the same right operands: what is packed for it serves all row counts.
+// The first tile with the same layout of b: what is packed for it serves any number of rows.
 const GemmTile& first_alike(const GemmTile& tile);
 
 }  // namespace deft::cpu

@@ -1,4 +1,4 @@
-// Small and narrow products without packing, once per SIMD target.
+// Small and narrow GEMMs without packing, once per SIMD target.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm/gemm_direct.cpp"
 #include "kernels/cpu/simd/targets.h"
@@ -33,7 +33,7 @@ HWY_INLINE void finish_run(const TypedGemm<T>& g, int64_t i, int64_t j, const Ac
   for (int64_t q = 0; q < count; ++q) finish(g, i, j + q, values[q], g.accumulate);
 }
 
-// Four rows by two vectors, held in registers. b has b_col == 1.
+// Four rows by two vectors, held in registers. b_col is 1.
 template <class T, class Acc>
 void rows_tile(const TypedGemm<T>& g, int64_t i, int64_t j) {
   const hn::ScalableTag<Acc> d;
@@ -71,7 +71,7 @@ void rows_tile(const TypedGemm<T>& g, int64_t i, int64_t j) {
   for (int64_t r = 0; r < 4; ++r) finish_run(g, i + r, j, out[r], 2 * w);
 }
 
-// One row, columns [j, j1): four rows of b at a time are added to a buffer that stays in cache.
+// One row, columns [j, j1): adds four rows of b at a time to a buffer that stays in cache.
 template <class T, class Acc>
 void rows_line(const TypedGemm<T>& g, int64_t i, int64_t j, int64_t j1) {
   const hn::ScalableTag<Acc> d;
@@ -131,7 +131,7 @@ void direct_rows(const TypedGemm<T>& g, int64_t j0, int64_t j1) {
   for (; i < g.m; ++i) rows_line<T, Acc>(g, i, j0, j1);
 }
 
-// Four dot products with one a.
+// Four dot products with one row of a.
 template <class T, class A, class Acc>
 void dot4(const A* a, const T* const* b, int64_t k, Acc* out) {
   const hn::ScalableTag<Acc> d;
@@ -163,8 +163,8 @@ void dot4(const A* a, const T* const* b, int64_t k, Acc* out) {
   }
 }
 
-// Rows [i0, i1), which lie a_row apart at `a`. Four columns at a time, a quarter of the range apart, so that memory is
-// read in four places at once; all rows follow while the columns are in the caches.
+// Rows [i0, i1), a_row apart at `a`. Four columns at a time, a quarter of the range apart, so that memory is read as
+// four streams; all rows follow while the columns are in cache.
 template <class T, class A, class Acc>
 void dots_rows(const TypedGemm<T>& g, const A* a, int64_t a_row, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
   const int64_t apart = (j1 - j0 + 3) / 4;

@@ -1,5 +1,5 @@
-// Few rows times a large matrix whose lines are contiguous over k: nothing is packed, and the matrix is read once. The
-// first block of rows reads it from memory, the others from L2.
+// Few rows times a large b whose columns are contiguous over k: b is not packed and read once. The first block of rows
+// reads it from memory, the others from L2.
 #include <algorithm>
 #include <type_traits>
 
@@ -15,8 +15,8 @@ template <class T>
 using sum_t =
     std::conditional_t<std::is_same_v<T, double>, double, std::conditional_t<std::is_integral_v<T>, uint32_t, float>>;
 
-// Four columns at a time, a quarter of the range apart: long runs of memory are read in four places at once, which is
-// how a core reads fastest (36 instead of 26 GB/s).
+// Four columns at a time, a quarter of the range apart: a core reads fastest from several streams (36 instead of 26
+// GB/s).
 template <class T>
 void columns(const TypedGemm<T>& g, const Dots& dots, int64_t j0, int64_t j1) {
   const int64_t apart = (j1 - j0 + Dots::kLines - 1) / Dots::kLines;

@@ -42,7 +42,7 @@ namespace {
 
 constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a thread
 constexpr int64_t kPanelRows = 4;
-// Columns of a stream's panels that follow each other; at most so many are stored together.
+// kWidth: contiguous columns of a stream's panels; up to kStored of them are stored together.
 constexpr int64_t kWidth = 192, kStored = 48;
 constexpr int kMostStreams = 4;
 
@@ -52,7 +52,7 @@ void fill_row_offsets(const BlockedGemm& p, RowOffsets& offsets) {
   for (int64_t i = 0; i < p.m; ++i) offsets[i] = i * p.c_row;
 }
 
-// Columns [j, j + columns) of all rows. column_sums: of b, from column j.
+// Finishes columns [j, j + columns) of all rows. column_sums: of b, from column j.
 void store(const BlockedGemm& p, int64_t j, int64_t columns, const void* sums, int width, const int64_t* offsets,
            const int32_t* column_sums) {
   detail::ColumnTerms terms;
@@ -60,9 +60,9 @@ void store(const BlockedGemm& p, int64_t j, int64_t columns, const void* sums, i
   detail::store_tile(p, {0, j, static_cast<int>(p.m), static_cast<int>(columns), width, sums, offsets}, terms);
 }
 
-// ---- b as it lies.
+// ---- Unpacked b.
 
-// The product's bytes are those that its panels would hold, so that a_zero fits.
+// Whether bytes have the signs that panels would hold, so that a_zero fits.
 bool same_bytes(const BlockedGemm& p, DType a, DType b) {
   if (p.tile->panel == Panel::s8) return a == DType::i8 && b == DType::i8;
   if (p.tile->panel == Panel::u8s8) return a == DType::u8 && b == DType::i8;
@@ -71,7 +71,7 @@ bool same_bytes(const BlockedGemm& p, DType a, DType b) {
 
 constexpr int64_t kBlock = 16;  // columns that are stored together
 
-// Blocks [begin, end) of columns: four blocks at a time, a quarter of the range apart. Sum is as wide as sums are.
+// Blocks [begin, end) of columns: four blocks at a time, a quarter of the range apart. Sum is as wide as a sum.
 template <class Sum>
 class DotsRange {
  public:
@@ -119,14 +119,14 @@ class DotsRange {
 
 // ---- Packed b.
 
-// b and c: of each stream.
+// b and c hold one pointer for each stream.
 using GemvStreamsRun = void (*)(int64_t steps, const void* a, const void* const* b, float* const* c, int64_t c_row,
                                 bool add);
 struct GemvStreamsKernel {
-  GemvStreamsRun run = nullptr;   // null: there is none
+  GemvStreamsRun run = nullptr;   // null: no kernel
   GemmTile rows;                  // how rows of a are packed
   int64_t streams = 0, step = 1;  // step: values of k at a time
-  bool shifted = false;           // rows are 128 more than the tile's
+  bool shifted = false;           // rows are shifted by 128 from the tile's type
 };
 #if defined(__aarch64__)
 GemvStreamsRun run_for(const GemmTile& t) {
@@ -161,15 +161,15 @@ GemvStreamsRun run_for(Panel panel, int64_t rows) {
   if (bytes && cpu_has("avx512_vnni")) return kBytes[rows - 1];
   return nullptr;
 }
-// Rows that gain from it. AMX multiplies several at once, which counts where b is in L2, and for four of bf16. (Eight
-// rows, four at a time, take longer than tiles unless b is beyond all caches.)
+// The most rows that gain from it. AMX tiles multiply several rows at once, which is faster where b is in L2, and for
+// four rows of bf16. (Eight rows, four at a time, take longer than tiles unless b is beyond all caches.)
 int64_t most_rows(const PackedMatrix& b) {
   constexpr int64_t kNear = 2 << 20;
   const bool amx = b.tile().begin;
   if (amx && b.bytes() <= kNear) return 1;
   return amx && b.tile().panel == Panel::bf16 ? 3 : kPanelRows;
 }
-// VNNI multiplies unsigned by signed bytes: signed rows are shifted, which the sums of b make up for.
+// VNNI multiplies unsigned by signed bytes: signed rows are shifted by 128, and the column sums of b correct for it.
 GemvStreamsKernel kernel_for(const PackedMatrix& b, int64_t m) {
   const GemmTile& t = b.tile();
   const bool words = !t.portable && t.nr == 32 && t.b_group * size_of(t.panel) == 4;
@@ -185,14 +185,14 @@ GemvStreamsKernel kernel_for(const PackedMatrix&, int64_t) { return {}; }
 
 class GemvStreams {
  public:
-  // rows: those of a in panels of kernel.rows, blocks of k one after the other.
+  // rows: a in panels of kernel.rows, blocks of k one after the other.
   GemvStreams(const BlockedGemm& p, const char* rows, const GemvStreamsKernel& kernel)
       : p_(p), t_(p.packed_b->tile()), run_(kWidth / t_.nr), rows_(rows), kernel_(kernel) {
     fill_row_offsets(p, offsets_);
   }
 
-  // Panels [begin, end): as many parts as there are streams, together. Blocks of k lie apart, so that many panels of
-  // one come before the next.
+  // Panels [begin, end), split into one part per stream. Blocks of k lie apart, so many panels of one block come before
+  // the next block.
   void run(int64_t begin, int64_t end) {
     const int64_t streams = kernel_.streams, part = (end - begin + streams - 1) / streams;
     for (int64_t first = begin; first < begin + part; first += run_) {
@@ -220,7 +220,7 @@ class GemvStreams {
     kernel_.run(k / kernel_.step, rows_ + kernel_.rows.mr * k0 * size_of(t_.panel), b, c, kWidth,
                 k0 > 0 || kernel_.shifted);
   }
-  // Sums begin with what the shift will add to them.
+  // Initialises sums with the correction for the shift.
   void start_below(int64_t first, int64_t last, int64_t part, int64_t end) {
     const int32_t* column_sums = p_.packed_b->sums();
     for (int64_t s = 0; s < kernel_.streams; ++s) {
@@ -241,7 +241,7 @@ class GemvStreams {
 
   const BlockedGemm& p_;
   const GemmTile& t_;
-  const int64_t run_;  // panels of a stream that follow each other
+  const int64_t run_;  // contiguous panels of a stream
   const char* rows_;
   const GemvStreamsKernel& kernel_;
   RowOffsets offsets_;
@@ -275,7 +275,7 @@ bool run_dots(const BlockedGemm& p, const StridedMatrix& b) {
   for (int64_t i = 0; i < p.m; ++i) {
     rows[i] = static_cast<const char*>(a->in) + i * a->line * static_cast<int64_t>(size_of(a->dtype));
   }
-  const Workspace<uint8_t> ones(sums_of_b ? p.k : 0);  // a row that sums the lines of b
+  const Workspace<uint8_t> ones(sums_of_b ? p.k : 0);  // a row that sums the columns of b
   std::fill_n(ones.data(), sums_of_b ? p.k : 0, uint8_t{1});
   if (sums_of_b) rows[p.m] = ones.data();
   const Dots dots(a->dtype, b.dtype, {rows, static_cast<size_t>(p.m + sums_of_b)}, p.k);

@@ -1,4 +1,4 @@
-// Integer products. Sums wrap in the unsigned type, whose low bits are those of the exact result.
+// Integer GEMMs. Sums wrap in the unsigned type, whose low bits are those of the exact result.
 #include <algorithm>
 #include <type_traits>
 

@@ -1,4 +1,4 @@
-// Between the parts of gemm: typed calls and the products that are not packed.
+// Shared by the parts of gemm: typed calls, and GEMMs that do not pack.
 #pragma once
 
 #include <bit>
@@ -41,7 +41,7 @@ inline float widen(Half x) {
 #endif
 }
 
-// c(i, j) = value + what the epilogue asks for. `add` is whether the old c counts.
+// c(i, j) = value + the terms of the epilogue. `add`: adds the old c.
 template <class T, class Acc>
 inline void finish(const TypedGemm<T>& g, int64_t i, int64_t j, Acc value, bool add) {
   T& out = g.c[i * g.c_row + j * g.c_col];
@@ -50,8 +50,8 @@ inline void finish(const TypedGemm<T>& g, int64_t i, int64_t j, Acc value, bool 
   out = static_cast<T>(value);
 }
 
-// Products too small or too narrow to pack. Columns [j0, j1) are computed; j0 is a multiple of kDirectBlock, so that
-// which element meets which code path does not depend on the split.
+// GEMMs too small or too narrow to pack. Computes columns [j0, j1); j0 is a multiple of kDirectBlock, so that which
+// element takes which code path does not depend on the split.
 inline constexpr int64_t kDirectBlock = 64;
 inline constexpr int64_t kDirectMaxK = 4096;  // dot form with a strided a: its row is copied to the stack
 enum class DirectForm { none, rows /* b_col == 1 */, dots /* b_row == 1 */, strided };
@@ -60,20 +60,20 @@ void gemm_direct(const TypedGemm<double>& g, DirectForm form, int64_t j0, int64_
 void gemm_direct(const TypedGemm<BFloat16>& g, DirectForm form, int64_t j0, int64_t j1);
 void gemm_direct(const TypedGemm<Half>& g, DirectForm form, int64_t j0, int64_t j1);
 
-// Small f32 products, one or a batch of them whose operands lie so many elements apart.
+// Small f32 GEMMs, one or a batch whose operands lie a fixed number of elements apart.
 struct GemmBatch {
   int64_t count = 1, a = 0, b = 0, c = 0;
 };
 inline constexpr int64_t kSmallLanes = 16, kSmallRight = 8192;
-// Whether a copy of b, its rows in whole vectors, fits where gemm_small() has room for it.
+// Whether a copy of b, its rows in whole vectors, fits into the buffer of gemm_small().
 inline bool small_fits(const TypedGemm<float>& g) {
   return g.k <= kSmallRight / kSmallLanes && (g.n + kSmallLanes - 1) / kSmallLanes * kSmallLanes * g.k <= kSmallRight;
 }
 void gemm_small(const TypedGemm<float>& g, const GemmBatch& batch);
-// Rows [i0, i1) of a product with k == 1, b_col == 1, c_col == 1 and nothing that is added.
+// Rows [i0, i1) of an outer product: k == 1, b_col == 1, c_col == 1, and nothing is added.
 void gemm_outer(const TypedGemm<float>& g, int64_t i0, int64_t i1);
 
-// The dot form for few rows, in assembly: up to kDotsMaxRows, both sides contiguous over k; floats and i8.
+// Dot products for few rows, in assembly: up to kDotsMaxRows, both operands contiguous over k; floats and i8.
 inline constexpr int64_t kDotsMaxRows = Dots::kMostRows;
 template <class T>
 bool dots_apply(const TypedGemm<T>& g);

@@ -9,22 +9,22 @@ namespace deft::cpu::detail {
 
 namespace {
 
-// What each thread packs for itself: at most so many bytes, that are multiplied with fewer lines than this, and where
-// packing together would take each thread at least half as much, or not so many bytes less.
+// A thread packs for itself at most kOwnBytes, multiplied with fewer than kManyLines lines, where packing together
+// would cost each thread at least half as much or save less than kLessBytes.
 constexpr int64_t kOwnBytes = 2 << 20, kLessBytes = 40 << 10, kManyLines = 1024;
 constexpr double kPieceWork = 512 * 1024;            // multiply-adds that pay for a piece that threads may trade,
-constexpr int64_t kPieceTiles = 2, kMostPieces = 4;  // tiles across it, pieces of a thread
+constexpr int64_t kPieceTiles = 2, kMostPieces = 4;  // tiles across a piece, pieces per thread
 
 double work_of(const BlockedGemm& p) {
   return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
 }
 int usable_threads() { return in_parallel_region() ? 1 : num_threads(); }
 
-// What threads read beyond their own values of c costs, as multiply-adds for each step of k: moving a value about 32,
-// and more from the core that packed it. 128 x 768 x 768 of bytes on 16 threads with AMX takes 47 us in 2 x 8 threads
-// that share b, 35 in 1 x 16, though some of those get twice as much.
+// The cost of what threads read beyond their own values of c, as multiply-adds per step of k: moving a value costs
+// about 32, and more from the core that packed it. 128 x 768 x 768 of bytes on 16 threads with AMX takes 47 us with a
+// grid of 2 x 8 threads that share b, 35 with 1 x 16, though some of those get twice as much.
 double cost_of_moves(const BlockedGemm& p, Grid grid, double tall, double wide) {
-  // Rows of b that are packed come in whole cache lines.
+  // Packed rows of b come in whole cache lines.
   if (p.b && p.tile->begin) wide = std::max(wide, 64.0 / static_cast<double>(size_of(p.tile->panel)));
   double cost = 32 * (tall + wide);
   if (shares(p, Side::b, grid)) {
@@ -58,15 +58,15 @@ const StridedMatrix* rows_in_place(const BlockedGemm& p) {
   }
 }
 
-// With AMX a core packs for itself in less time than it takes to wait for others and to read what they wrote. Together
-// and each for itself, bf16: 784 x 256 x 512 on 2 threads 0.23 and 0.13 ms, on 16 0.085 and 0.068, 128 x 768 x 768 on
+// With AMX a core packs for itself in less time than it takes to wait for others and to read what they wrote. Shared
+// and separate packing, bf16: 784 x 256 x 512 on 2 threads 0.23 and 0.13 ms, on 16 0.085 and 0.068, 128 x 768 x 768 on
 // 16 0.058 and 0.049. But 1024 x 768 x 768 on 16, where each would pack three times as much, 0.28 and 0.32.
 bool shares(const BlockedGemm& p, Side side, Grid grid) {
   const bool left = side == Side::a;
   const PanelSource* from = left ? p.a : p.b;
   if (!from || (left ? grid.cols : grid.rows) < 2 || (left && rows_in_place(p))) return false;
   const GemmTile& t = *p.tile;
-  const int64_t multiplied = left ? p.n / grid.cols : p.m / grid.rows;  // lines of the other side
+  const int64_t multiplied = left ? p.n / grid.cols : p.m / grid.rows;  // lines of the other operand
   if (!t.begin || !from->strided() || multiplied >= kManyLines) return true;
   const int64_t width = t.width(side), panels = ((left ? p.m : p.n) + width - 1) / width;
   const int64_t parts = left ? grid.rows : grid.cols, threads = grid.rows * grid.cols;

@@ -52,8 +52,8 @@ constexpr int kRows = 8, kVectors = 3;
 constexpr int kRows = 6, kVectors = 2;
 #endif
 
-// a[i] in every lane. On NEON a whole vector of a is loaded, which the compiler turns into multiply-by-lane:
-// eight separate loads would not leave registers for the accumulators.
+// a[i] in every SIMD lane. On NEON a whole vector of a is loaded, which the compiler turns into multiply-by-lane: eight
+// separate loads would not leave registers for the accumulators.
 template <int i, class D, class T>
 HWY_INLINE hn::VFromD<D> pick(D d, const T* a) {
 #if HWY_TARGET == HWY_NEON
@@ -114,7 +114,7 @@ namespace {
 
 constexpr int kByteRows = 4, kByteColumns = 16;
 
-// Sums of products of bytes, in the order of memory; the compiler turns the inner loop into vectors.
+// Sums of products of bytes in memory order; the compiler vectorises the inner loop.
 void byte_tile(int64_t k, const void* a_panel, const void* b_panel, void* c_out, int64_t c_row, bool add) {
   const auto *a = static_cast<const int8_t*>(a_panel), *b = static_cast<const int8_t*>(b_panel);
   int32_t sum[kByteRows][kByteColumns] = {};

@@ -1,6 +1,6 @@
-// Panels of a are packed into L1 and meet b a cache line of c at a time: bytes are few enough for the second level, or
-// the third, to supply b. Tiles that go down the rows of c instead lose its lines between two writes: 0.266 ms for 196
-// x 1024 x 256 instead of 0.230. Prefetching the next rows of a, or panels of b, costs more than it gains: 0.258 ms for
+// Panels of a are packed into L1 and multiplied with b one cache line of c at a time: bytes are few enough for L2 or L3
+// to supply b. Tiles that go down the rows of c instead lose its cache lines between two writes: 0.266 ms for 196 x
+// 1024 x 256 instead of 0.230. Prefetching the next rows of a, or panels of b, costs more than it gains: 0.258 ms for
 // 3136 x 64 x 256 instead of 0.250.
 #include "kernels/cpu/gemm/gemm_requantized.h"
 
@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kColumns = 8, kMostRows = 16;  // of a tile
 constexpr int64_t kSmallB = 64 << 10, kBlockBytesA = 48 << 10, kSmallBlockBytesA = 6 << 10;
-constexpr int64_t kTogether = 8;  // panels of b: a line of the cache in c
+constexpr int64_t kTogether = 8;  // panels of b: a cache line of c
 constexpr float kUnit = 0x1.8p23f;
 
-// False: NaN may appear, which has no place between two bytes.
+// False where NaN may appear, which has no byte to saturate to.
 bool make_terms(const BlockedGemm& p, int64_t j, int columns, ByteTerms& to) {
   ColumnTerms from{};
   const int32_t* sums = p.packed_b->sums();
@@ -78,7 +78,7 @@ class ByteRegion {
   }
 
  private:
-  // A large b is read as one stream, from wherever it is: 84 % of the peak for 4096 x 3072 x 768 instead of 77 %.
+  // A large b is read as one stream, from any cache or memory: 84 % of the peak for 4096 x 3072 x 768 instead of 77 %.
   int64_t block_bytes() const { return (n1_ - n0_) * padded_ <= kSmallB ? kBlockBytesA : kSmallBlockBytesA; }
   const ByteTerms* terms_at(int64_t j) const { return terms_.data() + (j - n0_) / kColumns; }
   int columns_at(int64_t j) const { return static_cast<int>(std::min<int64_t>(kColumns, n1_ - j)); }
@@ -91,7 +91,7 @@ class ByteRegion {
     }
   }
 
-  // One panel of a times the next few of b.
+  // Multiplies one panel of a by the next few of b.
   void strip(const GemmTile& t, const char* a, int64_t i, int64_t rows, int64_t j) {
     const int64_t end = std::min(n1_, j + kTogether * kColumns);
     if (finite_ && rows >= t.mr) {

@@ -1,5 +1,5 @@
-// Products of small f32 matrices, once per SIMD target: both sides are read in place. Each element is one chain of
-// multiply-adds in order of k, as in the tiles of larger products.
+// GEMMs of small f32 matrices, once per SIMD target: both operands are read in place. Each element is one chain of
+// multiply-adds in order of k, as in the tiles of larger GEMMs.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-schedule-insns")  // it spills accumulators
 #endif
@@ -24,7 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::VFromD<D>;
 constexpr int64_t kLanes = hn::MaxLanes(D());
-// Loads and stores of a part of a vector touch nothing beyond it. Elsewhere a b with such a part is copied first.
+// Masked loads and stores touch nothing beyond the part. Targets without them copy a b with an incomplete vector first.
 constexpr bool kHasParts = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_SCALAR;
 constexpr int kTileRows = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 8 : 4;  // 32 registers
 
@@ -44,7 +44,7 @@ struct Part {
 
 bool is_plain(const TypedGemm<float>& g) { return g.c_col == 1 && !g.bias && !g.accumulate; }
 
-// c(i, j ...) = the first `count` of `sums`, and what is added to them.
+// c(i, j ...) = the first `count` of `sums` plus the terms of the epilogue.
 HWY_NOINLINE void finish_values(const TypedGemm<float>& g, int64_t i, int64_t j, int64_t count, const float* sums) {
   float* c = g.c + i * g.c_row + j * g.c_col;
   for (int64_t q = 0; q < count; ++q) {
@@ -132,7 +132,7 @@ void multiply_all(const TypedGemm<float>& g) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Four values from each of every fourth line.
+// Loads four values from each of every fourth row of lines.
 template <class B>
 HWY_INLINE hn::VFromD<B> load_blocks(B d, const float* const* lines, int64_t p) {
   if constexpr (hn::MaxLanes(B()) == 4) {
@@ -144,7 +144,7 @@ HWY_INLINE hn::VFromD<B> load_blocks(B d, const float* const* lines, int64_t p) 
   }
 }
 
-// Four values of k of kLanes lines, as four rows.
+// Transposes four values of k of kLanes columns of b into four rows.
 HWY_INLINE void transpose_4_rows(const float* const* lines, int64_t p, float* to, int64_t row) {
   const D d;
   const hn::RepartitionToWide<D> pairs;
@@ -161,7 +161,7 @@ HWY_INLINE void transpose_4_rows(const float* const* lines, int64_t p, float* to
 }
 #endif
 
-// Lines of b, which are contiguous over k, become columns. The last one is repeated to the end of its vector.
+// Transposes b, whose columns are contiguous over k. The last column is repeated to the end of its vector.
 void copy_lines(const TypedGemm<float>& g, float* to, int64_t row) {
   for (int64_t j = 0; j < row; j += kLanes) {
     const float* lines[kLanes];
@@ -176,7 +176,7 @@ void copy_lines(const TypedGemm<float>& g, float* to, int64_t row) {
   }
 }
 
-// b as rows of whole vectors. What lies beyond its columns is multiplied and never stored.
+// Copies b to rows of whole vectors. Values beyond its columns are multiplied and never stored.
 void copy_right(const TypedGemm<float>& g, float* to, int64_t row) {
   if (g.b_row == 1) return copy_lines(g, to, row);
   for (int64_t p = 0; p < g.k; ++p) {
@@ -190,7 +190,7 @@ void copy_right(const TypedGemm<float>& g, float* to, int64_t row) {
   }
 }
 
-// Rows that lie far apart share few places of L1: they are copied if they are read often.
+// Rows that lie far apart map to few sets of L1: they are copied if they are read often.
 bool reads_in_place(const TypedGemm<float>& g) {
   const bool near = std::abs(g.b_row) <= 2 * g.n || g.m <= 2 * kTileRows;
   return g.b_col == 1 && near && (kHasParts || g.n % kLanes == 0);
@@ -215,7 +215,7 @@ void small_gemms(const TypedGemm<float>& first, const GemmBatch& batch) {
   }
 }
 
-// Rows of c one after the other.
+// Writes the rows of c one after the other.
 void outer_rows(const TypedGemm<float>& g, int64_t i0, int64_t i1) {
   const D d;
   const int64_t whole = g.n / kLanes * kLanes;

@@ -26,13 +26,13 @@ uint64_t usable_features() {
 }
 
 #if defined(__aarch64__)
-// With k up to 4608 no sum of bytes in ResNet-50 or BERT is cut: their panels still stream from L2.
+// With block_k = 4608 no sum of bytes in ResNet-50 or BERT is cut; the panels still stream from L2.
 constexpr TileChoice byte_tile(GemmTile tile, decltype(GemmTile::requantize) requantize) {
   tile.requantize = requantize;
   return {tile, needs("i8mm")};
 }
-// Best first within a panel type. block_k is the same for all of a type (Note [One chain]): panels of a and b stay in
-// L1.
+// Best first within a panel type. block_k is the same for all tiles of a type (Note [One chain]): panels of a and b
+// stay in L1.
 constexpr TileChoice kTiles[] = {
     {{"neon_f32_8x8", Panel::f32, 8, 8, 1, 1, 4, 768, deft_neon_f32_8x8}, 0},
     {{"neon_f32_7x8", Panel::f32, 7, 8, 1, 1, 4, 768, deft_neon_f32_7x8}, 0},
@@ -58,7 +58,7 @@ std::span<const TileChoice> native_tiles() { return {}; }
 
 constexpr size_t kPanels = 7;
 struct Lists {
-  uint64_t features;  // they were made for
+  uint64_t features;  // for which the lists were built
   std::array<std::vector<GemmTile>, kPanels> tiles;
 };
 
@@ -66,7 +66,7 @@ Lists usable_tiles(uint64_t features) {
   Lists lists{features, {}};
   const auto add = [&](GemmTile t) {
     std::vector<GemmTile>& list = lists.tiles[static_cast<size_t>(t.panel)];
-    if (t.begin && !list.empty()) t.block_k = list[0].block_k;  // AMX: all read the panels that are packed for the best
+    if (t.begin && !list.empty()) t.block_k = list[0].block_k;  // AMX: all tiles read panels packed for the best one
     list.push_back(t);
   };
   for (const TileChoice& choice : native_tiles()) {
@@ -76,7 +76,7 @@ Lists usable_tiles(uint64_t features) {
   return lists;
 }
 
-// Tests lower the level and raise it again. Lists are kept for good: packed matrices refer to their tiles, and threads
+// Tests lower the level and raise it again. Lists are never freed: packed matrices refer to their tiles, and threads
 // may outlive static destruction.
 const Lists& lists_for(uint64_t features) {
   static std::mutex mutex;
@@ -108,7 +108,7 @@ std::span<const GemmTile> gemm_tiles(Panel panel) {
 
 namespace {
 
-// Rows that a product of m rows multiplies. Tiles of bytes leave the last ones to a smaller tile (run_bytes()).
+// Rows computed for a GEMM of m rows. Byte tiles leave the last rows to a smaller tile (run_bytes()).
 int64_t rows_of(const GemmTile& t, int64_t m) {
   const int64_t whole = m / t.mr * t.mr, last = m - whole;
   const GemmTile* tail = t.requantize && last > 0 ? tail_tile(t) : nullptr;
@@ -124,7 +124,7 @@ const GemmTile& best_tile(Panel panel, int64_t m, int64_t n) {
   for (const GemmTile& t : tiles) {
     if ((t.portable && &t != &tiles[0]) || (tiles[0].begin && !t.begin)) break;  // AMX is ten times as fast as others
     const int64_t rows = m > 0 ? rows_of(t, m) : 1, columns = (n + t.nr - 1) / t.nr * t.nr;
-    const bool small = 2 * t.mr * t.nr <= tiles[0].mr * tiles[0].nr;  // more loads for each product
+    const bool small = 2 * t.mr * t.nr <= tiles[0].mr * tiles[0].nr;  // more loads per multiply-add
     const bool stores_slowly = tiles[0].requantize && !t.requantize;
     const double cost = static_cast<double>(rows) * static_cast<double>(columns) * slower * (small ? 1.4 : 1) *
                         (stores_slowly ? 1.1 : 1);
@@ -148,7 +148,7 @@ const GemmTile& tile_for_rows(const GemmTile& packed, int64_t m) {
   for (const GemmTile& t : gemm_tiles(packed.panel)) {
     const bool reads =
         t.nr == packed.nr && t.b_group == packed.b_group && t.k_step == packed.k_step && t.block_k == packed.block_k;
-    // A smaller tile is slower per row: it must save a part of them, and a good part if it is half as high.
+    // A smaller tile is slower per row: it must save 1/16 of the rows, or 1/4 if it is half as high.
     const int64_t saved = waste(*best) - waste(t), least = 2 * t.mr <= packed.mr ? m / 4 : m / 16;
     if (reads && t.mr < best->mr && saved > least) best = &t;
   }

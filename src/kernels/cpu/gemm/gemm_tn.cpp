@@ -14,20 +14,20 @@ namespace {
 constexpr int64_t kBlock = 128;        // of k: rows of a and b that stay in L2
 constexpr int64_t kChain = 16 * 1024;  // of k that are summed in one go
 constexpr int64_t kMostParts = 16, kLeastPart = 4096, kPartValues = 512 * 1024;  // sums of parts of k
-constexpr int64_t kTasks = 2;          // for each of several threads, which may trade them
+constexpr int64_t kTasks = 2;          // for each thread if there are several, which may trade them
 constexpr int64_t kGrain = 64 * 1024;  // multiply-adds that pay for a thread
 
-// Wider ones gain less than they lose by lines that lie far apart: 256 x 1024 of 1568 positions 97 instead of 106
+// Wider matrices gain less than they lose by rows that lie far apart: 256 x 1024 of 1568 positions 97 instead of 106
 // GFLOP/s, 64 x 256 of 3136 119 instead of 82.
 bool narrow(int64_t m, int64_t n) { return m <= 128 || (m <= 256 && n <= 512); }
 
-// The columns that tiles [begin, end) read.
+// Runs tiles [begin, end) over all of k, on the columns of b that they read.
 void run_tiles(const GemmTn& p, const GemmTnTiles& tiles, int64_t begin, int64_t end) {
   constexpr int64_t kLine = GemmTnTiles::kLine;
   const int64_t left = begin / tiles.rows() * GemmTnTiles::kWide;
   const int64_t width = (end + tiles.rows() - 1) / tiles.rows() * GemmTnTiles::kWide - left, lines = width / kLine;
   const bool whole = p.b_row == width;
-  const int64_t step = lines > kBlock ? kBlock : kBlock / lines * lines;  // whole rows of lines that are needed later
+  const int64_t step = lines > kBlock ? kBlock : kBlock / lines * lines;  // whole rows of prefetched cache lines
   for (int64_t k0 = 0, k = 0; k0 < p.k; k0 += k) {
     k = std::min(step, p.k - k0);
     const int64_t next = k0 + k, rest = std::min(step, p.k - next);
@@ -43,7 +43,8 @@ void run_tiles(const GemmTn& p, const GemmTnTiles& tiles, int64_t begin, int64_t
   }
 }
 
-// Sums of parts of k, so that their errors stay small and threads read different rows. Depends on sizes only.
+// Number of partial sums over k, which keep rounding errors small and let threads read different rows. Depends on sizes
+// only.
 int64_t parts_of(const GemmTn& p) {
   const int64_t chains = (p.k + kChain - 1) / kChain;
   return std::max(chains, std::min<int64_t>({kMostParts, p.k / kLeastPart, kPartValues / (p.m * p.n)}));
@@ -57,7 +58,7 @@ void multiply(const GemmTn& p) {
     float* c = part == 0 ? p.c : sums.data() + (part - 1) * size;
     return GemmTn{p.m, p.n, k1 - k0, p.a + k0 * p.a_row, p.a_row, p.b + k0 * p.b_row, p.b_row, c};
   };
-  // Where threads are more than parts, they share the tiles of each.
+  // With more threads than parts, threads share the tiles of each part.
   const int64_t tiles = GemmTnTiles(p.m, p.n, {{}}, p.c, p.n).count();
   const int64_t groups = threads == 1 ? 1 : std::min(tiles, (kTasks * threads + parts - 1) / parts);
   const int64_t grain = std::max<int64_t>(1, kGrain * parts * groups / (size * p.k));
@@ -76,7 +77,7 @@ void multiply(const GemmTn& p) {
   });
 }
 
-// The other way round, for a wide a: rows of tiles are the narrow side.
+// c^T = b^T a for a wide a: tile rows are the narrow side.
 void multiply_transposed(const GemmTn& p) {
   const Workspace<float> transposed(p.m * p.n);
   multiply({p.n, p.m, p.k, p.b, p.b_row, p.a, p.a_row, transposed.data()});

@@ -1,5 +1,5 @@
-// c = a^T b, where k is the outermost dim of both, as in gradients of weights: neither is packed. For a
-// narrow a and b, of which packing would be a good part of the work.
+// c = a^T b, where k is the outermost dim of both, as in weight gradients, without packing: for narrow a and b, where
+// packing would be a large part of the work.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ struct GemmTn {
   int64_t a_row;
   const float* b;  // k rows of n values, b_row apart
   int64_t b_row;
-  float* c;  // m rows of n values, without a gap
+  float* c;  // m rows of n values, contiguous
 };
-// False, and nothing done: not for these sizes, or not on this machine. Values of c are chains of multiply-adds in
-// order of k, added up in order after some thousands.
+// Returns false, having done nothing, for other sizes or machines. Values of c are chains of multiply-adds in order of
+// k; chains of some thousands of steps are then added in order.
 bool run_gemm_tn(const GemmTn& p);
 
 }  // namespace deft::cpu

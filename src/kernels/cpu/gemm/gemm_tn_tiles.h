@@ -1,5 +1,5 @@
-// Register tiles of c = a^T b, where k is the outermost dim of both, as in gradients of weights: rows of a
-// and of b are read in place, nothing is packed. f32, on machines with AVX-512.
+// Register tiles of c = a^T b, where k is the outermost dim of both, as in weight gradients: rows of a and b are read
+// in place, nothing is packed. f32, on machines with AVX-512.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace deft::cpu {
 
-// What x86/gemm_tn_tiles.S reads. Steps in bytes.
+// The argument of x86/gemm_tn_tiles.S. Steps in bytes.
 struct GemmTnTile {
   const float *a = nullptr, *b = nullptr;
   float* c = nullptr;
@@ -18,30 +18,30 @@ struct GemmTnTile {
   int64_t later_step = 0, later_skip = 0;
 };
 
-// Cache lines that will be needed soon. `skip`: values left out after each `width` of them (of the block below).
+// Cache lines to prefetch. `skip`: values left out after each `width` of them (of the block below).
 struct Later {
   const float* first = nullptr;
   int64_t lines = 0, skip = 0;
 };
 
-// A piece of k: `lines` of `width` steps each.
+// A block of k: `lines` runs of `width` steps each.
 struct GemmTnBlock {
   struct Side {
     const float* first = nullptr;
-    int64_t row = 0, skip = 0;  // from step to step; left out at the end of a line
+    int64_t row = 0, skip = 0;  // from step to step; left out at the end of a run
   };
   int64_t width = 0, lines = 0;
   Side a = {}, b = {};
-  Later later[2] = {};  // prefetched while it is multiplied
+  Later later[2] = {};  // prefetched while the block is multiplied
 };
 
-// One product of all that are made of a block: where its a, b and c begin.
+// One of the GEMMs of a block: where its a, b and c begin.
 struct GemmTnPart {
   int64_t a = 0, b = 0, c = 0;
 };
 
-// m as tiles of twelve rows, as few as can be, of which one is lowered to ten and the last ones to eight. Sometimes a
-// few rows more than m.
+// m as the fewest tiles of twelve rows, of which one is lowered to ten and the last ones to eight. Sometimes a few rows
+// more than m.
 class TileHeights {
  public:
   explicit TileHeights(int64_t m);
@@ -66,8 +66,8 @@ class GemmTnTiles {
 
   GemmTnTiles(int64_t m, int64_t n, std::vector<GemmTnPart> parts, float* c, int64_t c_row);
   int64_t count() const { return static_cast<int64_t>(parts_.size()) * rows() * panels_; }
-  int64_t rows() const { return heights_.count(); }  // tiles of the same columns, one after another
-  // Tiles [begin, end) over a piece of k. add: to what c has, else to zero.
+  int64_t rows() const { return heights_.count(); }  // tiles below each other, in the same columns
+  // Tiles [begin, end) over a block of k. add: adds to c, else overwrites it.
   void run(const GemmTnBlock& block, int64_t begin, int64_t end, bool add) const;
 
  private:

@@ -35,8 +35,8 @@ void multiply_panels(const float* x, const float* const* panels, int64_t k, floa
   deft_row_panels4_f32(k, x, panels, sums);
 }
 #else
-// Of kTogether panels at once, as many as there are registers for the sums of: a value of x is spread once for all. The
-// same sums for any length of vectors.
+// kTogether panels at once, as many as there are registers for sums: a value of x is broadcast once for all. Sums are
+// the same for any vector length.
 constexpr int kTogether = kLanes == kColumns ? kStreams : 2;
 template <int kPanels>
 void multiply(const float* x, const float* const* panels, int64_t k, float* sums) {
@@ -76,7 +76,7 @@ void finish_panel(const float* sums, const float* bias, const float* residual, f
   }
 }
 
-// The last columns of a matrix may be fewer than a panel's.
+// The last panel may have fewer columns.
 template <Activation A>
 void finish_part(const float* sums, const float* bias, const float* residual, float* y, int64_t n) {
   alignas(64) float whole[3][kColumns] = {};
@@ -92,7 +92,8 @@ class Row {
   Row(const float* x, const GemvPanels& b, const float* bias, const float* residual, float* y)
       : x_(x), b_(b), bias_(bias), residual_(residual), y_(y) {}
 
-  // Four panels at a time, a quarter of the matrix apart, which is how a core reads fastest; then those left over.
+  // Four panels at a time, a quarter of the matrix apart, since a core reads fastest from several streams; then the
+  // rest.
   void run() const {
     const int64_t apart = b_.panels() / kStreams;
     const int64_t grain = std::max<int64_t>(1, kGrain / (kStreams * kColumns * b_.k()));

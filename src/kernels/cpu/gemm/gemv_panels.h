@@ -1,4 +1,5 @@
-// One row times a small f32 matrix that lies in caches: from panels of columns, so that no sum goes across a vector.
+// GEMV: one row times a small f32 matrix that stays in cache, from panels of columns, so that sums need no horizontal
+// adds.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,10 @@
 
 namespace deft::cpu {
 
-// Values of a matrix that gains from it.
+// The most values of a matrix for which it pays off.
 inline constexpr int64_t kMostGemvValues = 1024 * 1024;
 
-// A matrix [n, k] in panels of 16 of its lines: [panel][k][16], zeros beyond the last and up to a multiple of 4 of k.
+// A matrix [n, k] in panels of 16 of its n: [panel][k][16], zeros beyond the last and up to a multiple of 4 of k.
 class GemvPanels {
  public:
   static constexpr int64_t kColumns = 16, kStep = 4;
@@ -28,8 +29,8 @@ class GemvPanels {
   Workspace<float> values_;
 };
 
-// y[n] = activation(x[k] times the panels + bias + residual); bias and residual may be null. Which order
-// the products of a column are summed in depends on the machine and on n, never on the number of threads.
+// y[n] = activation(x[k] * matrix + bias + residual); bias and residual may be null. The order of each sum depends on
+// the machine and on n, never on the number of threads.
 void multiply_row(const float* x, const GemvPanels& b, const float* bias, const float* residual, Activation activation,
                   float* y);
 

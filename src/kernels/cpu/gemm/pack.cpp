@@ -18,7 +18,7 @@ namespace deft::cpu {
 
 namespace {
 
-// Bytes change sign where the panel's type differs: x - 128 as signed is x as unsigned with its top bit flipped.
+// Bytes are converted where the panel's sign differs: x - 128 as signed is x as unsigned with its top bit flipped.
 template <class To, class From>
 To convert(From x) {
   if constexpr (std::is_same_v<To, From>) {
@@ -36,7 +36,7 @@ To convert(From x) {
   }
 }
 
-// ---- Any strides. Writes the panel of lines [0, live) of `in`; zeros beyond.
+// ---- Any strides. Writes the panel of lines [0, live) of `in`, zeros beyond.
 template <class To, class From>
 void pack_any(const From* in, int64_t line, int64_t step, int64_t live, int64_t k, int width, int group, To* out) {
   for (int64_t p = 0; p < k; ++p) {
@@ -45,9 +45,9 @@ void pack_any(const From* in, int64_t line, int64_t step, int64_t live, int64_t 
   }
 }
 
-// Lines next to each other in memory (line == 1), all of them live, k a multiple of the group. Several panels at a
-// time, so that whole cache lines of a row are used before the next row (on x86 a KB of it: 256 x 1024 of 1568
-// positions take 7.4 ms, with four panels 7.8); blocks of four lines.
+// Lines adjacent in memory (line == 1), all of them live, k a multiple of the group. Several panels at a time, so that
+// whole cache lines of a row are used before the next row (on x86 a KB of it: 256 x 1024 of 1568 positions take 7.4 ms,
+// with four panels 7.8), in blocks of four lines.
 #if defined(__x86_64__)
 constexpr int64_t kTogether = 8;
 #else
@@ -63,7 +63,7 @@ void pack_columns(int width, int64_t panels, int64_t panel_size, const From* in,
       if constexpr (group * sizeof(To) == 4 && group > 1 && std::is_same_v<To, From>) {
         const void* rows[group];
         for (int g = 0; g < group; ++g) rows[g] = from + g * step;
-        if (p + kAhead < k) {  // far apart, where no hardware looks ahead
+        if (p + kAhead < k) {  // rows far apart, where no hardware prefetches
           for (int g = 0; g < group; ++g) __builtin_prefetch(from + (kAhead + g) * step);
         }
         interleave_words<group>(rows, width, to);
@@ -78,7 +78,7 @@ void pack_columns(int width, int64_t panels, int64_t panel_size, const From* in,
       if constexpr (group == 8 && sizeof(To) == 1 && std::is_same_v<To, From>) {
         const uint8_t* rows[8];
         for (int g = 0; g < 8; ++g) rows[g] = reinterpret_cast<const uint8_t*>(from + g * step);
-        if (panel == 0 && p + 2 * group <= k) {  // far apart, where no hardware looks ahead
+        if (panel == 0 && p + 2 * group <= k) {  // rows far apart, where no hardware prefetches
           for (int g = 0; g < 8; ++g) __builtin_prefetch(rows[g] + 8 * step);
         }
         interleave_eight(rows, width, reinterpret_cast<uint8_t*>(to));
@@ -98,9 +98,9 @@ void pack_columns(int width, int64_t panels, int64_t panel_size, const From* in,
     }
   }
 }
-// The same without groups or conversion. Rows are far apart, where no hardware looks ahead: prefetching them and
-// knowing the width takes 0.15 to 0.2 ns a value instead of 0.35 to 0.7. Tiles that pack b on the way
-// instead read half a cache line of each row at a time: 55 instead of 75 % of the peak for 49 x 2048 x 1024.
+// The same without groups or conversion. Rows are far apart, where no hardware prefetches: prefetching them and knowing
+// the width takes 0.15 to 0.2 ns a value instead of 0.35 to 0.7. Tiles that pack b as they run instead read half a
+// cache line of each row at a time: 55 instead of 75 % of the peak for 49 x 2048 x 1024.
 template <int width, class T>
 void copy_columns(int64_t panels, int64_t panel_size, const T* in, int64_t step, int64_t k, T* out) {
   constexpr int64_t kAhead = 16, kLine = 64 / sizeof(T);
@@ -129,7 +129,7 @@ bool copy_columns_any(int width, int64_t panels, int64_t panel_size, const T* in
 }
 
 #if defined(__x86_64__)
-// Panels of 32 values whose groups are of four bytes, which all tiles with AVX-512 have. False: others.
+// Panels of 32 values whose groups have four bytes, which all AVX-512 tiles use. Returns false for others.
 template <class T>
 bool pack_columns_512(int width, int group, int64_t panels, int64_t panel_size, const T* in, int64_t step, int64_t k,
                       T* out) {
@@ -169,7 +169,8 @@ bool pack_columns_any(int width, int group, int64_t panels, int64_t panel_size, 
 }
 
 #if defined(__x86_64__)
-// Lines next to each other, for left operands of AMX: 32 values of k of a line together. Panels as in pack_columns().
+// Lines adjacent in memory, for the left operand of AMX: 32 values of k of a line together. Panels as in
+// pack_columns().
 template <class T>
 void transpose_columns(int64_t width, const T* in, int64_t step, int64_t lines, int64_t k, int64_t panel_size, T* out) {
   constexpr int64_t kStep = 32;
@@ -192,7 +193,7 @@ void transpose_columns(int64_t width, const T* in, int64_t step, int64_t lines, 
 template <class From>
 void add_sums(const From* in, int64_t line, int64_t step, int64_t lines, int64_t k, bool flipped, int32_t* sums) {
   const int32_t shift = flipped ? static_cast<int32_t>(k) * (std::is_signed_v<From> ? 128 : -128) : 0;
-  if (line == 1 && step != 1) {  // the lines in vectors, a cache line of them at a time
+  if (line == 1 && step != 1) {  // vectors over lines, a cache line of them at a time
     for (int64_t l = 0; l < lines; l += 64) {
       const int64_t count = std::min<int64_t>(64, lines - l);
       int32_t some[64] = {};
@@ -206,7 +207,7 @@ void add_sums(const From* in, int64_t line, int64_t step, int64_t lines, int64_t
   }
   for (int64_t l = 0; l < lines; ++l) {
     int32_t sum = shift;
-    if (step == 1) {  // in vectors
+    if (step == 1) {  // vectors over k
       for (int64_t p = 0; p < k; ++p) sum += static_cast<int32_t>(in[l * line + p]);
     } else {
       for (int64_t p = 0; p < k; ++p) sum += static_cast<int32_t>(in[l * line + p * step]);

@@ -36,7 +36,7 @@ void store(void* p, V v) {
 const char* at(const void* p, int64_t bytes) { return static_cast<const char*>(p) + bytes; }
 char* at(void* p, int64_t bytes) { return static_cast<char*>(p) + bytes; }
 
-// A unit is the group of one line. The last one may be partial: the rest is zero.
+// A unit is the group of one line. An incomplete last unit is filled with zeros.
 template <int unit, unsigned char flip>
 void pack_tail(const void* const* lines, int count, int64_t done, int64_t bytes, void* out) {
   for (int l = 0; l < count; ++l) {
@@ -53,7 +53,7 @@ void copy_units(const void* const* lines, int count, int64_t begin, int64_t end,
   }
 }
 
-// Four lines of 4-byte units: blocks of 4 x 4 change rows and columns.
+// Four lines of 4-byte units, transposed in blocks of 4 x 4.
 template <unsigned char flip>
 void pack_words(const void* const* lines, int count, int64_t bytes, void* out, int64_t out_step) {
   int64_t p = 0;
@@ -77,7 +77,7 @@ void pack_words(const void* const* lines, int count, int64_t bytes, void* out, i
   if (whole < bytes) pack_tail<4, flip>(lines, count, whole, bytes, at(out, (whole - p) / 4 * out_step));
 }
 
-// 8-byte units: blocks of 2 x 2.
+// 8-byte units, transposed in blocks of 2 x 2.
 template <unsigned char flip>
 void pack_doubles(const void* const* lines, int count, int64_t bytes, void* out, int64_t out_step) {
   int64_t p = 0;
@@ -101,8 +101,8 @@ void pack_doubles(const void* const* lines, int count, int64_t bytes, void* out,
   if (whole < bytes) pack_tail<8, flip>(lines, count, whole, bytes, at(out, (whole - p) / 8 * out_step));
 }
 
-// The same for all lines of a panel at once: pairs of lines, two units of each. The same lines of the next panel,
-// `ahead` bytes on, are prefetched meanwhile.
+// The same for all lines of a panel at once: pairs of lines, two units of each. Meanwhile the same lines of the next
+// panel, `ahead` bytes on, are prefetched.
 template <int width, unsigned char flip>
 void pack_pairs(const void* const* lines, int64_t bytes, int64_t ahead, void* out) {
   const Bytes mask = Bytes{} + flip;
@@ -157,7 +157,7 @@ void pack_converted(const void* const* lines, int count, int64_t k, void* out, i
   }
 }
 
-// Through a buffer of words in L1, then as f32 lines. k is cut into pieces.
+// Converts through a buffer of words in L1, which is then packed as f32 lines. k is cut into pieces.
 template <class From>
 void widen(const From* from, int64_t count, float* to) {
 #if defined(__aarch64__)
@@ -219,7 +219,7 @@ __attribute__((target("arch=armv8.2-a+bf16"))) void pack_bf16_pairs(const void* 
 }
 #endif
 #if defined(__x86_64__)
-// Units of one vector or two, for AMX: 27 GB/s from memory instead of 7.
+// Units of one or two vectors, for AMX: 27 GB/s from memory instead of 7.
 template <int unit, unsigned char flip>
 [[gnu::target("avx512f")]] void pack_vectors(const void* const* lines, int count, int64_t bytes, void* out,
                                              int64_t out_step) {
@@ -271,7 +271,7 @@ PackLines pack_same(int group) {
 #endif
       return values<size, pack_units<64, flip>>;
 #if defined(__x86_64__)
-    case 128:  // on the way to split panels
+    case 128:  // for split panels
       return values<size, pack_vectors<128, flip>>;
 #endif
     default:
@@ -304,7 +304,7 @@ int64_t words_512(const void* const* lines, int width, int64_t bytes, int64_t ah
 }
 #endif
 
-// Bytes of the other sign than the panel's.
+// Bytes of the opposite sign to the panel's.
 bool flips(const GemmTile& tile, Side side, DType from) {
   return (from == DType::u8) != (tile.panel == Panel::u8s8 && side == Side::a);
 }
@@ -372,7 +372,7 @@ void PanelRows::pack(int64_t k, void* out) const {
     if (done < k) pack_part(done, k - done, at(out, done / group_ * width_ * group_bytes_));
     return;
   }
-  // Long lines come from far away: products of 3136 x 64 x 576 gain 2 to 3 %. With k = 256 bf16 loses 3 %.
+  // Long lines come from memory: GEMMs of 3136 x 64 x 576 gain 2 to 3 %. With k = 256 bf16 loses 3 %.
   constexpr int64_t kLong = 512;
   if (pairs_ && k * value_bytes_ % 16 == 0) return pairs_(lines_, k * value_bytes_, k < kLong ? 0 : ahead_, out);
   if (ahead_ == 0 || k < kLong) return pack_part(0, k, out);
@@ -390,7 +390,7 @@ void PanelRows::pack(int64_t k, void* out) const {
 void PanelRows::pack_part(int64_t from, int64_t k, void* out) const {
   const int count = std::min(4, width_);
   for (int next = 0; next < width_; next += 4) {
-    const int l = std::min(next, width_ - count);  // the last four may overlap those before
+    const int l = std::min(next, width_ - count);  // the last four may overlap the previous four
     const void* lines[4];
     for (int i = 0; i < count; ++i) lines[i] = at(lines_[l + i], from * value_bytes_);
     pack_(lines, count, k, at(out, l * group_bytes_), width_ * group_bytes_);
