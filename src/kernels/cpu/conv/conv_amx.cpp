@@ -1,7 +1,7 @@
-// Convolutions of several taps on AMX tiles, whose rows are positions of copied lines (padded_lines.h). Tiles read the
-// copy as it lies: its lines follow each other, so that a tile goes on over the end of a line, and what it finds for
-// the padding between two is dropped. Where channels are not whole steps of k, rows of taps are joined, or pixels get
-// zeros behind them, in the copy and in the weight. Sums as by run_blocked_gemm().
+// Convolutions of several taps on AMX tiles, whose rows are output positions and which read padded rows of x
+// (padded_lines.h) in place. The padded rows are contiguous, so a tile may run over the end of one; results for the
+// padding between two are dropped. Where channels are not whole steps of k, the taps of a kernel row are joined, or
+// pixels padded with zeros, in the copy and in the weight. Sums are those of run_blocked_gemm().
 #include <cstring>
 
 #include "kernels/cpu/conv/line_tiles.h"
@@ -61,14 +61,14 @@ constexpr int64_t kLine = 64;                             // bytes: a step of k,
 constexpr int64_t kSplitStep = 3 * kLine;                 // a step of split values
 constexpr int64_t kPositions = 512;                       // of a copy, at most
 constexpr int64_t kNearBytes = 768 << 10;                 // of b that stays in L2,
-constexpr int64_t kCopyBytes = 512 << 10;                 // and of copies that pass by it
+constexpr int64_t kCopyBytes = 512 << 10;                 // and of copies that stream by
 constexpr int64_t kMostBands = 8;
-// A b from memory is read in the order in which it lies by run_blocked_gemm(): better for few positions (512 channels
-// on 7 x 7: 0.36 ms, so 0.46).
+// A b in memory is read sequentially by run_blocked_gemm(), which is better for few positions (512 channels on 7 x 7:
+// 0.36 ms, here 0.46).
 constexpr int64_t kFarBytes = 2 << 20, kManyPositions = 256;
 constexpr int64_t kGrain = 512 * 1024;  // multiply-adds that pay for a thread
 constexpr int64_t kFewPositions = 64;   // of a thread, at least
-constexpr int64_t kPartsPerThread = 4;  // where there are many lines: threads may trade them
+constexpr int64_t kPartsPerThread = 4;  // where there are many rows: threads may trade parts
 
 int64_t taps_joined(const ConvPass& s) {
   return JoinedWeight::taps_joined(*s.tile, s.x_dtype, s.source.channels, s.phase.window.taps);
@@ -104,9 +104,9 @@ class AmxPass {
     most_bands_ = p.n <= chunk_ ? 1 : std::clamp<int64_t>(kCopyBytes / copy_size_, 1, kMostBands);
   }
 
-  // Lines [line0, line1) by columns [j0, j1); j0 begins a panel.
+  // Output rows [line0, line1) by columns [j0, j1); j0 begins a panel.
   void run(int64_t line0, int64_t line1, int64_t j0, int64_t j1) const {
-    // Tiles read beyond the last position.
+    // Room for tiles that read beyond the last position.
     const Workspace<char> copies(most_bands_ * copy_size_ + kRows * lines_.step() + kSplitStep);
     if (zeros_) std::memset(copies.data(), 0, static_cast<size_t>(most_bands_ * copy_size_));
     const Workspace<ColumnTerms> terms((j1 - j0 + kColumns - 1) / kColumns);
@@ -132,12 +132,12 @@ class AmxPass {
   }
 
  private:
-  // Output lines of one image.
+  // Output rows of one image.
   struct Band {
     int64_t line, lines;
     char* copy;
   };
-  // Rows of a tile that are wanted and follow each other in y: the first is row `row`, and position i0 of all.
+  // The rows of a tile that are stored, contiguous in y: the first is tile row `row` and output position i0.
   struct Run {
     int64_t row, count, i0;
   };
@@ -208,8 +208,8 @@ class AmxPass {
   int64_t width_;
   PaddedRows lines_;
   ConvBlocks blocks_;
-  bool split_;              // values are
-  bool zeros_;              // copies have some beside pixels
+  bool split_;              // whether values are split
+  bool zeros_;              // whether copies pad pixels with zeros
   int64_t copy_size_;       // of a band
   int64_t chunk_;           // columns at a time
   int64_t most_bands_ = 1;  // at a time
@@ -248,7 +248,7 @@ bool amx_pays(const ConvPass& s) {
   const Window& w = s.phase.window;
   if (!s.tile->begin || !reads_copies(*s.tile, s.x_dtype) || s.source.channels == 0) return false;
   if (w.tap_count() < 2 || w.taps[0] != 1) return false;
-  if (taps_joined(s) > 0) return true;  // so the weight is packed
+  if (taps_joined(s) > 0) return true;  // the weight is packed for joined taps
   const int64_t b_bytes = s.out_channels * s.source.channels * w.tap_count() * size_of(s.tile->panel);
   if (b_bytes > kFarBytes && s.n * w.positions() < kManyPositions) return false;
   return PaddedRows(w, s.source, s.x_dtype, s.x, form_of(s)).near();

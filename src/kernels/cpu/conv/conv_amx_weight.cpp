@@ -1,7 +1,7 @@
-// Gradients of weights on AMX tiles, of 16-bit floats and of f32 that is split in three of them: rows are output
-// channels, columns input channels, and k runs over positions. dy is turned: the positions of a channel follow each
-// other. Pairs of x's positions lie as tiles read columns, in lines of an even length, once for each tap along x or
-// twice for all of them: a tap along y reads the same copy some lines further on, where rows of a tile begin as well.
+// Weight gradients on AMX tiles, of 16-bit floats and of f32 split into three bf16: tile rows are output channels,
+// columns input channels, and k runs over positions. dy is transposed, so that the positions of a channel are
+// contiguous. x is copied as pairs of positions, in rows of even length, once for each tap along x or twice for all of
+// them: a tap along y reads the same copy some rows further on, at an aligned place.
 #include <atomic>
 #include <cstring>
 
@@ -27,17 +27,17 @@ using Word = uint16_t;  // the bits of a bf16 or f16, or of a part of an f32
 
 constexpr int64_t kBlock = 32, kHalf = 16;  // rows and columns of a tile; half of either
 constexpr int64_t kStep = 32;               // positions of a step
-constexpr int64_t kPair = 2 * kBlock;       // halves of a pair of positions, of one part
-// Copies of x for a block of channels and of dy stay in L2, if they have so many positions.
+constexpr int64_t kPair = 2 * kBlock;       // 16-bit values of a pair of positions, of one part
+// Copies of x for a block of channels and of dy stay in L2 up to this many positions.
 constexpr int64_t kNearBytes = 1280 << 10, kLeastPositions = 768;
-constexpr int64_t kCopyWork = 100;                    // multiply-adds that take about as long as a copy of a value
-constexpr int64_t kAheadSteps = 1, kAheadPixels = 8;  // that memory is asked for
+constexpr int64_t kCopyWork = 100;  // a copy of a value takes about as long as this many multiply-adds
+constexpr int64_t kAheadSteps = 1, kAheadPixels = 8;                                           // prefetch distance
 constexpr int64_t kFewParts = 8, kMostParts = 16, kPartPositions = 3072, kPartSums = 2 << 20;  // part_count()
-// Many weights of few positions are packed instead: 512 channels on 7 x 7 take 13 ms of f32, so 10.6, but the same for
-// four images, and bf16 3 ms instead of 4 for one.
+// Large weights with few positions are packed instead: 512 channels on 7 x 7 take 13 ms of f32 here, 10.6 packed, but
+// four images take the same, and bf16 takes 3 ms instead of 4 for one.
 constexpr int64_t kFewPositions = 256, kManyWeights = 1 << 20;
-// Of one tap, copies take a good part of the time: only many positions of few channels pay, of 16 bits (256 to 128
-// channels on 56 x 56: 4.0 ms, packed 5.9; 256 to 1024 on 14 x 14: 2.6 and 2.0).
+// With one tap, copies take much of the time: only many positions of few channels pay, in 16 bits (256 to 128 channels
+// on 56 x 56: 4.0 ms, packed 5.9; 256 to 1024 on 14 x 14: 2.6 and 2.0).
 constexpr int64_t kManyPositions = 4096, kFewWeights = 256 * 512;
 
 int64_t share(int64_t all, int64_t count) { return (all + count - 1) / count; }
@@ -60,11 +60,11 @@ Panel tiles_for(const ConvCall& c, const Window& w) {
 }
 int64_t parts_of(Panel tiles) { return tiles == Panel::split ? 3 : 1; }  // of a value
 
-// Taps along x of few channels are copied side by side, as if they were channels.
+// With few channels, taps along x are copied side by side, as if they were channels.
 bool joins_taps(const ConvCall& c, const Window& w) { return c.groups == 1 && c.c_in < kHalf && w.tap_step[2] == 1; }
 
 // Sums are [group][block of input channels][panel of output channels][tap][output channel][input channel]: panels and
-// blocks of 32, channels of a group only. Taps along x that are joined count as input channels.
+// blocks have 32 channels of one group. Joined taps along x count as input channels.
 struct SumsForm {
   SumsForm(const ConvCall& c, const Window& w)
       : joined(joins_taps(c, w)),
@@ -86,9 +86,9 @@ struct SumsForm {
   int64_t size;
 };
 
-// How positions are cut in slots: a part of a long output line, some lines of an image, or whole images side by side.
-// Taps along x have a copy of x each, or (`shifted`) share two for each residue of the stride: one as it is, and one
-// from the next position on. Those they read some pairs further on, beyond the line, where dy has zeros.
+// How positions are cut into slots: a part of a long output row, some rows of an image, or whole images side by side.
+// Each tap along x has its own copy of x, or (`shifted`) taps share two copies per residue of the stride, the second
+// shifted by one position. They then read some pairs further on, beyond the row, where dy has zeros.
 struct Slots {
   Slots(const ConvCall& c, const Window& w, const SumsForm& f, int64_t parts)
       : window(w), taps_x(f.joined ? 1 : w.taps[2]), images(c.n * w.count[0]) {
@@ -98,7 +98,7 @@ struct Slots {
     const auto most_of = [&](int64_t count) {
       return std::max(kLeastPositions, kNearBytes / (2 * parts * (c.c_out + kBlock * residues * count)));
     };
-    const int64_t work = c.c_out / c.groups * f.taps + kCopyWork * shared;  // of a position; more are a waste
+    const int64_t work = c.c_out / c.groups * f.taps + kCopyWork * shared;  // of a position; more is a waste
     const int64_t saved = kCopyWork * (taps_x - shared) * std::min(w.count[2], most_of(shared));
     shifted = saved > work * (far_x / w.step[2]);
     copies = shifted ? shared : taps_x;
@@ -117,7 +117,7 @@ struct Slots {
     pairs = residues * copies * rows * pitch / 2;
     beyond = (depth - lines * pitch + reach + 1) / 2;
   }
-  // Pairs from the first of a block to the first that tap t reads.
+  // Distance in pairs from the start of a block to the first pair that tap t reads.
   int64_t tap(int64_t t) const {
     const int64_t y = t / taps_x * window.tap_step[1], step = window.step[1];
     const int64_t line = y / step * pitch / 2;
@@ -125,27 +125,27 @@ struct Slots {
     const int64_t x = t % taps_x * window.tap_step[2], residue = x % window.step[2], shift = x / window.step[2];
     return copy(y % step, 2 * residue + shift % 2) + line + shift / 2;
   }
-  // That a copy has at position p, from the first one on that any tap reads.
+  // The column of x at position p of a copy, counted from the first that any tap reads.
   int64_t column(int64_t copy, int64_t p) const {
     if (shifted) return (p + copy % 2) * window.step[2] + copy / 2;
     return p * window.step[2] + copy * window.tap_step[2];
   }
   int64_t copy(int64_t residue, int64_t x) const { return (residue * copies + x) * rows * pitch / 2; }
   const Window& window;
-  int64_t taps_x, copies;  // of x's columns
+  int64_t taps_x, copies;  // copies of the columns of x
   bool shifted;
-  int64_t reach;              // positions beyond a line that are read
-  int64_t images, residues;   // residues: of the stride along y, that are read
-  int64_t across, lines;      // images side by side; output lines of a slot
-  int64_t width;              // positions of a line of an image
-  int64_t in_line, in_image;  // slots of one
-  int64_t pitch, depth;       // positions of a line; of a slot, as whole steps
+  int64_t reach;              // positions read beyond a row
+  int64_t images, residues;   // residues: of the stride along y that are read
+  int64_t across, lines;      // images side by side; output rows of a slot
+  int64_t width;              // positions of a row of an image
+  int64_t in_line, in_image;  // slots of a row, of an image
+  int64_t pitch, depth;       // positions of a row; of a slot, as whole steps
   int64_t rows;               // of x, of one residue
-  int64_t all;                // slots
+  int64_t all;                // number of slots
   int64_t pairs, beyond;      // of a block of channels in a slot; that tiles read beyond its end
 };
 
-// Sums over some slots, of which `together` are copied at a time.
+// Sums over some slots, `together` of which are copied at a time.
 class WeightGradient {
  public:
   WeightGradient(const ConvCall& c, const Slots& slots, const SumsForm& form, int64_t together, const void* dy,
@@ -201,14 +201,14 @@ class WeightGradient {
   }
 
  private:
-  // What a thread needs to copy.
+  // Buffers for copying, one per thread.
   struct Room {
     explicit Room(const WeightGradient& g)
         : places(std::max(g.s_.copies * g.s_.pitch, g.s_.depth)), words(g.s_.across * g.row_words()) {}
     Workspace<const Word*> places;
     Workspace<Word> words;
   };
-  // Of a row that is not read in place.
+  // Words of a row that is not read in place.
   int64_t row_words() const {
     const int64_t reach = (s_.width - 1) * w_.step[2] + (w_.taps[2] - 1) * w_.tap_step[2] + 1;
     return f_.joined ? reach * c_.c_in : parts_ > 1 ? reach * parts_ * kBlock : 0;
@@ -227,7 +227,7 @@ class WeightGradient {
 
   // ---- Copies of x.
 
-  // A row of an image; null outside.
+  // A row of an image; null in the padding.
   const void* row_of(int64_t image, int64_t row) const {
     const int64_t z = image % w_.count[0] * w_.step[0] + w_.base[0];
     if (z < 0 || z >= w_.size[0] || row < 0 || row >= w_.size[1]) return nullptr;
@@ -247,8 +247,8 @@ class WeightGradient {
       }
     }
   }
-  // Where the first channels of row y lie, for each copy at every position of a line: in x, or in room.words, which
-  // gets padded rows whose taps are joined, and blocks of channels that are split.
+  // The address of the first channel of row y at every position, for each copy: in x, or in room.words, which receives
+  // padded rows whose taps are joined, and split blocks of channels.
   void find_places(int64_t slot, int64_t y, const Room& room) const {
     std::fill_n(room.places.data(), s_.copies * s_.pitch, nullptr);
     for (int64_t i = 0; i < live_images(slot); ++i) {
@@ -268,13 +268,13 @@ class WeightGradient {
       }
     }
   }
-  // That room.words begins with, or x itself.
+  // The first column in room.words, or in x itself.
   int64_t first_column(int64_t slot) const {
     const int64_t x = begin_of(slot) * w_.step[2];
     if (f_.joined) return x;
     return parts_ > 1 ? std::clamp<int64_t>(x + w_.base[2], 0, w_.size[2]) : 0;
   }
-  // Behind the last that a tap reads.
+  // One past the last column that a tap reads.
   int64_t end_column(int64_t slot) const {
     const int64_t last = (begin_of(slot) + live_width(slot) - 1) * w_.step[2] + (w_.taps[2] - 1) * w_.tap_step[2];
     return std::min(w_.size[2], last + w_.base[2] + 1);
@@ -299,7 +299,7 @@ class WeightGradient {
     if (inside > 0) std::copy_n(row + (column + before) * c_.c_in, inside * c_.c_in, to + before * c_.c_in);
   }
 
-  // ---- dy, turned: [step][output channel][part][position].
+  // ---- dy, transposed: [step][output channel][part][position].
 
   const GemmTile& tile_of(int64_t panel) const { return f_.outs(panel) > kHalf ? tile_ : low_tile_; }
 
@@ -314,13 +314,13 @@ class WeightGradient {
                  : transpose_halves_512(room.places.data() + p, 0, outs, to);
     }
   }
-  // Lines far apart are not foreseen by the CPU.
+  // The hardware does not prefetch rows that are far apart.
   void ask_for(const Word* const* places, int64_t first, int64_t outs) const {
     for (int64_t p = first; p < std::min(first + kStep, s_.depth); ++p) {
       if (places[p]) prefetch_range(places[p], outs * size_);
     }
   }
-  // Where channels from `first` on lie, at every position of a slot.
+  // The addresses of channels from `first` on, at every position of a slot.
   void find_positions(int64_t slot, int64_t first, const Room& room) const {
     std::fill_n(room.places.data(), s_.depth, nullptr);
     const int64_t lines = std::min(s_.lines, w_.count[1] - line_of(slot));
@@ -378,11 +378,11 @@ class WeightGradient {
   int64_t parts_, together_;
   int64_t panel_, block_, slot_;  // words of copies: a panel of dy, a block of x, all blocks of a slot
   Workspace<Word> transposed_, pairs_;
-  Workspace<int64_t> columns_;  // of x, for each copy and position; negative: outside
+  Workspace<int64_t> columns_;  // of x, for each copy and position; negative: padding
   float* sums_;
 };
 
-// The sums of a panel, of all parts, as [output channel][tap][input channel]. False: some are not finite.
+// The sums of a panel over all parts, as [output channel][tap][input channel]. Returns false if some are not finite.
 bool finish_panel(const SumsForm& f, int64_t parts, float* sums, int64_t group, int64_t panel, WeightSums finish) {
   const int64_t depth = f.taps * f.cg, count = f.outs(panel);
   const Workspace<float> lines(count * depth);
@@ -399,8 +399,8 @@ bool finish_panel(const SumsForm& f, int64_t parts, float* sums, int64_t group, 
   return all_finite(lines.data(), count * depth);
 }
 
-// Few sums of many positions: parts of fixed size, each by one thread from copies of its own (16 threads, 16 images of
-// 64 channels on 56 x 56 positions: 1.0 ms, from shared copies 1.8). A few parts would leave threads idle.
+// Few sums of many positions: parts of fixed size, each by one thread from its own copies (16 threads, 16 images of 64
+// channels on 56 x 56 positions: 1.0 ms, with shared copies 1.8). Too few parts would leave threads idle.
 int64_t part_count(const Slots& s, const SumsForm& f, int64_t positions) {
   const int64_t parts = std::min({kMostParts, positions / kPartPositions, kPartSums / f.size, s.all});
   return parts >= kFewParts ? parts : 1;
@@ -411,7 +411,7 @@ int64_t part_count(const Slots& s, const SumsForm& f, int64_t positions) {
 bool amx_weight_pays(const ConvCall& c, const Window& w) {
   if (size_of(c.dtype) > 4 || !c.channels_last || !has_amx(tiles_for(c, w))) return false;
   if (w.taps[0] != 1) return false;
-  // f32 of few channels or one tap gains nothing by tiles that are not full, or by so many copies.
+  // f32 with few channels or one tap gains nothing from incomplete tiles, or from so many copies.
   if (c.dtype == DType::f32 && (!splits_fast() || w.tap_count() == 1 || c.c_in / c.groups < kBlock)) return false;
   const int64_t positions = c.n * w.positions(), weights = c.c_out * (c.c_in / c.groups) * w.tap_count();
   if (w.tap_count() == 1) return c.groups == 1 && weights <= kFewWeights && positions >= kManyPositions;

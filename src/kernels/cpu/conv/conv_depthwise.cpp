@@ -1,4 +1,5 @@
-// One filter per channel, direct sums in registers. Vectors run over channels; planes are in conv_depthwise_nchw.cpp.
+// Depthwise convolution, direct sums in registers. Vectors run over channels (NHWC); NCHW is in
+// conv_depthwise_nchw.cpp.
 #include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,9 +20,9 @@ using detail::Phase;
 using detail::Window;
 
 constexpr int64_t kGrain = 32 * 1024;
-constexpr int kMany = 4;  // vectors of channels whose sums do not wait for each other
+constexpr int kMany = 4;  // independent vectors of sums, to hide latency
 
-// Positions [lo, hi) along x whose taps all lie inside.
+// Positions [lo, hi) along x whose taps all lie inside the image.
 struct Inner {
   int64_t lo, hi;
 };
@@ -34,13 +35,13 @@ Inner inner_positions(const Window& w) {
   return {std::min(lo, w.count[2]), std::clamp(hi, std::min(lo, w.count[2]), w.count[2])};
 }
 
-// A kernel line over one output line: its source line and the number of its first tap.
+// A kernel row over one output row: its input row and the number of its first tap.
 template <class T>
 struct TapLine {
   const T* from;
   int64_t tap;
 };
-// Those inside the image. `line` values lie between source lines.
+// The kernel rows that lie inside the image. `line` values lie between input rows.
 template <class T>
 int64_t tap_lines(const Window& w, const T* image, int64_t z, int64_t y, int64_t line, TapLine<T>* out) {
   int64_t count = 0;
@@ -56,13 +57,13 @@ int64_t tap_lines(const Window& w, const T* image, int64_t z, int64_t y, int64_t
   return count;
 }
 
-// What every line of a call shares.
+// What all rows of a call share.
 template <class T>
 struct Depthwise {
   using A = accumulate_t<T>;
   const Phase& phase;
   int64_t channels, row;  // row: values between the filters of two taps, NHWC
-  const A* filters;       // as arrange_filters() makes them
+  const A* filters;       // from arrange_filters()
   const A* bias;          // or null
   const T* residual;      // or null
   Activation activation;
@@ -70,7 +71,7 @@ struct Depthwise {
   const int64_t* y_size;
 
   bool plain() const { return !residual && activation == Activation::none; }
-  // Pixel of the result where position (z, y, 0) lies, without its sample.
+  // The output pixel at position (z, y, 0) within a sample.
   int64_t place(int64_t z, int64_t r) const {
     const int64_t line = (phase.start[0] + z * phase.step[0]) * y_size[1] + phase.start[1] + r * phase.step[1];
     return line * y_size[2] + phase.start[2];
@@ -92,7 +93,7 @@ inline void finish(const Depthwise<T>& d, RowVec<T> v, RowVec<T> bias, int64_t a
   d.plain() ? store_some(v, d.y + at, count) : finish_more(d, v, at, count);
 }
 
-// Writes four neighbouring positions, two vectors of channels.
+// Writes four adjacent positions, two vectors of channels.
 template <class T>
 HWY_INLINE void put_four(const Depthwise<T>& d, const accumulate_t<T>* sums, int64_t c, int64_t at) {
   using V = RowVec<T>;
@@ -113,7 +114,7 @@ HWY_INLINE void put_four(const Depthwise<T>& d, const accumulate_t<T>* sums, int
   }
 }
 
-// Their sums where all taps are inside; kTaps of a kernel line, 0: any. Accumulators are variables of their own: GCC
+// Their sums where all taps are inside; kTaps of a kernel row, 0: any number. Accumulators are separate variables: GCC
 // keeps arrays of them on the stack.
 template <int kTaps, class T>
 void four_pixels(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t c,
@@ -148,7 +149,7 @@ void four_pixels(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_co
   put_four(d, sums, c, at);
 }
 
-// The same for kTaps neighbours, forwards or backwards: each pixel is loaded, and converted, once. 3, 5 and 7 taps of
+// The same for kTaps adjacent taps, forwards or backwards: each pixel is loaded and converted once. 3, 5 and 7 taps of
 // bf16 take 0.83, 0.85 and 0.7 of the time, 7 of f32 0.93; fewer of f32 gain nothing.
 template <int kTaps, class T>
 void four_near(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t c,
@@ -197,7 +198,7 @@ FourPixels<T> four_pixels_of(const Window& w) {
   return w.taps[2] == 3 ? four_pixels<3, T> : w.taps[2] == 5 ? four_pixels<5, T> : four_pixels<0, T>;
 }
 
-// One position, kVectors vectors of channels or part of one, taps [t0, t1) of each kernel line.
+// One position, kVectors vectors of channels or part of one, taps [t0, t1) of each kernel row.
 template <int kVectors, class T>
 inline void one_pixel(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t t0,
                       int64_t t1, int64_t c, int64_t at) {
@@ -226,7 +227,7 @@ inline void one_pixel(const Depthwise<T>& d, const TapLine<T>* lines, int64_t li
   }
 }
 
-// Taps of position x that lie inside along x.
+// The taps of position x that lie inside along x.
 inline Inner taps_inside(const Window& w, int64_t x) {
   Inner taps{w.taps[2], 0};
   for (int64_t t = 0; t < w.taps[2]; ++t) {
@@ -307,14 +308,14 @@ void depthwise_any(const Phase& p, const ConvCall& c, int64_t channels, const vo
 
 // ---- Gradient of the filters.
 
-// Range of positions along x for which tap t lies inside.
+// The positions along x for which tap t lies inside.
 inline Inner positions_inside(const Window& w, int64_t t) {
   const int64_t at = w.base[2] + t * w.tap_step[2], step = w.step[2];
   const int64_t lo = std::min(w.count[2], at >= 0 ? 0 : (-at + step - 1) / step);
   return {lo, at >= w.size[2] ? lo : std::clamp((w.size[2] - at + step - 1) / step, lo, w.count[2])};
 }
 
-// sums[tap * row + channel] += over one output line. A line is summed by itself first: shorter chains.
+// sums[tap * row + channel] += the sum over one output row, which is computed separately first: chains are shorter.
 template <class T>
 void line_of_filters(const Window& w, const TapLine<T>* lines, int64_t line_count, int64_t channels, int64_t row,
                      const T* dy, accumulate_t<T>* sums) {
@@ -356,7 +357,7 @@ template <class T>
 void filter_gradient(const Window& w, int64_t n, int64_t channels, const T* x, const T* dy, T* dw) {
   using A = accumulate_t<T>;
   const int64_t lines = n * w.count[0] * w.count[1], taps = w.tap_count(), row = (channels + 15) / 16 * 16;
-  // Partial sums over fixed ranges of lines, added in order.
+  // Partial sums over fixed ranges of rows, added in order.
   const int64_t parts =
       std::clamp<int64_t>(std::min(lines, lines * w.count[2] * channels * taps / (4 * kGrain)), 1, 32);
   Workspace<A> sums(parts * taps * row);

@@ -1,9 +1,9 @@
-// One filter per channel, NCHW: direct sums in registers, vectors run over positions.
+// Depthwise convolution in NCHW: direct sums in registers, vectors run over positions.
 //
-// Note [Padded bands]: some output lines at a time, what they read of a plane is copied to lines with zeros around
-// the image, rows and columns sorted by their residue modulo the step. There each tap lies at one distance from every
-// position, and positions of a line, and lines, follow each other: all of them are one run of vectors. What a run finds
-// between two lines is left out when the results are written.
+// Note [Padded bands]: the input of some output rows at a time is copied to rows with zero padding, rows and columns
+// sorted by their residue modulo the stride. There each tap has one distance from every position, and positions and
+// rows are contiguous: all of them are one run of vectors. Results that fall between two rows are dropped when they are
+// written.
 #include "kernels/cpu/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,12 +27,12 @@ using detail::Window;
 
 constexpr int64_t kGrain = 32 * 1024;      // multiply-adds that pay for a thread
 constexpr int64_t kBandBytes = 64 * 1024;  // of a copy
-constexpr int64_t kFarBytes = 4 << 20;     // x: what is not in a cache
+constexpr int64_t kFarBytes = 4 << 20;     // x larger than this is not in a cache
 // Vectors of positions whose sums stay in registers.
 constexpr int kVectors = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 4 : 2;
-constexpr int kFew = kVectors / 2;  // of the last tile, where they are enough
+constexpr int kFew = kVectors / 2;  // vectors of the last tile, where they suffice
 
-// Where things lie in the copy of a band.
+// The layout of the copy of a band.
 struct Band {
   Band(const Window& w, int64_t bytes) : window(w) {
     for (int d = 0; d < 3; ++d) {
@@ -47,7 +47,7 @@ struct Band {
     residue = (rows + reach[1] / w.step[1]) * line;
     plane = w.step[1] * w.step[2] * residue;
   }
-  // From a position to its tap t.
+  // The distance from a position to its tap t.
   int64_t distance(int64_t t) const {
     const Window& w = window;
     const int64_t y = t / w.taps[2] % w.taps[1] * w.tap_step[1] - low[1], x = t % w.taps[2] * w.tap_step[2] - low[2];
@@ -56,18 +56,18 @@ struct Band {
   }
   const Window& window;
   int64_t low[3], reach[3];
-  int64_t count, rows;  // bands of a plane; output lines of each
+  int64_t count, rows;  // bands of a plane; output rows of each
   int64_t line, residue, plane;
 };
 
-// The first lanes of v.
+// The first SIMD lanes of v.
 template <class A>
 inline void store_first(Vec<A> v, int64_t count, A* to) {
   const typename Vec<A>::D d;
   hn::BlendedStore(v.raw, hn::FirstN(d, static_cast<size_t>(count)), d, to);
 }
 
-// to[i] = from[i * step], of which `room` values may be read; a vector beyond `count` may be.
+// to[i] = from[i * step], of which `room` values may be read; the last vector may write beyond `count`.
 template <class T>
 inline void copy_values(const T* from, int64_t room, int64_t step, int64_t count, accumulate_t<T>* to) {
   using V = RowVec<T>;
@@ -107,7 +107,7 @@ class NchwBands {
     for (int64_t t = 0; t < taps_; ++t) distances_[t] = band_.distance(t);
   }
 
-  // What output lines [row, row + rows) of a plane read. Zeros beside the lines are there already.
+  // Copies the input of output rows [row, row + rows) of a plane. Zeros beside the rows are there already.
   void fill(const T* x, int64_t z, int64_t row, int64_t rows, A* to) const {
     const int64_t first = row * w_.step[1] + w_.base[1] + band_.low[1],
                   read = (rows - 1) * w_.step[1] + band_.reach[1] + 1;
@@ -127,7 +127,7 @@ class NchwBands {
   Workspace<int64_t> distances_;
 
  private:
-  // Columns of one residue, lines [first, first + count). Null: all of them lie outside.
+  // Copies columns of one residue, rows [first, first + count). Null: all of them are padding.
   void fill_columns(const T* x, int64_t first, int64_t count, int64_t residue, A* to) const {
     const int64_t step = w_.step[2], column = w_.base[2] + band_.low[2] + residue;  // to[i] is line[column + i * step]
     const auto steps = [&](int64_t distance) { return distance <= 0 ? 0 : (distance + step - 1) / step; };
@@ -185,11 +185,11 @@ class DepthwiseNchw : NchwBands<T> {
       if (rows <= 0) continue;
       const T* x = x_ + image * w_.source();
       this->fill(x, z, row, rows, copy.data());
-      // Far from each other, lines are runs of their own.
+      // Rows far from each other are separate runs.
       const int64_t together = band_.line - w_.count[2] < kLanes ? rows : 1;
       const int64_t length = (together - 1) * band_.line + w_.count[2], tiles = length * rows / (together * kBeyond);
       const bool whole = far && band_.count == 1 && w_.count[0] == 1;
-      // One plane follows the other, mostly.
+      // The next plane usually follows in memory.
       ReadAhead read(x + w_.source(), whole && i + 1 < end ? plane_bytes : 0, tiles);
       ReadAhead written(y_ + image * spatial_, whole && dense_ ? spatial_ * static_cast<int64_t>(sizeof(T)) : 0, tiles);
       const A* filter = filters_ + image % channels_ * taps_;
@@ -234,7 +234,7 @@ class DepthwiseNchw : NchwBands<T> {
       return;
     }
     if (rows > 1 && band_.line > w_.count[2]) {
-      // A vector goes beyond its line: the next one comes later.
+      // A vector runs beyond its row: the next row overwrites that later.
       for (int64_t r = 0; r < rows; ++r) {
         const A* from = sums + r * band_.line;
         A* to = lines + r * w_.count[2];
@@ -275,7 +275,7 @@ class DepthwiseNchw : NchwBands<T> {
   T* y_;
   const int64_t* y_size_;
   int64_t spatial_;
-  bool dense_;  // lines follow each other in y
+  bool dense_;  // rows are contiguous in y
 };
 
 // Gradient of the filters: a vector of dy times the vector of x at the distance of each tap.
@@ -284,7 +284,7 @@ class FilterGradient : NchwBands<T> {
   using Base = NchwBands<T>;
   using Base::w_, Base::x_, Base::band_, Base::taps_, Base::distances_, Base::kLanes;
   using typename Base::A, typename Base::V;
-  static constexpr int kTaps = 9;  // whose sums stay in registers
+  static constexpr int kTaps = 9;  // taps whose sums stay in registers
 
  public:
   FilterGradient(const Window& w, int64_t n, int64_t channels, const void* x, const void* dy)
@@ -324,7 +324,7 @@ class FilterGradient : NchwBands<T> {
     }
   }
 
-  // Taps from t0 on. The end of a line is masked on both sides: zero times infinity is not zero.
+  // Taps from t0 on. The end of a row is masked in both operands: zero times infinity is not zero.
   HWY_NOINLINE void add_taps(const A* x, const T* dy, int64_t rows, int64_t t0, A* sums) const {
     const A* taps[kTaps];
     for (int64_t t = 0; t < kTaps; ++t) taps[t] = x + distances_[std::min(t0 + t, taps_ - 1)];

@@ -1,5 +1,5 @@
-// Lines of x for convolutions in groups, see conv_groups.h. Some output lines at a time, what they read is copied with
-// its padding, by groups of a block; each line once, over one that is not read any more. Compiled per target.
+// Padded rows of x for grouped convolutions, see conv_groups.h. The input of some output rows at a time is copied with
+// its padding, by blocks of groups; each row once, over one that is no longer read. Compiled per target.
 #if defined(DEFT_KERNELS_CPU_CONV_GROUPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEFT_KERNELS_CPU_CONV_GROUPS_INL_H_
 #undef DEFT_KERNELS_CPU_CONV_GROUPS_INL_H_
@@ -19,7 +19,7 @@ using detail::Window;
 
 // Vectors of a block.
 inline constexpr int kBlockParts = kBlock / static_cast<int>(Vec<float>::kLanes);
-inline constexpr int64_t kBandPositions = 64;  // at a time, at most; or a line
+inline constexpr int64_t kBandPositions = 64;  // at a time, at most; or a row
 
 // Vector `part` of a block: kTogether values from `from` on, repeated.
 template <int kTogether>
@@ -50,7 +50,7 @@ class LaneOrder {
     }
     return order;
   }
-  // Back.
+  // The inverse order.
   static LaneOrder by_group(int64_t together, int64_t channels) {
     LaneOrder order(together * channels);
     for (int64_t i = 0; i < order.count_; ++i) {
@@ -76,7 +76,7 @@ class LaneOrder {
 
 class GroupRows {
  public:
-  // beyond: pixels that are read behind a line.
+  // beyond: pixels that are read past the end of a row.
   GroupRows(const Window& w, const GroupBlocks& blocks, int64_t n, const float* x, int64_t beyond)
       : w_(w),
         blocks_(blocks),
@@ -89,7 +89,7 @@ class GroupRows {
         pixels_((w.count[2] - 1) * w.step[2] + (w.taps[2] - 1) * w.tap_step[2] + 1),
         line_((pixels_ + beyond) * blocks.pixel + kBlock) {}
 
-  // Output lines [y0, y1) of an image (n, z).
+  // Output rows [y0, y1) of an image (n, z).
   struct Band {
     int64_t image, y0, y1;
   };
@@ -101,8 +101,8 @@ class GroupRows {
   }
   int64_t copy_size() const { return rows_ * line_; }
 
-  // What a band reads, for copies [k0, k1). `next` is the row to be read next, 0 before the first band; `to` has zeros
-  // then.
+  // Copies the input of a band, for copies [k0, k1). `next` is the next row to read, 0 before the first band; `to` then
+  // holds zeros.
   void read(const Band& band, int64_t k0, int64_t k1, int64_t& next, float* to) const {
     if (band.y0 == 0) next = 0;
     const int64_t last = (band.y1 - 1) * w_.step[1] + (w_.taps[1] - 1) * w_.tap_step[1];
@@ -121,13 +121,13 @@ class GroupRows {
     const int64_t image = band.image / w_.count[0] * w_.size[0] + z;
     return {x_ + (image * w_.size[1] + lo) * line, (hi - lo) * line * static_cast<int64_t>(sizeof(float)), tiles};
   }
-  // What row t of the kernel reads for output line y.
+  // What row t of the kernel reads for output row y.
   const float* row(const float* copy, int64_t y, int64_t t) const {
     return copy + (y * w_.step[1] + t * w_.tap_step[1]) % rows_ * line_;
   }
 
  private:
-  // Row y of x. Zeros beside it are there already.
+  // Copies row y of x. Zeros beside it are there already.
   void fill(int64_t image, int64_t y, int64_t k0, int64_t k1, float* to) const {
     const int64_t z = image % w_.count[0] * w_.step[0] + w_.base[0], n = image / w_.count[0], pixel = blocks_.pixel;
     const int64_t lo = std::clamp<int64_t>(-w_.base[2], 0, pixels_);
@@ -164,7 +164,7 @@ class GroupRows {
   int64_t n_;
   const float* x_;
   LaneOrder order_;
-  int64_t lines_, bands_;  // output lines at a time; so many times for an image
+  int64_t lines_, bands_;  // output rows of a band; bands of an image
   int64_t rows_, pixels_;  // of a copy
   int64_t line_;           // values of a row
 };

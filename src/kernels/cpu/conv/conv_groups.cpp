@@ -1,4 +1,5 @@
-// Convolutions in groups of few channels, NHWC: nothing is packed, vectors run over output channels. See conv_groups.h.
+// Grouped convolutions with few channels per group, NHWC: nothing is packed, vectors run over output channels. See
+// conv_groups.h.
 #include "kernels/cpu/conv/conv_groups.h"
 
 #include "kernels/cpu/simd/targets.h"
@@ -23,12 +24,12 @@ using detail::ReadAhead;
 using V = Vec<float>;
 constexpr int64_t kLanes = V::kLanes;
 constexpr int kParts = kBlockParts;
-// Positions of a tile, whose sums stay in registers: lines of images mostly are multiples of 7.
+// Positions of a tile, whose sums stay in registers: rows of images mostly are multiples of 7.
 constexpr int kPositions = kLanes == 16 ? 14 : HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON ? 4 : 2;
-constexpr int kFew = kPositions / 2;   // of the last tile, where they are enough
+constexpr int kFew = kPositions / 2;   // positions of the last tile, where they suffice
 constexpr int64_t kGrain = 32 * 1024;  // multiply-adds that pay for a thread
 
-// The same as ReadAhead for pixels that are to be written, which may lie apart.
+// ReadAhead for pixels that will be written, which may lie apart.
 class WriteAhead {
  public:
   // pixel: values of one.
@@ -91,7 +92,7 @@ class GroupConv {
     }
   }
 
-  // Pixel of the result where the line begins.
+  // The output pixel where the row begins.
   int64_t place(int64_t image, int64_t y) const {
     const Phase& phase = p_.phase;
     const int64_t z = phase.start[0] + image % w_.count[0] * phase.step[0], n = image / w_.count[0];
@@ -132,7 +133,7 @@ class GroupConv {
       for (int v = 0; v < kParts; ++v) s[p][v] = V(0);
     }
     const int64_t pixel = blocks_.pixel, step = w_.step[2] * pixel, tap_step = w_.tap_step[2] * pixel;
-    // Taps of a kernel line mostly follow each other.
+    // The taps of a kernel row usually are contiguous.
     const int64_t runs = w_.tap_step[2] == 1 ? 1 : w_.taps[2], run = w_.tap_step[2] == 1 ? w_.taps[2] * pixel : pixel;
     constexpr int kPointers = (kCount + 2) / 3;
     for (int64_t t = 0; t < w_.taps[1] * runs; ++t) {
@@ -235,7 +236,7 @@ void arrange(const ConvCall& c, const GroupBlocks& blocks, const Phase& phase, c
   }
 }
 
-// The same with taps in the other order where they go backwards.
+// The same with the taps reversed where they run backwards.
 Phase forwards(const Phase& phase) {
   Phase p = phase;
   Window& w = p.window;
@@ -292,7 +293,7 @@ void run_groups_input(const ConvCall& c, const std::vector<Phase>& phases, const
     float* to = next;
     arrange(c, blocks, of_phase(phase, next).phase, static_cast<const float*>(c.w), taps, blocks.out * taps, to);
   }
-  // All phases read dy: while it is in the cache.
+  // All phases read dy while it is in cache.
   const int64_t samples = phases.size() == 1 ? c.n : 1;
   run_each(c.n / samples, [&](int64_t n) {
     float* from = filters.data();

@@ -1,9 +1,9 @@
-// Between the convolutions of groups of few channels, NHWC: conv_groups.cpp and conv_groups_weight.cpp.
+// Shared by grouped convolutions with few channels per group, NHWC: conv_groups.cpp and conv_groups_weight.cpp.
 //
-// Blocks of up to kBlock output channels are summed together: part of a group, or two or four narrow ones.
+// Up to kBlock output channels are summed together as a block: part of a group, or two or four narrow groups.
 //
-// Note [Lanes of groups]: of several groups, lane j of a block has output channel j / together of group j % together,
-// and the copy has the same input channel of each group side by side: repeated, they are a vector.
+// Note [Lanes of groups]: in a block of several groups, SIMD lane j holds output channel j / together of group j %
+// together, and the copy holds the same input channel of each group side by side, which is broadcast to a vector.
 #pragma once
 
 #include "kernels/cpu/conv/conv_internal.h"
@@ -12,7 +12,7 @@ namespace deft::cpu::detail {
 
 constexpr int64_t kBlock = 16;
 
-// How channels make blocks.
+// How channels form blocks.
 struct GroupBlocks {
   GroupBlocks(int64_t groups_, int64_t in_, int64_t out_)
       : groups(groups_),
@@ -31,7 +31,7 @@ struct GroupBlocks {
     return together > 1 ? std::min(together, groups - copy_of(block) * together) * out
                         : std::min(kBlock, out - block % parts * kBlock);
   }
-  // Calls f(lane, group, output channel of the group) for the lanes that have one.
+  // Calls f(lane, group, output channel of the group) for the SIMD lanes in use.
   template <class F>
   void for_each_lane(int64_t block, F f) const {
     for (int64_t lane = 0; lane < kBlock; ++lane) {
@@ -41,17 +41,17 @@ struct GroupBlocks {
   }
   int64_t groups, in, out;  // groups; channels of one
   int64_t together;         // groups of a block: 1, 2 or 4
-  int64_t parts;            // blocks of a group, where it is wide
+  int64_t parts;            // blocks of a wide group
   int64_t pixel;            // values of a copied pixel
 };
 
-// One convolution in groups: the forward, or a phase of the input's gradient, where dy is x.
+// One grouped convolution: the forward, or a phase of the input gradient, where dy is x.
 struct GroupPass {
   Phase phase;  // tap_step is not negative
   GroupBlocks blocks;
   int64_t n;
   const float *x = nullptr, *filters = nullptr;
-  const float *bias = nullptr, *residual = nullptr;  // or none
+  const float *bias = nullptr, *residual = nullptr;  // nullable
   Activation activation = Activation::none;
   float* y = nullptr;
   int64_t y_size[3] = {};

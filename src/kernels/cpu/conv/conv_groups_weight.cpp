@@ -1,5 +1,5 @@
-// Gradient of the weights of groups of few channels, NHWC, see conv_groups.h. Vectors run over output channels: a tile
-// of sums stays in registers while a band of lines is read.
+// Weight gradient of grouped convolutions with few channels per group, NHWC, see conv_groups.h. Vectors run over output
+// channels: a tile of sums stays in registers while a band of rows is read.
 #include "kernels/cpu/conv/conv_groups.h"
 
 #include "kernels/cpu/simd/targets.h"
@@ -23,7 +23,7 @@ constexpr int64_t kLanes = V::kLanes;
 constexpr int kParts = kBlockParts;
 // Values of x in a tile, each with the vectors of a block: three taps of four channels.
 constexpr int kValues = kLanes == 16 ? 12 : HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON ? 6 : 2;
-constexpr int kFew = kLanes == 16 ? 4 : kValues / 2;  // of the last tiles
+constexpr int kFew = kLanes == 16 ? 4 : kValues / 2;  // values of the last tiles
 
 class GroupGradient {
  public:
@@ -34,7 +34,7 @@ class GroupGradient {
         dy_(dy),
         dy_end_(dy + c.n * w.positions() * c.c_out),
         order_(LaneOrder::by_channel(blocks.together, blocks.out)),
-        // A tile reads a few values beyond its taps.
+        // Tiles read a few values beyond their taps.
         lines_(w, blocks, c.n, static_cast<const float*>(c.x), (kValues + blocks.in - 1) / blocks.in) {}
   int64_t bands() const { return lines_.bands(); }
 
@@ -54,7 +54,7 @@ class GroupGradient {
       const GroupRows::Band later = lines_.band(std::min(i + 1, end - 1));
       const int64_t tiles = (block1 - block0) * w_.taps[1];
       ReadAhead read[2] = {{nullptr, 0, 1}, {nullptr, 0, 1}};
-      // Whole lines are near soon: not where this is about part of them.
+      // Whole rows are prefetched; not so where only a part of each is read.
       if (k1 - k0 == blocks_.copies()) {
         read[0] = lines_.ahead(later, next, tiles), read[1] = gradients_ahead(later, tiles);
       }
@@ -66,7 +66,7 @@ class GroupGradient {
   }
 
  private:
-  // dy by blocks, with lanes in order: to[block][position][lane].
+  // dy by blocks, with SIMD lanes in order: to[block][position][lane].
   void read_gradients(const GroupRows::Band& band, int64_t block0, int64_t block1, int64_t size, float* to) const {
     const int64_t first = (band.image * w_.count[1] + band.y0) * w_.count[2];
     const int64_t count = (band.y1 - band.y0) * w_.count[2];
@@ -94,7 +94,7 @@ class GroupGradient {
   }
 
   void add_band(const GroupRows::Band& band, const float* copy, const float* dy, float* sums, ReadAhead* read) const {
-    // Taps of a kernel line mostly follow each other.
+    // The taps of a kernel row usually are contiguous.
     const bool joined = w_.tap_step[2] == 1;
     const int64_t runs = joined ? 1 : w_.taps[2], run = (joined ? w_.taps[2] : 1) * blocks_.in;
     for (int64_t t = 0; t < w_.taps[1] * runs; ++t) {
@@ -118,7 +118,7 @@ class GroupGradient {
                             : add_tile<4, kCount>(band, copy + 4 * i, t, dy, live, sums);
   }
 
-  // Adds to `live` of kCount values: what row t of the kernel reads from `copy` on, times dy.
+  // Adds to `live` of kCount sums: the values that row t of the kernel reads from `copy` on, times dy.
   template <int kTogether, int kCount>
   HWY_NOINLINE void add_tile(const GroupRows::Band& band, const float* copy, int64_t t, const float* dy, int64_t live,
                              float* sums) const {
@@ -161,7 +161,7 @@ class GroupGradient {
   GroupRows lines_;
 };
 
-// Of `parts` fixed ranges of positions; where threads are more, each takes part of the blocks.
+// Sums of `parts` fixed ranges of positions; with more threads than parts, each takes some of the blocks.
 void groups_weight_any(const ConvCall& c, const Window& w, const GroupBlocks& blocks, int64_t parts, const float* dy,
                        float* sums) {
   const GroupGradient gradient(c, w, blocks, dy);

@@ -1,8 +1,8 @@
-// Panels straight from an image with NCHW.
+// Implicit im2col in NCHW: packs the windows of an image straight into panels.
 //
-// Note [Padded lines]: one channel at a time, what the positions read is copied to lines with zeros around the image,
-// columns sorted by their residue modulo the step. There each tap lies at the same distance from every position, and
-// the positions of a line follow each other: a row of a panel is a few runs, which are copied in vectors.
+// Note [Padded rows]: one channel at a time, the input of the positions is copied to rows with zero padding, columns
+// sorted by their residue modulo the stride. There each tap has the same distance from every position, and the
+// positions of a row are contiguous: a row of a panel is a few runs, which are copied in vectors.
 #include <cstring>
 
 #include "kernels/cpu/conv/conv_internal.h"
@@ -15,8 +15,8 @@ constexpr int64_t kGatherBytes = 32768;     // a buffer within L1
 constexpr int64_t kBlockBytes = 512 << 10;  // panels that are written together, within L2
 constexpr int64_t kVector = 16;             // bytes copied at once
 
-// Where the positions [q0, q1) of (n, position) read, per dim. Dim 2 is always whole, and the others are where more
-// than one of the dim before it takes part.
+// The input that positions [q0, q1) of (n, position) read, per dim. Dim 2 is always whole, and so are the others where
+// more than one index of the dim before takes part.
 struct Reach {
   Reach(const Window& w, int64_t q0, int64_t q1) {
     const int64_t plane = w.count[1] * w.count[2], volume = w.count[0] * plane;
@@ -36,11 +36,11 @@ struct Reach {
     }
   }
   int64_t sample, samples;
-  int64_t position[3];  // the first one
-  int64_t first[3];     // of the source; may lie outside
+  int64_t position[3];  // the first position
+  int64_t first[3];     // of the source; may lie outside the image
   int64_t size[3];      // of the source
   int64_t tap_base[3];  // makes distances of taps positive
-  int64_t every[3];     // how many source places lie between two that are read
+  int64_t every[3];     // the stride of the source indices that are read
 };
 
 // One channel of the source, padded.
@@ -56,12 +56,12 @@ class PaddedLines {
         data_(reach_.samples * reach_.size[0] * reach_.size[1] * line_ + kVector) {}  // room to read beyond the end
 
   const T* data() const { return data_.data(); }
-  // Of a position's first tap.
+  // The offset of a position's first tap.
   int64_t place(int64_t n, int64_t z, int64_t y, int64_t x) const {
     const int64_t plane = (n - reach_.sample) * reach_.size[0] + (z - reach_.position[0]) * w_.step[0];
     return (plane * reach_.size[1] + (y - reach_.position[1]) * w_.step[1]) * line_ + x;
   }
-  // From there to tap t.
+  // The distance from there to tap t.
   int64_t distance(int64_t t) const {
     const int64_t at[3] = {t / (w_.taps[2] * w_.taps[1]), t / w_.taps[2] % w_.taps[1], t % w_.taps[2]};
     int64_t d[3];
@@ -113,7 +113,7 @@ class PaddedLines {
   Workspace<T> data_;
 };
 
-// Part of a row of a panel, in bytes. It may go beyond a run: what follows in the row, or the next row, comes later.
+// Part of a row of a panel, in bytes. It may run over: the rest of the row, or the next row, overwrites that.
 struct Copy {
   int64_t from, to;
 };
@@ -162,7 +162,7 @@ void pack_positions(const Window& w, const Source& s, const T* x, int64_t width,
   Workspace<char> last_row(row + kVector);
   for (int64_t p = 0; p < k;) {
     const int64_t tap = (k0 + p) % taps, count = std::min(taps - tap, k - p);
-    const bool last = p + count == k;  // nothing is written after its last row, which must end where the panel does
+    const bool last = p + count == k;  // the last row must end where the panel does, as nothing overwrites what follows
     padded.fill(x, (k0 + p) / taps);
     const char* from = reinterpret_cast<const char*>(padded.data());
     for (int64_t i = 0; i < panels; ++i) {
@@ -203,7 +203,7 @@ void NchwOperand::pack(const GemmTile& tile, Side side, int64_t l0, int64_t line
     }
     T zero;
     std::memset(&zero, zero_, sizeof zero);
-    // Whole panels at a time, as many as the buffer holds.
+    // Whole panels at a time, as many as fit into the buffer.
     const int64_t most = std::max<int64_t>(1, kGatherBytes / (k * width * static_cast<int64_t>(sizeof(T)))) * width;
     Workspace<T> copy(std::min(most, lines) * k);
     for (int64_t l = 0; l < lines; l += most, to += most * padded * bytes) {

@@ -1,4 +1,4 @@
-// Panels straight from an image with NHWC: what the positions of a window read, without a copy of it all (im2col).
+// Implicit im2col in NHWC: packs the windows of an image straight into panels.
 #include <cstring>
 
 #include "kernels/cpu/conv/conv_internal.h"
@@ -32,8 +32,8 @@ bool reads_copies(const GemmTile& tile, DType dtype) {
 
 namespace {
 
-constexpr int64_t kChunk = 64;      // positions taken at a time where they run along k
-constexpr int64_t kShortRun = 256;  // bytes: a kernel line of few channels is one run
+constexpr int64_t kChunk = 64;      // positions at a time where they run along k
+constexpr int64_t kShortRun = 256;  // bytes: with few channels a kernel row is one run
 
 void widen(DType dtype, const void* from, int64_t count, float* to) {
   if (dtype == DType::bf16) {
@@ -43,7 +43,7 @@ void widen(DType dtype, const void* from, int64_t count, float* to) {
   }
 }
 
-// rows[p][j] for p < k, j < count goes to out[p * step + j]: lines next to each other, one value of k at a time.
+// rows[p][j] for p < k, j < count goes to out[p * step + j]: adjacent lines, one value of k at a time.
 template <int64_t kBytes>
 void copy_rows(const char* const* rows, int64_t k, char* out, int64_t step) {
   for (int64_t p = 0; p < k; ++p) std::memcpy(out + p * step, rows[p], kBytes);
@@ -92,7 +92,7 @@ void interleave_rows(const char* const* rows, int64_t k, int64_t count, int64_t 
 
 struct NhwcOperand::Pixel {
   int64_t offset;  // of the first tap, in bytes; may lie outside the image
-  int64_t at[3];   // the first tap's place
+  int64_t at[3];   // position of the first tap
 };
 
 NhwcOperand::NhwcOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero,
@@ -147,7 +147,7 @@ bool NhwcOperand::inside(const Pixel* pixels, int64_t count) const {
   return true;
 }
 
-// Where the run begins for each position. Runs partly outside are put together in `edges`.
+// Finds where the run begins for each position. Runs partly outside the image are assembled in `edges`.
 void NhwcOperand::run_rows(int64_t run, const Pixel* pixels, int64_t count, bool all_inside, const char** rows,
                            char* edges) const {
   const Window& w = window_;
@@ -189,7 +189,7 @@ void NhwcOperand::pack_positions(const GemmTile& tile, Side side, int64_t l0, in
   const int64_t padded = tile.padded_k(k), whole = (k + group - 1) / group * group;
   const bool merged = run_taps_ != window_.taps[2];
   PanelRows panel(tile, side, dtype_);
-  // Runs begin at a group: they go straight to the panel. Else the lines are put together first.
+  // Runs that begin at a group go straight to the panel. Otherwise lines are assembled first.
   const bool direct = panel.known() && run_ % group == 0 && k0 % group == 0;
   Workspace<char> edges(merged ? width * run_ * size_ : 0), copies(direct ? 0 : width * k * size_);
   Pixel pixels[kMostLines];
@@ -201,7 +201,7 @@ void NhwcOperand::pack_positions(const GemmTile& tile, Side side, int64_t l0, in
     for (int64_t i = live; i < width; ++i) panel.set_line(i, outside_.data());
     for (int64_t p = 0; p < k;) {
       const int64_t run = (k0 + p) / run_, at = (k0 + p) % run_;
-      // Inside the image the taps of a kernel line follow each other.
+      // Inside the image the taps of a kernel row are contiguous.
       const int64_t taps = all_inside && together_ ? run_taps_ - run % run_taps_ : 1;
       const int64_t length = std::min(taps * run_ - at, k - p);
       run_rows(run, pixels, live, all_inside, rows, edges.data());
@@ -279,7 +279,7 @@ bool TapWeight::fits(const ConvCall& c, const GemmTile& tile) {
          same_values(c.dtype, tile.panel, Side::b);
 }
 
-// w: the panel's first line.
+// w: the first line of the panel.
 template <class T>
 void TapWeight::pack_panel(const T* w, int64_t width, int64_t live, int64_t k0, int64_t k, T* out) const {
   for (int64_t p = 0; p < k;) {
@@ -299,7 +299,7 @@ void TapWeight::pack_panel(const T* w, int64_t width, int64_t live, int64_t k0, 
         __builtin_prefetch(ahead + i);
       }
       for (int64_t r = 0; r < runs; r += 4) {
-        r = std::min(r, runs - 4);  // the last block overlaps the one before
+        r = std::min(r, runs - 4);  // the last block overlaps the previous one
         for (int64_t i = 0; i < width; i += 4) {
           const T* q = from + i * taps_ + r;
           B b{B::load(q), B::load(q + taps_), B::load(q + 2 * taps_), B::load(q + 3 * taps_)};
@@ -329,8 +329,8 @@ void TapWeight::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines,
   });
 }
 
-// Joined taps are copied once for each position. Where as many steps do without (24 channels of bf16), or few more,
-// every tap has its own.
+// Joined taps are copied once for each position. Where separate taps need as many steps (24 channels of bf16) or few
+// more, every tap has its own.
 int64_t JoinedWeight::taps_joined(const GemmTile& tile, DType dtype, int64_t channels, const int64_t taps[3]) {
   const bool reads = tile.begin && reads_copies(tile, dtype) && taps[0] == 1 && taps[1] * taps[2] > 1;
   if (!reads || channels % tile.k_step == 0) return 0;
@@ -338,7 +338,7 @@ int64_t JoinedWeight::taps_joined(const GemmTile& tile, DType dtype, int64_t cha
   return alone == together || tile.panel == Panel::split ? 1 : taps[2];
 }
 
-// Panels of a run are those of its values alone.
+// Panels of a run hold its own values only.
 void JoinedWeight::pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
                         int32_t* sums) const {
   const int64_t width = tile.width(side), bytes = size_of(tile.panel);

@@ -1,5 +1,5 @@
-// Winograd's F(4 x 4, 3 x 3): tiles of 6 x 6 inputs give 4 x 4 results by 36 products instead of 144. f32, NHWC, stride
-// 1. The points are 0, 1, -1, 2, -2 and infinity.
+// Winograd F(4 x 4, 3 x 3): tiles of 6 x 6 inputs give 4 x 4 outputs by 36 multiplications instead of 144. f32, NHWC,
+// stride 1. The points are 0, 1, -1, 2, -2 and infinity.
 //
 // Largest error against f64, inputs and weights in [-1, 1], relative to the largest sum of absolute products: 1.4e-6
 // with 64 channels, of which direct sums have 1.6e-7 (conv_test bounds both).
@@ -150,7 +150,7 @@ struct Tiles {
   int64_t images, down, across, count;
 };
 
-// A filter of 3 x 3 as 6 x 6, G g G^T; out values `step` apart. In f64, rounded once.
+// Transforms a 3 x 3 filter to 6 x 6, G g G^T; output values `step` apart. In f64, rounded once.
 void transform_filter(const float* g, float* out, int64_t step) {
   constexpr double kG[6][3] = {{1. / 4, 0, 0},
                                {-1. / 6, -1. / 6, -1. / 6},
