@@ -8,7 +8,7 @@
 namespace deft::cpu {
 namespace detail {
 
-// Few of them: the product of each is parallel instead.
+// With few of them, each is parallel inside instead.
 void run_each(int64_t count, FunctionRef<void(int64_t)> run) {
   const auto some = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) run(i);
@@ -46,7 +46,7 @@ void run_nhwc(const ConvPass& s) {
   run_blocked_gemm(p);
 }
 
-// Positions as rows: c's columns are far apart. For what the form below cannot do.
+// GEMM rows are positions, columns output channels: c's columns are far apart. For what run_nchw() cannot do.
 void run_nchw_by_position(const ConvPass& s) {
   const Window& window = s.phase.window;
   const int64_t spatial = s.y_size[0] * s.y_size[1] * s.y_size[2];
@@ -68,7 +68,7 @@ void run_nchw_by_position(const ConvPass& s) {
   run_blocked_gemm(p);
 }
 
-// Channels as rows, positions as columns, one sample at a time.
+// GEMM rows are output channels, columns positions, one sample at a time.
 void run_nchw(const ConvPass& s) {
   const Window& window = s.phase.window;
   const int64_t positions = window.positions();
@@ -103,7 +103,7 @@ const GemmTile& pass_tile(DType dtype, bool by_position, int64_t n, int64_t posi
 
 }  // namespace
 
-// Taps of few channels would be mostly zeros as steps of split values.
+// With few channels, steps of split values would be mostly zeros.
 Panel pass_panel(DType dtype, int64_t m, int64_t n, int64_t channels, int64_t taps) {
   constexpr int64_t kFewChannels = 32;
   const bool whole = channels < kFewChannels || (taps > 1 && !splits_fast());
@@ -169,7 +169,7 @@ const GemmTile& forward_tile(const ConvCall& c) {
   return pass_tile(c.dtype, by_position, c.n, positions, og, c.c_in / c.groups, volume(c.kernel));
 }
 
-// What the weight is packed for when calls of other sizes are to use it too.
+// The tile to pack the weight for, also for calls of other sizes.
 const GemmTile& weight_tile(const ConvCall& c, const GemmTile& best) {
   return c.channels_last || is_integral(c.dtype) ? first_alike(best) : best;
 }

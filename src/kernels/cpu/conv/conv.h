@@ -1,4 +1,4 @@
-// Convolution over 1 to 3 spatial dims and its two gradients. Data contiguous, N,C,spatial or N,spatial,C.
+// Convolution over 1 to 3 spatial dims and its two gradients. Data contiguous, NCHW or NHWC with 1 to 3 spatial dims.
 // Floating types and bytes; 16-bit floats accumulate in f32 and round once. Results do not depend on the number of
 // threads.
 #pragma once
@@ -26,7 +26,7 @@ struct ConvCall {
   const void* bias;
   void* y;
   // Forward only.
-  const ConvWeight* packed = nullptr;  // w as pack_conv_weight() made it; w itself is then not read
+  const ConvWeight* packed = nullptr;  // w from pack_conv_weight(); w itself is then not read
   const void* residual = nullptr;      // of y's dtype and layout, added before the activation
   Activation activation = Activation::none;
   // conv_backward_weight() of 16-bit floats in one group: dw is f32 and not rounded.
@@ -53,8 +53,8 @@ struct ConvQuant {
 };
 void conv_forward_int8(const ConvCall& call, const ConvQuant& quant);
 
-// Weights as the kernels read them, made once for many forward calls of the same channels, groups, kernel, layout and
-// dtype. dtype and layout are the kernel's: NCHW may become NHWC, 16-bit groups f32 (conv_relayout.cpp).
+// Packed weights, kept for many forward calls of the same channels, groups, kernel, layout and dtype. dtype and layout
+// are the kernel's: NCHW may become NHWC, 16-bit groups f32 (conv_relayout.cpp).
 class ConvWeight {
  public:
   int64_t bytes() const;
@@ -66,14 +66,14 @@ class ConvWeight {
   int64_t filter_bytes = 0;
 };
 // Reads dtype, channels, groups, kernel, layout and w of the call; for Winograd, chosen as conv_forward() would, its
-// whole geometry. `tile`: null for the best one. Null where the weight is used as it lies in memory.
+// whole geometry. `tile`: null for the best one. Returns null where the weight is used unpacked.
 std::unique_ptr<ConvWeight> pack_conv_weight(const ConvCall& call, const GemmTile* tile = nullptr);
 
-// What pack_conv_weight() would make: calls of one weight that agree in this, in groups and in layout can share it.
+// The format of pack_conv_weight()'s result: calls of one weight with the same form, groups and layout can share it.
 struct ConvWeightForm {
-  bool packs;  // false: it would make nothing
+  bool packs;  // false: the weight is used unpacked
   bool winograd;
-  const GemmTile* tile;  // null where no tile multiplies: depthwise, groups of few channels
+  const GemmTile* tile;  // null where no GEMM tile is used: depthwise, groups of few channels
 };
 ConvWeightForm conv_weight_form(const ConvCall& call);
 

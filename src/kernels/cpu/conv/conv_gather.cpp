@@ -7,7 +7,7 @@
 namespace deft::cpu::detail {
 namespace {
 
-// [lo, hi) of positions j < count whose source j * step + at lies in [0, size).
+// The positions [lo, hi) within j < count whose source j * step + at lies in [0, size).
 struct Range {
   int64_t lo, hi;
 };
@@ -93,7 +93,7 @@ bool input_phase(const ConvCall& c, const int64_t r[3], Phase& p) {
     p.step[d] = s;
     w.count[d] = r[d] < c.in[d] ? (c.in[d] - r[d] + s - 1) / s : 0;
     if (w.count[d] == 0) return false;
-    // Kernel taps k with (r + pad - k * dil) divisible by the stride: k = first + t * tap_skip.
+    // The kernel taps k with (r + pad - k * dil) divisible by the stride: k = first + t * tap_skip.
     p.tap_skip[d] = s / std::gcd(s, dil);
     const int64_t most = std::min(p.tap_skip[d], c.kernel[d]);
     p.first[d] = 0;
@@ -135,7 +135,7 @@ void gather_rows(const Window& w, const Source& s, const T* x, int64_t q0, int64
   }
 }
 
-// Bits are moved, so sizes are enough.
+// Only bits are moved, so the element's size suffices.
 #define DEFT_INSTANTIATE(T) \
   template void gather_rows(const Window&, const Source&, const T*, int64_t, int64_t, int64_t, int64_t, T*, T);
 DEFT_INSTANTIATE(uint8_t)

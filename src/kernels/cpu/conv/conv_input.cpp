@@ -1,5 +1,5 @@
-// Gradient of the convolution input, which is also the forward of a transposed convolution: dy is the source, and each
-// residue class of input positions modulo the stride is a convolution of its own.
+// Gradient of the convolution input, also the forward of a transposed convolution: dy is the source, and each residue
+// class of input positions modulo the stride is a convolution of its own.
 #include "base/check.h"
 #include "kernels/cpu/conv/conv_internal.h"
 #include "runtime/parallel.h"
@@ -9,11 +9,11 @@ namespace detail {
 namespace {
 
 constexpr int64_t kChunk = 64;             // output channels whose weights are read together
-constexpr int64_t kNearBytes = 256 << 10;  // of planes of dx and dy that are handled together
+constexpr int64_t kNearBytes = 256 << 10;  // of images of dx and dy that are handled together
 
 struct Phases {
-  std::vector<Phase> all;           // that hold a position
-  std::vector<int64_t> first;       // taps of the phases before
+  std::vector<Phase> all;           // phases that hold a position
+  std::vector<int64_t> first;       // number of taps of the phases before
   std::vector<int64_t> phase, tap;  // of each kernel tap: its phase (or -1) and its place there
   bool empty = false;               // some phase has no taps
 };
@@ -23,7 +23,7 @@ Phases find_phases(const ConvCall& c) {
   Phases p;
   p.phase.assign(taps, -1), p.tap.assign(taps, 0);
   int64_t r[3], before = 0;
-  int64_t most[3];  // a class holds a position only if it begins inside
+  int64_t most[3];  // a class holds a position only if it begins inside the image
   for (int d = 0; d < 3; ++d) most[d] = std::min(c.stride[d], c.in[d]);
   for (r[0] = 0; r[0] < most[0]; ++r[0]) {
     for (r[1] = 0; r[1] < most[1]; ++r[1]) {
@@ -66,7 +66,7 @@ void fill_bias(const ConvCall& c, T* dx) {
   });
 }
 
-// w: of this phase, ordered; or null where TapWeight fits.
+// w: of this phase, ordered; null where TapWeight fits.
 void run_phase(const ConvCall& c, const Phase& phase, const void* dy, const void* w, void* dx) {
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, depth = og * phase.window.tap_count();
   const int64_t spatial_in = c.in[0] * c.in[1] * c.in[2], spatial_out = phase.window.source();
@@ -90,7 +90,7 @@ void run_phase(const ConvCall& c, const Phase& phase, const void* dy, const void
   });
 }
 
-// Some planes, or a sample of pixels, at a time: they are in the cache for all phases.
+// Some channels of NCHW, or a sample of NHWC, at a time: they stay in cache for all phases.
 void depthwise_phases(const ConvCall& c, const Phases& phases, const void* dy, FunctionRef<const void*(size_t)> weight,
                       void* dx) {
   const int64_t in = c.in[0] * c.in[1] * c.in[2], out = c.out[0] * c.out[1] * c.out[2];
@@ -128,7 +128,7 @@ void backward_input(const ConvCall& c, const void* dy, void* dx) {
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, taps = c.kernel[0] * c.kernel[1] * c.kernel[2];
   const int64_t rows = c.c_out * taps, size = static_cast<int64_t>(size_of(c.dtype));
   // Weights by phase, then (tap, output channel) or (output channel, tap), input channels innermost. Taps of no phase
-  // go behind them.
+  // come last.
   const Panel panel = pass_panel(c.dtype, c.n * volume(c.in), cg, og, taps);
   const bool order = taps > 1 && (is_depthwise(c) || !TapWeight::fits(c, gemm_tiles(panel)[0]));
   Workspace<char> ordered(order ? (rows + c.c_out) * cg * size : 0);

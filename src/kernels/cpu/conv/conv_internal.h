@@ -1,4 +1,4 @@
-// Between the parts of convolution: one description of "which source values does an output position read".
+// Shared by the parts of convolution: windows, which say what source values an output position reads.
 #pragma once
 
 #include <algorithm>
@@ -39,14 +39,14 @@ struct Phase {
   int64_t start[3], step[3], first[3], tap_skip[3];
   bool dense() const { return step[0] == 1 && step[1] == 1 && step[2] == 1; }
 };
-// Residue classes per dim are stride[d] many; r[d] chooses one. False when it holds no position.
+// There are stride[d] residue classes per dim; r[d] selects one. Returns false when it holds no position.
 bool input_phase(const ConvCall& c, const int64_t r[3], Phase& phase);
 
 inline Phase whole_phase(const Window& w) { return {w, {0, 0, 0}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}}; }
 
 inline bool is_depthwise(const ConvCall& c) { return c.groups > 1 && c.groups == c.c_in && c.groups == c.c_out; }
 
-// Calls f(n, z, y, x0, x1) for the lines that make up positions [q0, q1) of (n, position).
+// Calls f(n, z, y, x0, x1) for the rows that make up positions [q0, q1) of (n, position).
 template <class F>
 void for_each_run(const Window& w, int64_t q0, int64_t q1, F f) {
   int64_t x = q0 % w.count[2], rest = q0 / w.count[2];
@@ -69,23 +69,23 @@ void for_each_run(const Window& w, int64_t q0, int64_t q1, F f) {
 void place_positions(const Phase& p, const int64_t size[3], int64_t q0, int64_t count, int64_t* offsets);
 
 struct Source {
-  int64_t channels, all_channels;  // gathered ones; those between two pixels (samples)
+  int64_t channels, all_channels;  // gathered; between two pixels (NHWC) or samples
   bool channels_last;
 };
 
-// Copies what positions [q0, q1) of the flattened (n, position) range read through rows [row0, row1) of (c, tap):
-// out[(row - row0) * (q1 - q0) + q - q0]. NCHW; `zero` is what lies outside. T: bits of the element's size.
+// im2col in NCHW: copies what positions [q0, q1) of the flattened (n, position) range read through rows [row0, row1) of
+// (c, tap): out[(row - row0) * (q1 - q0) + q - q0]. `zero` is the padding's value. T: bits of the element's size.
 template <class T>
 void gather_rows(const Window& w, const Source& s, const T* x, int64_t q0, int64_t q1, int64_t row0, int64_t row1,
                  T* out, T zero = T());
 
-// What the positions of a window read, as one side of a product. The matrix is (n, position) by (tap, channel) for
-// NHWC, by (channel, tap) for NCHW; `lines` says which of the two the lines of the product are. With chunks, values are
-// (chunk of channels, tap, channel of the chunk).
+// The im2col matrix of a window as a GEMM operand. It is (n, position) by (tap, channel) for NHWC, by (channel, tap)
+// for NCHW; `lines` says which dim of it gives the operand's lines. With chunks, values are (chunk of channels, tap,
+// channel of the chunk).
 enum class Lines : uint8_t { positions, values };
-class NhwcOperand final : public PanelSource {  // NHWC
+class NhwcOperand final : public PanelSource {
  public:
-  // zero: what lies outside the image (the zero point of bytes). chunk: divides the channels; 0: all of them.
+  // zero: the value of the padding (the zero point of bytes). chunk: divides the channels; 0: all of them.
   NhwcOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0,
               int64_t chunk = 0);
   void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
@@ -106,13 +106,13 @@ class NhwcOperand final : public PanelSource {  // NHWC
   Lines lines_;
   int zero_;
   int64_t size_, pixel_bytes_;  // of a value; from one pixel to the next
-  bool together_;               // taps along x follow each other in memory
-  int64_t run_, run_taps_;      // values of a run, which lie together in memory; runs along x
+  bool together_;               // taps along x are contiguous
+  int64_t run_, run_taps_;      // contiguous values of a run; runs along x
   int64_t low_[3], high_[3];    // reach of the taps
   Workspace<char> outside_;     // a run of zeros
 };
 
-class NchwOperand final : public PanelSource {  // NCHW
+class NchwOperand final : public PanelSource {
  public:
   NchwOperand(const Window& w, const Source& s, DType dtype, const void* x, Lines lines, int zero = 0)
       : window_(w), source_(s), dtype_(dtype), x_(x), lines_(lines), zero_(zero) {}
@@ -128,14 +128,14 @@ class NchwOperand final : public PanelSource {  // NCHW
   int zero_;
 };
 
-// The weight as the input gradient with stride 1 reads it, straight from memory order: lines are input channels, k is
-// (chunk of output channels, tap, output channel). What one panel reads of a chunk stays in L1.
+// The weight for the input gradient with stride 1, read in memory order: lines are input channels, k is (chunk of
+// output channels, tap, output channel). What one panel reads of a chunk stays in L1.
 class TapWeight final : public PanelSource {
  public:
   // w: of the group.
   TapWeight(DType dtype, const void* w, int64_t channels, int64_t taps, int64_t chunk)
       : dtype_(dtype), w_(w), channels_(channels), taps_(taps), chunk_(chunk) {}
-  // Whether it is the fastest way: else order_weight() is.
+  // Whether it is the fastest way; otherwise order_weight() is.
   static bool fits(const ConvCall& c, const GemmTile& tile);
   void pack(const GemmTile& tile, Side side, int64_t l0, int64_t lines, int64_t k0, int64_t k, void* out,
             int32_t* sums) const override;
@@ -148,18 +148,18 @@ class TapWeight final : public PanelSource {
   int64_t channels_, taps_, chunk_;
 };
 
-// Panels of that side hold such values as they are.
+// Whether panels of that side hold values of this type unchanged.
 bool same_values(DType dtype, Panel panel, Side side);
-// Tiles of lines take copies of such values, or of those split.
+// Whether the tile can run on padded rows of such values, or of such values split.
 bool reads_copies(const GemmTile& tile, DType dtype);
 
-// A weight whose k is (tap, channel), with zeros behind each row of taps, or each tap, up to whole steps of the tile:
-// as conv_amx.cpp reads it where channels are not whole steps.
+// A weight whose k is (tap, channel), with zeros after each row of taps, or each tap, up to whole steps of the tile, as
+// conv_amx.cpp reads it where channels are not whole steps.
 class JoinedWeight final : public PanelSource {
  public:
-  // Taps from zeros to zeros: those of a row, or one. 0: the convolutions of this tile do not read it so.
+  // The taps between zeros: those of a kernel row, or one. 0: the convolutions of this tile do not read this form.
   static int64_t taps_joined(const GemmTile& tile, DType dtype, int64_t channels, const int64_t taps[3]);
-  // run: values from zeros to zeros.
+  // run: the values between zeros.
   JoinedWeight(const PanelSource& weight, const GemmTile& tile, int64_t run)
       : weight_(weight), run_(run), step_(tile.padded_k(run)) {}
   int64_t step() const { return step_; }  // from run to run
@@ -174,11 +174,11 @@ class JoinedWeight final : public PanelSource {
 // The weight with input channels innermost: out[place(g, o, tap) * cg + i].
 using WeightPlace = FunctionRef<int64_t(int64_t g, int64_t o, int64_t t)>;
 void order_weight(const ConvCall& c, DType dtype, const void* w, void* out, WeightPlace place);
-// Back, for one output channel: to[i * taps + t] = from[t * channels + i]. T: bits of the element's size.
+// The inverse, for one output channel: to[i * taps + t] = from[t * channels + i]. T: bits of the element's size.
 template <class T>
 void join_taps(const T* from, int64_t taps, int64_t channels, T* to);
 
-// Memory that is prefetched while tiles are summed, some bytes for each tile; `tiles` in all.
+// Memory that is prefetched while tiles are summed, a part with each of `tiles` tiles.
 struct ReadAhead {
   ReadAhead(const void* first, int64_t bytes, int64_t tiles)
       : at(static_cast<const char*>(first)), end(at + bytes), some(bytes / std::max<int64_t>(1, tiles) + 64) {}
@@ -197,16 +197,18 @@ inline char* at(void* p, int64_t count, DType dtype) {
   return static_cast<char*>(p) + count * static_cast<int64_t>(size_of(dtype));
 }
 
-// A convolution as products: out positions x (taps * source channels) times that x out channels. One group.
+// A convolution as a GEMM: (positions x (taps * source channels)) * ((taps * source channels) x out channels). One
+// group.
 struct ConvPass {
   Phase phase;
   Source source;
   int64_t n;
   DType x_dtype = DType::f32, y_dtype = DType::f32;
-  int64_t out_channels = 0, all_out_channels = 0;  // of the group; those between two pixels (samples)
+  int64_t out_channels = 0, all_out_channels = 0;  // of the group; between two pixels (NHWC) or samples
   const void* x = nullptr;
   int x_zero = 0;
-  // Lines: out channels; k: as the source is gathered. Either in memory, or as something else that packs, or packed.
+  // Lines: out channels; k: in the order of the source. Either in memory, or as an operand that packs itself, or
+  // packed.
   StridedMatrix w{};
   const PanelSource* weight = nullptr;
   const PackedMatrix* packed = nullptr;
@@ -217,17 +219,17 @@ struct ConvPass {
   Epilogue epilogue{};
 };
 void run_pass(const ConvPass& pass);
-// What a pass over so many channels and taps multiplies, for an m x n result.
+// The panel type of a pass with this many channels and taps, for an m x n result.
 Panel pass_panel(DType dtype, int64_t m, int64_t n, int64_t channels, int64_t taps);
-// The same for few output channels and long lines, see conv_lines.cpp. First ask whether it pays. p: the product
-// without a.
+// The same on padded rows, for few output channels and long rows, see conv_lines.cpp. First ask whether it pays. p: the
+// GEMM without a.
 bool padded_rows_pay(const ConvPass& s);
 void run_padded_rows(const ConvPass& s, const BlockedGemm& p);
 // The same for 16-bit floats and bytes, see conv_amx.cpp.
 bool has_amx(Panel panel);
 bool amx_pays(const ConvPass& s);
 void run_amx(const ConvPass& s, const BlockedGemm& p);
-// Calls run(i) for i < count (groups, samples), in parallel where they are many.
+// Calls run(i) for i < count (groups, samples), in parallel if there are many.
 void run_each(int64_t count, FunctionRef<void(int64_t)> run);
 
 // The gradient of an input of few channels, see conv_scatter.cpp.
@@ -239,9 +241,9 @@ void scatter_input(const ConvCall& c, const void* dy, void* dx);
 bool weight_tn_pays(const ConvCall& c, const Window& w);
 void sum_weight_tn(const ConvCall& c, const Window& w, int64_t parts, const float* dy, float* sums);
 
-// The gradient of weights on AMX tiles, see conv_amx_weight.cpp. finish(group, first, count, sums) gets
-// the sums of some output channels of a group, [output channel][tap][input channel]; called from several threads.
-// False: some are not finite, and must be found in another way. First ask whether it pays.
+// The weight gradient on AMX tiles, see conv_amx_weight.cpp. finish(group, first, count, sums) gets the sums of some
+// output channels of a group, [output channel][tap][input channel]; called from several threads. Returns false if some
+// sums are not finite and must be computed in another way. First ask whether it pays.
 using WeightSums = FunctionRef<void(int64_t group, int64_t first, int64_t count, const float* sums)>;
 bool amx_weight_pays(const ConvCall& c, const Window& w);
 bool sum_amx(const ConvCall& c, const Window& w, const void* dy, WeightSums finish);
@@ -250,25 +252,26 @@ bool sum_amx(const ConvCall& c, const Window& w, const void* dy, WeightSums fini
 void depthwise(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* w, void* y,
                const int64_t y_size[3]);
 void depthwise_weight(const ConvCall& c, const void* dy, void* dw);
-// The filters as depthwise() reads them, widened; NHWC: [tap][channel]. 0 bytes: as they lie in memory.
+// The filters in the form of depthwise(), widened; NHWC: [tap][channel]. 0 bytes: used in place.
 inline int64_t filter_row(int64_t channels) { return (channels + 15) / 16 * 16; }  // from tap to tap
 int64_t filter_bytes(const ConvCall& c, int64_t channels, int64_t taps);
 void arrange_filters(const ConvCall& c, int64_t channels, int64_t taps, const void* w, void* out);
 
-// NCHW, see conv_depthwise_nchw.cpp. filters: of the type sums have.
+// NCHW, see conv_depthwise_nchw.cpp. filters: of the accumulation type.
 void depthwise_nchw(const Phase& p, const ConvCall& c, int64_t channels, const void* x, const void* filters, void* y,
                     const int64_t y_size[3]);
 void depthwise_nchw_weight(const ConvCall& c, const void* dy, void* dw);
 
-// Calls run(first sample, samples) for parts of a batch of n, which depend on sizes only: in parallel if they are many.
+// Calls run(first sample, samples) for parts of a batch of n, which depend on sizes only: in parallel if there are
+// many.
 void for_each_part(int64_t n, int64_t part, FunctionRef<void(int64_t, int64_t)> run);
 
-// Groups of few channels as fewer groups of more, see conv_merged.cpp: how many make one. 1: they are run as they are.
+// Merging groups of few channels, see conv_merged.cpp: how many groups make one. 1: none are merged.
 int64_t merged_groups(const ConvCall& c);
-class MergedWeight {  // with zeros between groups; c.w as it is where groups stay as they are
+class MergedWeight {  // with zeros between groups; c.w itself where nothing is merged
  public:
   MergedWeight(const ConvCall& c, DType dtype);
-  ConvCall call(const ConvCall& c) const;  // of the groups that it is for
+  ConvCall call(const ConvCall& c) const;  // the call with merged groups
 
  private:
   int64_t together_;
@@ -279,10 +282,10 @@ void forward_merged(const ConvCall& c);
 void input_merged(const ConvCall& c, const void* dy, void* dx);
 void weight_merged(const ConvCall& c, const void* dy, void* dw);
 
-// Copies of another layout or type, see conv_relayout.cpp. First ask. as_run() is the call with those that are best,
-// which depend on dtype, channels, groups, kernel and layout only, as a packed weight does.
+// Copies in another layout or type, see conv_relayout.cpp. First ask. as_run() is the call in the fastest layout and
+// type, which depend on dtype, channels, groups, kernel and layout only, as a packed weight does.
 ConvCall as_run(const ConvCall& c);
-class RunValues {  // n values in the type of the run
+class RunValues {  // n values converted to the type of the run
  public:
   RunValues(const void* given, DType dtype, DType run, int64_t n);  // null stays null
   const void* data() const { return data_; }
@@ -306,12 +309,12 @@ int64_t group_filter_bytes(const ConvCall& c);
 void arrange_group_filters(const ConvCall& c, const void* w, void* out);
 
 // Winograd F(4 x 4, 3 x 3), see conv_winograd.cpp.
-// A tile of the image: rows and columns [0, 6) of which [y0, y1) x [x0, x1) lie inside, lines `line` values apart.
+// A tile of the image: rows and columns [0, 6) of which [y0, y1) x [x0, x1) lie inside, rows `line` values apart.
 struct InputTile {
   const float* at;  // of (0, 0); may lie outside
   int64_t y0, y1, x0, x1, line, pixel;
 };
-// Up to 4 x 4 pixels of the result.
+// Up to 4 x 4 output pixels.
 struct OutputTile {
   float* at;
   const float* residual;

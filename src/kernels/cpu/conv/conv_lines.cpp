@@ -1,7 +1,7 @@
-// Convolutions of several taps whose positions are rows of tiles, read from copied lines of x (padded_lines.h): for few
-// output channels, where packing takes a good part of the time. Each value is one chain over k, as by
-// run_blocked_gemm(). (Xeon, 3 x 3 taps, 64 channels of 56 x 56 positions: 105 GFLOP/s packed, 122 so; 128 of 28 x 28:
-// 112 and 122. With 256 of 14 x 14 it would be 0.9 of the speed.)
+// Convolutions of several taps on f32 tiles whose rows are positions of padded rows of x (padded_lines.h): for few
+// output channels, where packing takes much of the time. Each value is one chain over k, as by run_blocked_gemm().
+// (Xeon, 3 x 3 taps, 64 channels of 56 x 56 positions: 105 GFLOP/s packed, 122 here; 128 of 28 x 28: 112 and 122. 256
+// of 14 x 14 would run at 0.9 of the packed speed.)
 #include "kernels/cpu/conv/conv_internal.h"
 #include "kernels/cpu/conv/line_tiles.h"
 #include "kernels/cpu/gemm/epilogue.h"
@@ -13,7 +13,7 @@ namespace deft::cpu::detail {
 namespace {
 
 constexpr int64_t kMostRows = 12, kWide = 32;              // of a tile
-constexpr int64_t kFewChannels = 128, kFewPositions = 14;  // out, at most; of a line, at least
+constexpr int64_t kFewChannels = 128, kFewPositions = 14;  // output channels, at most; positions of a row, at least
 constexpr int64_t kGrain = 64 * 1024;                      // multiply-adds that pay for a thread
 constexpr int64_t kBytes = sizeof(float);
 
@@ -65,7 +65,7 @@ class PaddedRowsPass {
     int64_t offsets[kMostRows];
     const int64_t width = s_.phase.window.count[2];
     for (int64_t r = 0; r < heights_.count(); ++r) {
-      // A tile that would go beyond the line begins earlier; `done` of its rows are made already.
+      // A tile that would run beyond the row begins earlier; `done` of its rows are stored already.
       const int64_t height = heights_[r], x = std::min(heights_.first(r), width - height);
       const int64_t done = heights_.first(r) - x, rows = height - done, i0 = line * width + x + done;
       for (const ConvBlocks::Block& block : blocks_) {

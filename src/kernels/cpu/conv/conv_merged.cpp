@@ -1,7 +1,6 @@
-// Groups of few channels on AMX tiles: some are run as one, whose weight has zeros between them. Tiles waste most of
-// what they multiply, and are still several times as fast as vectors. A value that is not finite times such a zero
-// would reach other groups: where a result is NaN, all are run again, each group without the others it shares tiles
-// with.
+// Groups of few channels on AMX tiles: several groups run as one, whose weight has zeros between them. Tiles waste most
+// of their multiplications and are still several times as fast as vectors. A non-finite value times such a zero would
+// reach other groups: where a result is NaN, all are run again, each group without the others that share its tiles.
 #include <atomic>
 #include <cstring>
 
@@ -14,7 +13,7 @@
 namespace deft::cpu::detail {
 namespace {
 
-constexpr int64_t kMostChannels = 32;  // of the groups that make one: a tile
+constexpr int64_t kMostChannels = 32;  // of merged groups: a tile
 constexpr int64_t kFewChannels = 16;   // of them, at least
 constexpr int64_t kGrain = 64 * 1024;
 constexpr int64_t kPartBytes = 1 << 20;  // of x and y at a time
@@ -48,7 +47,7 @@ bool has_nan(DType dtype, const void* values, int64_t count) {
   return found;
 }
 
-// Calls f(pixel, first channel) for the channels of the place-th groups of those that make one.
+// Calls f(pixel, first channel) for the channels of the place-th group of each merged one.
 template <class F>
 void for_each_group_at(int64_t pixels, int64_t channels, int64_t groups, int64_t together, int64_t place, F f) {
   parallel_for(0, pixels, std::max<int64_t>(1, kGrain / channels), [&](int64_t begin, int64_t end) {
@@ -58,7 +57,7 @@ void for_each_group_at(int64_t pixels, int64_t channels, int64_t groups, int64_t
   });
 }
 
-// from and to: pixels of the given channels. run() makes `to` of all groups.
+// from and to: pixels of the given channels. run() computes `to` of all groups.
 struct Pixels {
   int64_t count, channels;
   int64_t size() const { return count * channels; }
@@ -152,7 +151,7 @@ void input_merged(const ConvCall& c, const void* dy, void* dx) {
             static_cast<Word*>(dx), run);
 }
 
-// Sums of a channel and one of another group are made and dropped.
+// Sums across different groups are computed and dropped.
 void weight_merged(const ConvCall& c, const void* dy, void* dw) {
   const int64_t together = merged_groups(c), og = c.c_out / c.groups, depth = depth_of(c);
   const Workspace<Word> all(together * c.c_out * depth);

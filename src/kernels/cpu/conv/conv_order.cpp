@@ -1,4 +1,4 @@
-// Weights between memory order, (channel, tap), and the order of products, (tap, channel).
+// Reorders weights between memory order, (channel, tap), and the order of GEMMs, (tap, channel).
 #include "kernels/cpu/conv/conv_internal.h"
 #include "kernels/cpu/copy/interleave.h"
 #include "runtime/parallel.h"
@@ -13,7 +13,7 @@ void split_taps(const T* from, int64_t taps, int64_t channels, T* const* to) {
   int64_t i = 0;
   for (; taps >= 4 && i + 4 <= channels; i += 4, from += 4 * taps) {
     for (int64_t t = 0; t < taps; t += 4) {
-      t = std::min(t, taps - 4);  // the last block overlaps the one before
+      t = std::min(t, taps - 4);  // the last block overlaps the previous one
       using F = Block4<T>;
       F f{F::load(from + t), F::load(from + taps + t), F::load(from + 2 * taps + t), F::load(from + 3 * taps + t)};
       f.transpose();

@@ -1,6 +1,6 @@
-// Convolutions of copies, some samples at a time while they are in the cache, where that is faster by more than the
-// copies take: planes are turned, for kernels of several taps and groups of few channels; 16-bit floats are widened,
-// for such groups, unless tiles take them as they are.
+// Convolutions on copies of x and y, some samples at a time while they are in cache, where that gains more than the
+// copies cost: NCHW becomes NHWC for kernels of several taps and groups of few channels; 16-bit floats become f32 for
+// such groups, unless tiles take them as they are.
 #include "kernels/cpu/conv/conv_internal.h"
 #include "kernels/cpu/copy/copy.h"
 #include "runtime/parallel.h"
@@ -8,19 +8,19 @@
 namespace deft::cpu::detail {
 namespace {
 
-constexpr int64_t kBytes = 2 << 20;        // of x and y at a time, as they are run
-constexpr int64_t kFewChannels = 8;        // pack better from planes, as 16-bit values
-constexpr int64_t kChannelsOfPoints = 32;  // of a group: more of them are multiplied well without a turn
+constexpr int64_t kBytes = 2 << 20;        // of the copies of x and y at a time
+constexpr int64_t kFewChannels = 8;        // pack better from NCHW, as 16-bit values
+constexpr int64_t kChannelsOfPoints = 32;  // of a group: with more channels, 1 x 1 kernels run well in NCHW
 constexpr int64_t kChannelsOfTiles = 16;   // of a group, at least, for AMX
 
-// Images as they are given and, with channels innermost, as they are run.
+// Images in the caller's layout and, in NHWC, in that of the run.
 struct Images {
   DType dtype, run;
   bool channels_last;
   int64_t channels, spatial;
   int64_t bytes(int64_t n) const { return n * channels * spatial * static_cast<int64_t>(size_of(dtype)); }
   int64_t run_bytes(int64_t n) const { return n * channels * spatial * static_cast<int64_t>(size_of(run)); }
-  // Of n samples, beginning with the given one.
+  // n samples, beginning with the given one.
   void enter(int64_t first, int64_t n, const void* from, void* to) const {
     copy(n, given(const_cast<char*>(static_cast<const char*>(from)) + bytes(first)), ran(to));
   }
@@ -86,7 +86,7 @@ ConvCall widened(const ConvCall& c) {
 bool differs(const ConvCall& run, const ConvCall& c) {
   return run.dtype != c.dtype || run.channels_last != c.channels_last;
 }
-// Groups that AMX tiles sum faster as they are, see conv_amx.cpp.
+// Groups that AMX tiles sum faster without conversion, see conv_amx.cpp.
 bool tiles_pay(const ConvCall& c) {
   const int64_t groups = c.groups / merged_groups(c);
   return size_of(c.dtype) == 2 && volume(c.kernel) > 1 && std::min(c.c_in, c.c_out) >= kChannelsOfTiles * groups &&

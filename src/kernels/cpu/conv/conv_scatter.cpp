@@ -1,5 +1,5 @@
-// Gradient of an input of few channels, such as a picture: a product gives what each output position adds to everything
-// under its window, and lines of that, which lie together in dx, are added to it. Tiles are as wide as all taps and
+// Gradient of an input of few channels, such as an RGB image: a GEMM computes what each output position adds to
+// everything under its window (col2im), and contiguous rows of that are added to dx. Tiles are as wide as all taps and
 // channels; a convolution over dy would fill them with the channels alone (7 x 7 x 3 of ResNet-50: 3.5 instead of 12
 // ms).
 #include "kernels/cpu/conv/conv_internal.h"
@@ -8,10 +8,10 @@
 namespace deft::cpu::detail {
 namespace {
 
-constexpr int64_t kBandBytes = 1 << 20;  // of products at a time
+constexpr int64_t kBandBytes = 1 << 20;  // of GEMM results at a time
 
-// First output position along a dim whose window of `taps` reaches `at` or beyond, and the last one that begins by
-// then.
+// The first output position along a dim whose window of `taps` reaches `at` or beyond, and the last one that begins at
+// or before it.
 int64_t first_reaching(int64_t at, int64_t taps, int64_t stride, int64_t pad) {
   return std::max<int64_t>(0, at + pad - taps + stride) / stride;
 }
@@ -37,7 +37,7 @@ class Scatter {
     pack_weight();
   }
 
-  // Bands of lines, so that the sums of each are made by one thread.
+  // Each band of rows is summed by one thread.
   void run() const {
     const int64_t bands = (c_.in[1] + height_ - 1) / height_;
     parallel_for(0, c_.n * c_.in[0] * bands, 1, [&](int64_t begin, int64_t end) {
@@ -49,7 +49,7 @@ class Scatter {
   }
 
  private:
-  // One matrix for each plane of the kernel: [output channel][y, x, input channel].
+  // One matrix for each z of the kernel: [output channel][y, x, input channel].
   void pack_weight() {
     const int64_t plane = c_.kernel[1] * c_.kernel[2], taps = c_.kernel[0] * plane;
     const GemmTile& tile = best_tile(panel_for(c_.dtype), 0, columns_);
@@ -81,7 +81,7 @@ class Scatter {
     for (int64_t i = 0; i < (y1 - y0) * line_; ++i) to[i] = T(sums[i]);
   }
 
-  // What a plane of dy adds.
+  // Adds the contribution of a plane of dy.
   void add_plane(int64_t plane, const PackedMatrix& weight, int64_t y0, int64_t y1, S* sums) const {
     const int64_t first = first_reaching(y0, reach_, c_.stride[1], c_.pad[1]);
     const int64_t last = last_beginning(y1 - 1, c_.stride[1], c_.pad[1], c_.out[1]);
@@ -103,8 +103,8 @@ class Scatter {
     }
   }
 
-  // A line of dy, through one row of the kernel. Windows that overlap are added in turns: what was just stored in other
-  // vectors takes long to load (the 7 x 7 x 3: 4.0 ms without turns, 3.5 with them).
+  // Adds a row of dy, through one row of the kernel. Overlapping windows are added alternately: loads from what was
+  // just stored in other vectors are slow (the 7 x 7 x 3: 4.0 ms without alternating, 3.5 with it).
   void add_line(const S* from, S* to) const {
     const int64_t apart = (c_.kernel[2] + c_.stride[2] - 1) / c_.stride[2];
     for (int64_t first = 0; first < apart; ++first) {
@@ -121,8 +121,8 @@ class Scatter {
   const ConvCall& c_;
   const T* dy_;
   T* dx_;
-  int64_t line_, run_, columns_;  // values of a line of dx; of a row of the kernel; of a plane of it
-  int64_t reach_, height_;        // lines under a window; lines of a band
+  int64_t line_, run_, columns_;  // values of a row of dx, of a kernel row, of a plane of the kernel
+  int64_t reach_, height_;        // rows under a window; rows of a band
   std::vector<std::unique_ptr<PackedMatrix>> planes_;
 };
 
@@ -137,8 +137,8 @@ bool scatter_pays(const ConvCall& c) {
   const auto channels = static_cast<double>(c.c_out), planes = static_cast<double>(c.kernel[0]);
   const int64_t columns = c.kernel[1] * c.kernel[2] * c.c_in;
   const double gathered = channels * planes * static_cast<double>(c.kernel[1] * c.kernel[2]) * padded(c.c_in);
-  // To add a value takes as long as 24 multiply-adds; but to gather, dy is packed for each tap. (16 channels, 4 x 4
-  // taps of stride 2, 32 channels of dy: 0.52 instead of 1.13 ms; 32 channels would take 0.52 instead of 0.45.)
+  // Adding a value takes as long as 24 multiply-adds, but gathering packs dy for each tap. (16 channels, 4 x 4 taps of
+  // stride 2, 32 channels of dy: 0.52 instead of 1.13 ms; 32 channels would take 0.52 instead of 0.45.)
   const double scattered = planes * (channels * padded(columns) + 24 * static_cast<double>(columns));
   return scattered < 1.1 * gathered;
 }

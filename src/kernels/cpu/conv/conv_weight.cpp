@@ -1,4 +1,4 @@
-// Gradient of the convolution weight: dy transposed times what each position read, a sum over samples and positions.
+// Weight gradient: dy^T times the input of each position, a sum over samples and positions.
 #include "base/check.h"
 #include "kernels/cpu/conv/conv_internal.h"
 #include "kernels/cpu/copy/streaming_store.h"
@@ -11,13 +11,13 @@ namespace {
 
 constexpr int64_t kGrain = 16 * 1024;
 constexpr int64_t kChain = 16 * 1024;         // positions that are summed in one go
-constexpr int64_t kLargeBytes = 2 << 20;      // of a gradient that does not stay in the caches while it is made,
+constexpr int64_t kLargeBytes = 2 << 20;      // of a gradient that does not stay in cache while it is computed,
 constexpr int64_t kChannelBytes = 512 << 10;  // and of the part of it that does
-// Of one tap: AMX and packing are faster than tiles of rows as they lie (256 to 128 channels on 56 x 56 positions,
-// eight images: 10.2 ms instead of 14.0; with 64 channels 8.2 and 6.3).
+// With one tap, AMX and packing are faster than tiles on rows in place (256 to 128 channels on 56 x 56 positions, eight
+// images: 10.2 ms instead of 14.0; with 64 channels 8.2 and 6.3).
 constexpr int64_t kPackChannels = 128;
 
-// An operand from some line and some place of k on.
+// An operand from a given line and position of k on.
 class Part final : public PanelSource {
  public:
   Part(const PanelSource& whole, int64_t line, int64_t k) : whole_(whole), line_(line), k_(k) {
@@ -43,8 +43,8 @@ int64_t split_count(int64_t outputs, int64_t positions) {
   return std::max<int64_t>(1, std::min<int64_t>({16, positions / 2048, 131072 / outputs}));
 }
 
-// One output channel: its parts are added, put in memory order (unless taps are inside already) and rounded. `line` is
-// room for two of them. stream: dw is written past the caches.
+// One output channel: its parts are added, put in memory order (unless taps are innermost already) and rounded. `line`
+// is room for two of them. stream: dw is written with streaming stores.
 template <class T, class Acc>
 void finish_channel(const Acc* part, int64_t part_step, int64_t parts, int64_t cg, int64_t taps, bool taps_inside,
                     Acc* line, T* dw, bool stream = false) {
@@ -83,16 +83,15 @@ void finish_channels(const ConvCall& c, const Acc* sums, int64_t parts, bool tap
   });
 }
 
-// Large gradients, some channels at a time: their sums are still in the cache when they are put in memory order. For
-// 512 x 512 x 3 x 3 and 49 positions that takes 0.9 of the time, and 0.93 of that past the caches.
+// Large gradients, some channels at a time: their sums are still in cache when they are put in memory order. For 512 x
+// 512 x 3 x 3 and 49 positions that takes 0.9 of the time, and streaming stores 0.93 of that.
 template <class T>
 void sum_some_channels(const BlockedGemm& whole, const PanelSource& a, const PanelSource& b, int64_t cg, int64_t taps,
                        T* dw) {
   using Acc = accumulate_t<T>;
   const int64_t og = whole.m, depth = whole.n, mr = whole.tile->mr;
   const int64_t near = kChannelBytes / (depth * static_cast<int64_t>(sizeof(Acc)) * mr);
-  // Work for all threads, of f32: a last tile of few rows has the same bits whatever stands before it (not so with
-  // AMX).
+  // f32 gives work to all threads: a last tile of few rows has the same bits wherever the cut is (not so with AMX).
   const bool f32 = whole.tile->panel == Panel::f32 || whole.tile->panel == Panel::split;
   const bool shares = num_threads() > 1 && f32;
   const int64_t shared = shares ? og / (2 * num_threads() * mr) : near;
@@ -116,7 +115,7 @@ void sum_some_channels(const BlockedGemm& whole, const PanelSource& a, const Pan
   });
 }
 
-// Both sides of a group's product; `a` has output channels as lines, `b` the values a position reads. T: of dw.
+// The operands of a group's GEMM; `a` has output channels as lines, `b` the values a position reads. T: of dw.
 template <class T>
 void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b, T* dw) {
   using Acc = accumulate_t<T>;
@@ -149,7 +148,7 @@ void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b
   finish_channels(c, sums.data(), parts, taps_inside, dw);
 }
 
-// Where lines of x are copied, not packed.
+// For rows of x that are copied with padding, not packed.
 void sum_lines(const ConvCall& c, const Window& window, const float* dy, float* dw) {
   const int64_t outputs = c.c_out * c.c_in * window.tap_count(), positions = c.n * window.positions();
   const int64_t chains = (positions + kChain - 1) / kChain;

@@ -1,6 +1,6 @@
-// Gradients of narrow weights of several taps, in tiles that read dy where it is. Of x, some lines with their padding
-// are copied at a time, and every tap reads the copy; packing would copy them once for each tap. (Xeon, 64 channels of
-// 56 x 56 positions, 3 x 3 taps: 98 GFLOP/s with packing, 126 so.)
+// Gradients of narrow weights of several taps, on tiles that read dy in place. Some rows of x at a time are copied with
+// their padding, and every tap reads the copy; packing would copy them once for each tap. (Xeon, 64 channels of 56 x 56
+// positions, 3 x 3 taps: 98 GFLOP/s with packing, 126 here.)
 #include "kernels/cpu/conv/conv_internal.h"
 #include "kernels/cpu/conv/padded_lines.h"
 #include "kernels/cpu/gemm/gemm_tn_tiles.h"
@@ -15,8 +15,8 @@ constexpr int64_t kFewChannels = 32;
 constexpr int64_t kBytes = sizeof(float);
 constexpr int64_t kTasks = 2;  // for each of several threads, which may trade them
 
-// All values of a tap are columns of tiles; or, of a few channels, all values under a row of the kernel, which lie
-// together, are rows of tiles, and columns are the channels of dy.
+// Either all values of a tap are columns of tiles, or, with few channels, all values under a kernel row, which are
+// contiguous, are rows of tiles, and columns are the channels of dy.
 enum class Form : uint8_t { none, taps, rows };
 
 Source source_of(const ConvCall& c) { return {c.c_in, c.c_in, true}; }
@@ -24,8 +24,8 @@ Source source_of(const ConvCall& c) { return {c.c_in, c.c_in, true}; }
 Form form_of(const ConvCall& c, const Window& w) {
   if (!GemmTnTiles::available() || c.dtype != DType::f32 || !c.channels_last || c.groups > 1) return Form::none;
   if (w.tap_count() == 1 || w.taps[0] != 1 || w.size[0] != 1 || w.count[0] != 1) return Form::none;
-  // A few positions at a time add to the sums too often (256 channels, 14 x 14 positions, stride 2: 18.5 ms, packed
-  // 16.7).
+  // With few positions at a time, sums are read and written too often (256 channels, 14 x 14 positions, stride 2: 18.5
+  // ms, packed 16.7).
   const PaddedRows lines(w, source_of(c), c.dtype, nullptr, {.gap = kGap});
   if (!lines.near() || lines.most() * w.count[2] < kFewSteps) return Form::none;
   const auto wide = [](int64_t n) { return n > 0 && n % GemmTnTiles::kWide == 0; };
@@ -50,7 +50,7 @@ class ColumnsGradient {
                sums, form == Form::taps ? c.c_in * w.tap_count() : c.c_out) {}
   int64_t tiles() const { return tiles_.count(); }
 
-  // Tiles [begin, end) over lines [line0, line1) of dy.
+  // Tiles [begin, end) over rows [line0, line1) of dy.
   void run(int64_t line0, int64_t line1, int64_t begin, int64_t end) const {
     const Workspace<float> copy(lines_.size() / kBytes + GemmTnTiles::kLine);  // tiles read a little beyond
     for (int64_t line = line0, count = 0; line < line1; line += count) {
@@ -92,7 +92,7 @@ class ColumnsGradient {
   GemmTnTiles tiles_;
 };
 
-// Part of the sums as [output channel][tap][input channel].
+// Transposes part of the sums to [output channel][tap][input channel].
 void transpose_sums(const ConvCall& c, const Window& w, const float* from, float* to) {
   const int64_t run = w.taps[2] * c.c_in, rows = GemmTnTiles::rows_of(run);
   for (int64_t y = 0; y < w.taps[1]; ++y) {
@@ -112,7 +112,7 @@ void sum_weight_tn(const ConvCall& c, const Window& w, int64_t parts, const floa
   const int64_t lines = c.n * w.count[1], size = c.c_out * c.c_in * w.tap_count();
   const int64_t padded = form == Form::taps ? 0 : w.taps[1] * GemmTnTiles::rows_of(w.taps[2] * c.c_in) * c.c_out;
   const Workspace<float> own(parts * padded);
-  // Parts of the positions, and where threads are more, of the tiles: each thread copies few lines for many tiles.
+  // Parts of the positions, and with more threads than parts, of the tiles: each thread copies few rows for many tiles.
   const int64_t groups = num_threads() == 1 ? 1 : (kTasks * num_threads() + parts - 1) / parts;
   parallel_balanced(0, parts * groups, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {

@@ -6,7 +6,7 @@ namespace {
 
 int64_t size_in_bytes(const ConvPass& s) { return size_of(s.tile->panel); }
 
-// Values that lie together whatever the window.
+// The contiguous values of any window.
 int64_t run_of(const ConvPass& s, const PaddedRows& lines, TapLayout form) {
   if (form != TapLayout::whole) return lines.pixel() / size_in_bytes(s);
   return s.chunk > 0 ? s.chunk : s.source.channels;
@@ -26,7 +26,7 @@ ConvBlocks::ConvBlocks(const ConvPass& s, const PaddedRows& lines, TapLayout for
   const int64_t length = run_of(s, lines, form), taps_x = form == TapLayout::joined ? 1 : w.taps[2];
   const int64_t taps = w.taps[1] * taps_x;
   const int64_t block_k = s.tile->block_k, step = s.tile->k_step, size = size_in_bytes(s);
-  int64_t end = 0, pieces = 0;  // of the piece before; so far
+  int64_t end = 0, pieces = 0;  // end of the previous piece; pieces so far
   for (int64_t k = 0, count = 0; k < depth(s, lines, form); k += count) {
     const int64_t run = k / length, tap = run % taps;
     const int64_t at = lines.tap(tap / taps_x, tap % taps_x) + (run / taps * length + k % length) * size;

@@ -8,8 +8,8 @@ namespace deft::cpu::detail {
 
 namespace {
 
-constexpr int64_t kCopyBytes = 512 << 10;  // at a time, at most; half as much again of split values
-constexpr int64_t kStepValues = 32;        // of a step of split ones
+constexpr int64_t kCopyBytes = 512 << 10;  // at a time, at most; half as much again for split values
+constexpr int64_t kStepValues = 32;        // of a step of split values
 
 void fill(char* to, int zero, int64_t bytes) { std::memset(to, zero, static_cast<size_t>(bytes)); }
 
@@ -21,7 +21,7 @@ void copy_two(const char* from, int64_t distance, int64_t count, char* to, int64
     std::memcpy(to + bytes - kBytes, from + bytes - kBytes, kBytes);
   }
 }
-// `count` pieces of so many bytes.
+// Copies `count` pieces of `bytes` bytes.
 void copy_each(const char* from, int64_t distance, int64_t count, char* to, int64_t step, int64_t bytes) {
   if (bytes >= 16 && bytes <= 32) return copy_two<16>(from, distance, count, to, step, bytes);
   if (bytes > 32 && bytes <= 64) return copy_two<32>(from, distance, count, to, step, bytes);
@@ -56,7 +56,7 @@ PaddedRows::PaddedRows(const Window& w, const Source& source, DType dtype, const
 
 bool PaddedRows::near() const { return size() <= 2 * copy_bytes(); }
 
-// As many values either way.
+// As many values in either form.
 int64_t PaddedRows::copy_bytes() const { return split_ ? kCopyBytes / 2 * 3 : kCopyBytes; }
 
 void PaddedRows::copy(int64_t line, int64_t count, void* out) const {
@@ -72,11 +72,11 @@ void PaddedRows::copy(int64_t line, int64_t count, void* out) const {
   }
 }
 
-// row: null where it lies outside.
+// row: null in the padding.
 void PaddedRows::copy_row(const char* row, char* to) const {
   const int64_t left = w_.base[2] + low_[1], step = apart_[1];
   for (int64_t r = 0; r < step; ++r, to += plane_) {
-    // Columns [lo, hi) of this residue lie inside.
+    // Columns [lo, hi) of this residue lie inside the image.
     const int64_t before = std::max<int64_t>(0, -left - r), inside = std::max<int64_t>(0, w_.size[2] - left - r);
     const int64_t lo = std::min((before + step - 1) / step, columns_);
     const int64_t hi = row ? std::clamp((inside + step - 1) / step, lo, columns_) : lo;
@@ -86,7 +86,7 @@ void PaddedRows::copy_row(const char* row, char* to) const {
   }
 }
 
-// What a row of taps reads at position x, where some of it may lie outside.
+// Copies what a row of taps reads at position x, which may lie partly in the padding.
 void PaddedRows::join_taps(const char* row, int64_t x, char* to) const {
   for (int64_t t = 0; t < w_.taps[2]; ++t, to += bytes_) {
     const int64_t from = x * w_.step[2] + w_.base[2] + t * w_.tap_step[2];
@@ -99,7 +99,7 @@ void PaddedRows::join_taps(const char* row, int64_t x, char* to) const {
 }
 
 void PaddedRows::join_row(const char* row, char* to) const {
-  // Positions [lo, hi) read nothing from outside.
+  // Positions [lo, hi) read no padding.
   const int64_t least = w_.base[2] + std::min<int64_t>(0, (w_.taps[2] - 1) * w_.tap_step[2]);
   const int64_t most = least + reach(2), step = w_.step[2];
   const int64_t lo = row ? std::min((std::max<int64_t>(0, -least) + step - 1) / step, columns_) : columns_;

@@ -1,5 +1,5 @@
-// Lines of an image, NHWC, copied with their padding: every tap of a window then reads the copy, at one distance from
-// position to position. Packing would copy them once for each tap.
+// Rows of an NHWC image copied with their padding: every tap of a window reads the copy, at one distance from position
+// to position. Packing would copy them once for each tap.
 #pragma once
 
 #include "kernels/cpu/conv/conv_internal.h"
@@ -8,28 +8,28 @@ namespace deft::cpu::detail {
 
 struct PaddedForm {
   int64_t gap = 0;          // values between copied pixels
-  int zero = 0;             // the bytes of what lies outside
-  bool apart = false;       // rows and columns by residue modulo the window's step: positions are neighbours
-  int64_t joined = 0;       // apart, and for each position what a row of taps reads, one pixel after another; padded
-                            // with zeros to a multiple of so many bytes. Copies must begin as zeros
+  int zero = 0;             // the bytes of the padding
+  bool apart = false;       // rows and columns by residue modulo the window's step: positions are adjacent
+  int64_t joined = 0;       // apart, and each position has the pixels of its row of taps, padded with zeros to a
+                            // multiple of `joined` bytes. Copies must be zero before
   int64_t positions = 224;  // at a time, at most
-  bool split = false;  // f32 values as tiles of Panel::split read them, pixels as whole steps; neither gaps nor joined
+  bool split = false;       // f32 values in the form of Panel::split, pixels as whole steps; without gap or joined
 };
 
-// An output line is one of (n, z, y); windows have one tap along z. Distances are in bytes.
+// A row index runs over (n, z, y) of the output; windows have one tap along z. Distances are in bytes.
 class PaddedRows {
  public:
   PaddedRows(const Window& w, const Source& source, DType dtype, const void* x, const PaddedForm& form = {});
-  int64_t most() const { return most_; }                           // output lines at a time
-  bool near() const;                                               // whether so many stay in L2
+  int64_t most() const { return most_; }                           // output rows at a time
+  bool near() const;                                               // whether a copy stays in L2
   int64_t size() const { return apart_[0] * apart_[1] * plane_; }  // of a copy
   int64_t pixel() const { return pixel_; }
-  int64_t pixels() const { return columns_; }                                          // of a copied line
+  int64_t pixels() const { return columns_; }                                          // of a padded row
   int64_t step() const { return joined_ ? pixel_ : w_.step[2] / apart_[1] * pixel_; }  // from position to position
-  int64_t line() const { return w_.step[1] / apart_[0] * columns_ * pixel_; }          // from line to line of them
-  // Of a position; x is 0 where taps are joined.
+  int64_t line() const { return w_.step[1] / apart_[0] * columns_ * pixel_; }          // from output row to output row
+  // The offset of a tap; x is 0 where taps are joined.
   int64_t tap(int64_t y, int64_t x) const { return place(y * w_.tap_step[1] - low_[0], x * w_.tap_step[2] - low_[1]); }
-  // How many come next, of one image.
+  // How many rows come next, of one image.
   int64_t count(int64_t line, int64_t end) const {
     return std::min({most_, w_.count[1] - line % w_.count[1], end - line});
   }
@@ -45,7 +45,7 @@ class PaddedRows {
   int64_t reach(int d) const { return (w_.taps[d] - 1) * std::abs(w_.tap_step[d]); }
   int64_t read_by(int64_t lines) const { return (lines - 1) * w_.step[1] + reach(1) + 1; }
   int64_t first_read(int64_t line) const { return line % w_.count[1] * w_.step[1] + w_.base[1] + low_[0]; }
-  // Where pixel x of row y lies.
+  // The offset of pixel x of row y.
   int64_t place(int64_t y, int64_t x) const {
     const int64_t plane = y % apart_[0] * apart_[1] + x % apart_[1];
     return plane * plane_ + (y / apart_[0] * columns_ + x / apart_[1]) * pixel_;
@@ -59,11 +59,11 @@ class PaddedRows {
   const char* x_;
   int zero_;
   bool joined_, split_;
-  int64_t bytes_, distance_;  // of a pixel of x; to the next one
-  int64_t low_[2];            // the least of a tap, along y and x
+  int64_t bytes_, distance_;  // of a pixel of x; from pixel to pixel
+  int64_t low_[2];            // the lowest offset of a tap, along y and x
   int64_t apart_[2];          // residues along y and x
-  int64_t pixel_, pixels_;    // from one copied pixel to the next; pixels that are read of a row
-  int64_t columns_, plane_;   // of them, those of a residue; from one residue's pixels to the next one's
+  int64_t pixel_, pixels_;    // from one copied pixel to the next; pixels read of a row
+  int64_t columns_, plane_;   // pixels of a residue; from one residue's pixels to the next one's
   int64_t most_;
 };
 

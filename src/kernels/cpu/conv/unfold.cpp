@@ -41,7 +41,7 @@ int64_t position_of(const Window& w, int d, int64_t s, int64_t t) {
   return at < 0 || at % w.step[d] != 0 || at / w.step[d] >= w.count[d] ? -1 : at / w.step[d];
 }
 
-// Line (z, y) of one channel.
+// Adds row (z, y) of one channel.
 template <class T>
 void fold_line(const Window& w, const T* columns, int64_t z, int64_t y, sum_t<T>* sum) {
   using S = sum_t<T>;
@@ -87,7 +87,7 @@ void unfold(const UnfoldCall& call, const void* x, void* columns) {
   const int64_t taps = w.tap_count(), positions = w.positions(), rows = call.n * call.channels * taps;
   if (rows * positions == 0) return;
   dispatch_bits(call.dtype, [&]<class T>() {
-    // Samples and channels are one range of planes: row r reads plane r / taps.
+    // Samples and channels form one dim: row r reads image r / taps.
     const detail::Source source{call.n * call.channels, 0, false};
     parallel_for(0, rows, std::max<int64_t>(1, kGrain / positions), [&](int64_t begin, int64_t end) {
       detail::gather_rows(w, source, static_cast<const T*>(x), 0, positions, begin, end,

@@ -1,4 +1,4 @@
-// Sliding blocks as columns (im2col) and their sum back (col2im), over 1 to 3 spatial dims.
+// im2col (unfold) and its adjoint col2im (fold), over 1 to 3 spatial dims.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct UnfoldCall {
 
 // columns[n, c * taps + tap, position] = x[n, c, ...], zero outside; both contiguous. All dtypes.
 void unfold(const UnfoldCall& call, const void* x, void* columns);
-// x = the adjoint: every column value added where unfold read it. Numbers, summed in the accumulation type; integers
-// wrap.
+// The adjoint: x is the sum of every column value where unfold read it. Numbers, summed in the accumulation type;
+// integers wrap.
 void fold(const UnfoldCall& call, const void* columns, void* x);
 
 }  // namespace deft::cpu
