@@ -16,17 +16,17 @@ using namespace heads;
 namespace {
 
 constexpr int64_t kKeyBlock = 512;    // scores of a panel of queries stay in L1
-constexpr int64_t kQueryBlock = 192;  // queries that meet a block of keys while it is in the second level
+constexpr int64_t kQueryBlock = 192;  // queries that are multiplied with a block of keys while it is in L2
 constexpr int64_t kFewQueries = 2;
 
-// Keys and values of one head in panels, one block of keys after the other.
+// Packed keys and values of one head, one block of keys after the other.
 template <class T>
 struct PackedHead {
   const Problem<T>& p;
   Blocks keys;
   int64_t key_bytes, value_bytes;
   char *k, *v;
-  bool* finite;  // the values of each block
+  bool* finite;  // whether the values of each block are finite
   PartsBlock block;
 
   PackedHead(const Problem<T>& problem, const Blocks& blocks)
@@ -93,7 +93,7 @@ class ForwardWorker {
   }
 
  private:
-  // A panel of queries meets the first `keys` keys of a block.
+  // A panel of queries times the first `keys` keys of a block.
   void meet(const PackedHead<T>& packed, int64_t head, int64_t kb, int64_t panel, int64_t q0, int64_t keys, T* top,
             T* sum) {
     const int64_t k0 = packed.keys.begin(kb);
@@ -114,7 +114,7 @@ class ForwardWorker {
     }
   }
 
-  // Scores to weights relative to the largest score so far; what `acc` holds follows that.
+  // Turns scores into weights relative to the largest score so far, and rescales `acc` to it.
   void soften(int64_t head, int64_t q0, int64_t k0, int64_t keys, T* top, T* sum, T* acc, void* weights) {
     T* scores = scores_;
     const int64_t plain = prepare(head, q0, k0, keys);
@@ -142,7 +142,7 @@ class ForwardWorker {
                 static_cast<size_t>((padded - end) * p_.nr * p_.weight_bytes));
   }
 
-  // Lines of `keys` values to rows of nr.
+  // Transposes lines of `keys` values to rows of nr.
   void transpose(const T* line, int64_t lines, int64_t keys, T* rows) const {
     using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
     const int64_t whole_lines = lines / 4 * 4, whole_keys = keys / 4 * 4, nr = p_.nr;
@@ -163,7 +163,7 @@ class ForwardWorker {
       for (int64_t i = j < whole_keys ? whole_lines : 0; i < lines; ++i) rows[j * nr + i] = line[i * keys + j];
     }
   }
-  // Factors of dropout as rows of keys, null for none.
+  // Dropout factors as rows of keys, null for none.
   const T* load_keep(int64_t head, int64_t q0, int64_t k0, int64_t keys) {
     if (!p_.drops()) return nullptr;
     const int64_t lines = std::min<int64_t>(p_.nr, p_.call.queries - q0), nr = p_.nr;
@@ -174,7 +174,7 @@ class ForwardWorker {
     return rows;
   }
 
-  // Scales and masks the scores that are not all visible; how many rows before them are as the product left them.
+  // Scales and masks the scores that are not all visible; returns how many rows before them are unscaled.
   int64_t prepare(int64_t head, int64_t q0, int64_t k0, int64_t keys) {
     if (p_.call.mask.data) {
       const int64_t lines = std::min<int64_t>(p_.nr, p_.call.queries - q0);
@@ -207,7 +207,7 @@ class ForwardWorker {
   PartsBlock block_;
 };
 
-// Few queries: each reads keys and values where they lie, which takes a third of the time of packing them first.
+// Few queries: each reads keys and values in place, which takes a third of the time of packing them first.
 template <class T>
 class SingleQuery {
  public:
@@ -293,11 +293,11 @@ void forward(const Problem<T>& p) {
     });
     return;
   }
-  // Early and late queries in turn: those of a causal call do not meet the same number of keys.
+  // Early and late queries alternate: those of a causal call see different numbers of keys.
   const auto in_turn = [&](int64_t i) { return i % 2 ? queries.count - 1 - i / 2 : i / 2; };
-  // Threads that meet a head pack it each for themselves. Only of a few long heads they share what is packed, one head
-  // after the other: of 12 heads 16 threads then run some at a time and wait (128 queries of f32: 0.44 ms instead of
-  // 0.09).
+  // Threads that work on the same head pack it each for themselves. Only with few long heads do they share the packed
+  // keys, one head after the other: with 12 heads, 16 threads would then run a few at a time and wait (128 queries of
+  // f32: 0.44 ms instead of 0.09).
   if (p.heads >= num_threads() || queries.count < 2 * num_threads()) {
     parallel_for(0, p.heads * queries.count, grain, [&](int64_t begin, int64_t end) {
       PackedHead<T> packed(p, keys);

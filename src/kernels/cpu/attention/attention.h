@@ -1,5 +1,5 @@
-// Attention without the matrix of scores: softmax(q k^T * scale + mask) v for every head, in blocks of queries and
-// keys.
+// Attention without storing the score matrix (flash attention): softmax(q k^T * scale + mask) v for every head, in
+// blocks of queries and keys.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace deft::cpu {
 
-// One operand, [heads..., rows, features]. Features lie next to each other; strides are in elements and may be zero.
+// One operand, [heads..., rows, features]. Features are contiguous; strides are in elements and may be zero.
 struct HeadsView {
   void* data = nullptr;
   int64_t lead[kMaxDims] = {};
@@ -20,12 +20,12 @@ struct HeadsView {
 struct AttentionCall {
   DType dtype;
   int lead_dims = 0;
-  int64_t lead[kMaxDims] = {};  // sizes of the leading dims; together they are the heads
+  int64_t lead[kMaxDims] = {};  // sizes of the leading dims, whose product is the number of heads
   int64_t queries, keys, features, value_features;
   double scale;
   bool causal = false;  // query i sees keys 0 to i
   HeadsView q, k, v, o;
-  // Bool (true: the key takes part) or of the inputs' type (added to the scores, -inf hides); null for none.
+  // Bool (true: the key takes part) or the inputs' type (added to the scores, -inf hides); null for none.
   HeadsView mask;
   int64_t mask_key = 0;  // stride between keys of the mask
   DType mask_dtype = DType::boolean;
@@ -37,9 +37,9 @@ void attention_forward(const AttentionCall& call);
 
 struct AttentionGrads {
   HeadsView g;           // of o
-  HeadsView dq, dk, dv;  // data is null where not wanted
+  HeadsView dq, dk, dv;  // data is null where no gradient is wanted
 };
-// Reads what the forward call wrote.
+// Reads the outputs of the forward call.
 void attention_backward(const AttentionCall& call, const AttentionGrads& grads);
 
 }  // namespace deft::cpu

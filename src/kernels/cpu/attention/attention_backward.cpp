@@ -1,4 +1,4 @@
-// Gradients of attention: weights are made again from the scores and the forward pass's log_sum, a block at a time.
+// Gradients of attention: weights are recomputed from the scores and the forward pass's log_sum, a block at a time.
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kBlock = 192;  // keys and queries of a block
 constexpr int64_t kPartialBytes = 64 << 20;
 
-// Panels of side b, [panel][feature][nr], times `scale` to rows from `begin` on.
+// Copies panels of side b, [panel][feature][nr], times `scale` to rows from `begin` on.
 template <class T>
 void store(const Problem<T>& p, const HeadsView& to, int64_t head, int64_t begin, int64_t n, int64_t features,
            const T* from, double scale) {
@@ -30,8 +30,8 @@ void store(const Problem<T>& p, const HeadsView& to, int64_t head, int64_t begin
   }
 }
 
-// The queries' gradient while it is summed up, in panels of queries: times keys as rows of features where these are
-// padded no further than as columns, which leaves nothing to be turned.
+// The queries' gradient while it is summed, in panels of queries: times keys as rows of features where those need no
+// more padding than columns, which saves a transpose.
 template <class T>
 struct QueryGrad {
   const Problem<T>& p;
@@ -49,7 +49,7 @@ struct QueryGrad {
   Side key_side() const { return by_rows ? Side::b : Side::a; }  // of keys, whose lines are features
   int64_t size() const { return panels * panel_size; }
 
-  // A panel of the scores' gradient times the first `seen` of packed keys.
+  // A panel of the scores' gradient times the first `seen` packed keys.
   void multiply(const char* ds, const char* keys, int64_t key_count, int64_t seen, T* out) const {
     const int64_t bytes = p.tile.padded_k(key_count) * p.value_bytes, row = panel_size / lines;
     for (int64_t f = 0; by_rows && f < p.call.features; f += p.nr) {
@@ -106,7 +106,7 @@ class BackwardWorker {
     skips_ = p_.call.causal && p_.all_finite(p_.call.q, head, 0, p_.call.queries, e_) &&
              p_.all_finite(p_.call.k, head, 0, p_.call.keys, e_);
     for (int64_t i = 0; i < p_.call.queries; ++i) {
-      // Queries that see no key: weights of zero.
+      // Queries that see no key have weights of zero.
       log_sum_[i] = std::abs(log_sum[i]);
       if (log_sum_[i] != std::numeric_limits<T>::infinity()) log_sum_[i] = log_sum[i];
       dot_[i] = p_.rows.dot(dtype, at(g.in, i * grads_.g.row * bytes), o + i * p_.call.o.row * bytes, ev_);
@@ -114,7 +114,7 @@ class BackwardWorker {
     }
   }
 
-  // Gradients of a block of keys and values, and its part of the queries' gradient, added to `dq` or stored there.
+  // Gradients of a block of keys and values; their part of the queries' gradient is added to `dq` or stored there.
   void run(int64_t head, int64_t block, T* dq, bool add) {
     const int64_t k0 = keys_.begin(block), n = keys_.length(block);
     pack(p_.tile, Side::b, p_.lines(p_.call.k, head), k0, n, 0, e_, k_);
@@ -139,7 +139,7 @@ class BackwardWorker {
   }
 
  private:
-  // A block of queries meets a panel of keys, the `lines` keys from k0 + j.
+  // A block of queries times a panel of keys, the `lines` keys from k0 + j.
   void meet(int64_t head, int64_t block, int64_t k0, int64_t j, int64_t lines, bool first) {
     const int64_t q0 = queries_.begin(block), n = queries_.length(block);
     const int64_t begin = first_query(q0, k0 + j, n), padded = p_.tile.padded_k(n), nr = p_.nr;
@@ -196,7 +196,7 @@ class BackwardWorker {
     parts.take(sum_, query_grad_.panel_size);
   }
 
-  // Factors of dropout of a pair of blocks, in rows of queries.
+  // Dropout factors of a pair of blocks, in rows of queries.
   void load_keep(int64_t head, int64_t block, int64_t k0, int64_t keys) {
     const int64_t q0 = queries_.begin(block), n = queries_.length(block), padded = round_up(keys, p_.nr);
     for (int64_t i = 0; i < n; ++i) {
@@ -206,7 +206,7 @@ class BackwardWorker {
     }
   }
 
-  // The first query of a block that sees a key of the panel, at a place where tiles can begin.
+  // The first query of a block that sees a key of the panel, rounded down to where tiles can begin.
   int64_t first_query(int64_t q0, int64_t key, int64_t n) const {
     if (!skips_) return 0;
     const int64_t unit = std::lcm(p_.mr, p_.tile.k_step);
@@ -228,7 +228,7 @@ class BackwardWorker {
     }
   }
 
-  // As in the forward pass; here rows are queries, and those from the result on are as the product left them.
+  // As in the forward pass; here rows are queries, and those from the result on are unscaled.
   int64_t prepare(int64_t head, int64_t q0, int64_t key, int64_t lines, int64_t begin, int64_t n) {
     if (p_.call.mask.data) {
       p_.mask_scores(head, q0, key, false, lines, n, scores_, mask_);
@@ -262,13 +262,13 @@ class BackwardWorker {
   int64_t e_, ev_;
   int64_t q_bytes_, g_bytes_, qt_bytes_, gt_bytes_;
   int64_t ds_row_;
-  bool skips_ = false;        // keys that are hidden from a query, which give zeros unless something is not finite
+  bool skips_ = false;        // skips keys hidden from a query, which give zeros unless something is not finite
   char *q_, *g_, *qt_, *gt_;  // side a: queries over features; features over queries, block by block
   T *log_sum_, *dot_;
   char *k_, *v_, *kt_;  // of one block of keys
   T *dk_, *dv_;
   T *scores_, *dp_;            // of one panel of keys
-  char *weights_, *ds_panel_;  // the same in panels, where these are of another type
+  char *weights_, *ds_panel_;  // the same in panels, where these hold another type
   char *ds_, *ds_queries_;     // of one pair of blocks; of one panel of queries
   T *mask_, *keep_, *sum_;
   PartsBlock block_;
@@ -288,14 +288,14 @@ class Backward {
   void run() { whole_heads() || keys_.count <= 1 ? run_heads() : run_blocks(); }
 
  private:
-  // Unless they leave a third of the threads idle: parts of dq from blocks of keys have to be written and added up.
+  // Unless that leaves a third of the threads idle: parts of dq from blocks of keys have to be written and summed.
   bool whole_heads() const {
     const int64_t threads = num_threads(), rounds = (p_.heads + threads - 1) / threads;
     return 3 * p_.heads >= 2 * rounds * threads;
   }
   int64_t dq_size() const { return grads_.dq.data ? query_grad_.size() : 0; }
 
-  // Each thread has whole heads.
+  // Each thread takes whole heads.
   void run_heads() {
     const int64_t work = p_.call.queries * p_.call.keys * (p_.call.features + p_.call.value_features) * 2;
     parallel_balanced(0, p_.heads, grain_of(work), [&](int64_t begin, int64_t end) {
@@ -310,7 +310,7 @@ class Backward {
     });
   }
 
-  // Few heads: each thread has blocks of keys, whose parts of dq are added up in order, as above.
+  // Few heads: each thread takes blocks of keys, whose parts of dq are summed in order, as above.
   void run_blocks() {
     const int64_t tasks = p_.heads * keys_.count, size = dq_size();
     const int64_t fit = kPartialBytes / std::max<int64_t>(1, size * static_cast<int64_t>(sizeof(T)));

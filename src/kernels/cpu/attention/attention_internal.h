@@ -1,8 +1,8 @@
-// What both directions of attention share. Internal.
+// Shared by the forward and backward pass of attention. Internal.
 //
-// Note [Lanes are queries]: tiles are 8 x 12 or so, heads 64 features wide. With features on side a and queries (or
+// Note [Lanes are queries]: tiles are about 8 x 12, heads 64 features wide. With features on side a and queries (or
 // keys) on side b nothing is wasted on padding, a tile of scores comes out as a panel of side b, ready for the next
-// product, and maxima and sums over keys go down the columns of vectors.
+// GEMM, and maxima and sums over keys run down the columns of vectors.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ constexpr double kLog2E = 1.44269504088896340736;
 inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 inline char* at(const void* p, int64_t bytes) { return static_cast<char*>(const_cast<void*>(p)) + bytes; }
 
-// Items that make up enough work for a thread, for items of this many multiplications.
+// The number of items that is enough work for a thread, for items of this many multiplications.
 inline int64_t grain_of(int64_t multiplications) {
   return std::max<int64_t>(1, (1 << 18) / std::max<int64_t>(1, multiplications));
 }
 
 // Parts of one block of scratch memory: threads keep only a few blocks each (runtime/scratch.h), and threads that take
-// twenty of them queue for the rest. Laid out twice, first without memory to find out how much.
+// twenty of them queue for the rest. Laid out twice, first without memory to measure the size.
 class Parts {
  public:
   template <class T>
@@ -48,7 +48,7 @@ class Parts {
   char* base_ = nullptr;
   int64_t bytes_ = 0;
 };
-// Calls lay_out(parts) twice; the memory is there as long as this is.
+// Calls lay_out(parts) twice; the memory lives as long as this object.
 class PartsBlock {
  public:
   template <class F>
@@ -80,7 +80,7 @@ struct Blocks {
   int64_t length(int64_t i) const { return std::min(size, n - i * size); }
 };
 
-// Panels of T from a matrix, times a factor.
+// Packs a matrix, times a factor, into panels of T.
 template <class T>
 class ScaledSource : public PanelSource {
  public:
@@ -98,7 +98,7 @@ class ScaledSource : public PanelSource {
   T factor_;
 };
 
-// What both directions know about a call.
+// What the forward and backward pass know about a call.
 template <class T>
 struct Problem {
   const AttentionCall& call;
@@ -108,9 +108,9 @@ struct Problem {
   int mr, nr;
   int64_t value_bytes;   // of a panel
   bool split;            // panels hold T in parts
-  bool in_place;         // panels hold T: scores turn into weights where they are
-  int64_t weight_bytes;  // of a weight where it is made
-  T query_scale, scale;  // of packed queries, and of the scores: 16-bit queries would be rounded once more
+  bool in_place;         // panels hold T: scores become weights in place
+  int64_t weight_bytes;  // of a weight before it is packed
+  T query_scale, scale;  // of packed queries, and of the scores: 16-bit queries would be rounded a second time
 
   Problem(const AttentionCall& c, const GemmTile& t, const RowPasses<T>& r)
       : call(c),
@@ -135,7 +135,7 @@ struct Problem {
     }
     return at(view.data, offset * static_cast<int64_t>(size_of(dtype)));
   }
-  // Rows of a head seen as lines over features, and features as lines over rows.
+  // The rows of a head as lines over features, and its features as lines over rows.
   StridedMatrix lines(const HeadsView& view, int64_t index) const {
     return {call.dtype, head(view, index, call.dtype), view.row, 1};
   }
@@ -143,7 +143,7 @@ struct Problem {
     return {call.dtype, head(view, index, call.dtype), 1, view.row};
   }
 
-  // Whether rows [begin, begin + n) hold no infinity and no NaN: those times zero are NaN.
+  // Whether rows [begin, begin + n) are finite: infinity or NaN times zero is NaN.
   bool all_finite(const HeadsView& view, int64_t index, int64_t begin, int64_t n, int64_t width) const {
     Workspace<T> zeros(n), sums(width);
     std::fill_n(zeros.data(), n, T(0));
@@ -153,8 +153,8 @@ struct Problem {
     return std::all_of(sums.data(), sums.data() + width, [](T sum) { return sum == 0; });
   }
 
-  // Queries over features, scaled where the panels can hold that. (To scale the scores instead costs nothing, but the
-  // rounding of the factor, which all scores share, is then all in the result.)
+  // Queries over features, scaled where the panels can hold that. (Scaling the scores instead costs nothing, but the
+  // rounding error of the factor is shared by all scores and shows fully in the result.)
   void pack_queries(Side side, int64_t index, int64_t begin, int64_t n, char* out) const {
     if (!in_place) return pack(tile, side, lines(call.q, index), begin, n, 0, call.features, out);
     const ScaledSource<T> from(lines(call.q, index), rows, query_scale);
@@ -163,7 +163,7 @@ struct Problem {
 #endif
     from.pack(tile, side, begin, n, 0, call.features, out, nullptr);
   }
-  // Rows [begin, n) of weights, made in place or in `panels`, as panels of side b.
+  // Rows [begin, n) of weights, computed in place or in `panels`, as panels of side b.
   char* as_panels(T* weights, [[maybe_unused]] int64_t begin, [[maybe_unused]] int64_t n, char* panels) const {
     if (!in_place) return panels;
 #if defined(__x86_64__)
@@ -182,13 +182,13 @@ struct Problem {
       const int64_t steps = (std::min(tile.block_k, k - p) + tile.k_step - 1) / tile.k_step;
       tile.run(steps, at(a, p * mr * value_bytes), at(b, p * nr * value_bytes), c, c_row, add);
     }
-    for (int64_t i = 0; i < mr && k0 >= k && !add; ++i) {  // no features: the product is zero
+    for (int64_t i = 0; i < mr && k0 >= k && !add; ++i) {  // no features: the result is zero
       std::fill_n(c + i * c_row, nr, T(0));
     }
   }
 
-  // Writes the mask of `lines` lines over k as rows of k, in powers of 2. Bool by a table: where flags have no pattern,
-  // branches take half of a forward pass.
+  // Writes the mask of `lines` lines over k as rows of k, in powers of 2. Bool masks use a table: where flags have no
+  // pattern, branches take half of a forward pass.
   template <class S>
   void fill_mask(const S* in, int64_t line, int64_t step, int64_t lines, int64_t k, int64_t width, T* out) const {
     constexpr T kValues[] = {-std::numeric_limits<T>::infinity(), T(0)};
@@ -219,7 +219,7 @@ struct Problem {
     }
   }
   bool drops() const { return call.drop.p > 0; }
-  // Factors of dropout of one query and keys from k0.
+  // The dropout factors of one query and keys from k0.
   void load_keep(int64_t index, int64_t query, int64_t k0, int64_t k, T* out) const {
     drop_factors(call.drop, static_cast<uint64_t>((index * call.queries + query) * call.keys + k0), k, out);
   }
@@ -231,8 +231,8 @@ struct Problem {
   }
 };
 
-// The tile that pads the features least, of those as wide as the best one and at least half as tall: 64 features are 72
-// in tiles of 12 rows, and 64 in tiles of 8.
+// The tile that pads the features least, among those as wide as the best one and at least half as tall: 64 features
+// take 72 rows in tiles of 12, and 64 in tiles of 8.
 template <class T>
 const GemmTile* tile_for(const AttentionCall& call, Panel panel) {
   const auto padded = [&](const GemmTile& t) {
@@ -247,7 +247,7 @@ const GemmTile* tile_for(const AttentionCall& call, Panel panel) {
   return best;
 }
 
-// Calls f with the problem set up for the best tile that the row passes know.
+// Calls f with the problem set up for the best tile that the row passes support.
 template <class T, class F>
 void with_tile(const AttentionCall& call, Panel panel, const F& f) {
   if (const GemmTile* tile = tile_for<T>(call, panel)) return f(Problem<T>(call, *tile, row_passes<T>(*tile)));

@@ -32,8 +32,8 @@ using C = accumulate_t<S>;
 template <class D>
 inline constexpr int64_t kStep = hn::MaxLanes(D());
 
-// 2^f for |f| <= 1/2. For f32 to 4e-9, in pairs: a chain where each step waits for the last takes 15 % longer. Weights
-// that are rounded to 16 bits get 4e-6 (`rough`). The rest of Neoverse V1 is the number of operations: neither longer
+// 2^f for |f| <= 1/2. For f32 to 4e-9, in pairs: a dependent chain of steps takes 15 % longer. Weights that are rounded
+// to 16 bits get 4e-6 (`rough`). Beyond that, a Neoverse V1 is limited by the number of operations: neither longer
 // unrolling, constants from memory nor another order of the instructions came below 1.7 cycles per value.
 template <bool rough, class D>
 HWY_INLINE V<D> exp2_fraction(D d, V<D> f) {
@@ -73,7 +73,7 @@ HWY_INLINE V<D> at_least(D d, V<D> low, V<D> t) {
   }
 #elif HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   static_cast<void>(d);
-  return hn::Max(low, t);  // MAXPS: the second one where one is NaN
+  return hn::Max(low, t);  // MAXPS: the second operand where one is NaN
 #else
   static_cast<void>(d);
   return hn::IfThenElse(hn::Lt(t, low), low, t);
@@ -98,8 +98,8 @@ HWY_INLINE V<D> exp2_below(D d, V<D> t) {
 
 // ---- A group of rows of one column of vectors, to a panel.
 
-// Two rows as pairs of bf16, ties away from zero. NaNs here come from arithmetic or from bf16: rounding cannot carry
-// one over to a number.
+// Two rows as pairs of bf16, ties away from zero. NaNs here come from arithmetic or from bf16: rounding cannot turn one
+// into a number.
 template <class D>
 HWY_INLINE auto bf16_pair(D d, V<D> first, V<D> second) {
   const hn::Rebind<uint32_t, D> du;
@@ -114,7 +114,7 @@ HWY_INLINE auto bf16_pair(D d, V<D> first, V<D> second) {
 #endif
 }
 
-// What a panel holds, and how many values of k lie next to each other.
+// The type in a panel, and how many values of k are contiguous there.
 template <class T>
 struct SamePanel {
   using Value = T;
@@ -341,7 +341,7 @@ void scale_columns(int width, hn::TFromD<D>* x, int64_t rows, const hn::TFromD<D
   }
 }
 
-// With the library's log2, one by one, the forward pass of 128 keys takes 2 % longer.
+// With the library's log2, one value at a time, the forward pass of 128 keys takes 2 % longer.
 template <class T>
 void end_columns(int width, const T* top, const T* sum, T* factor, T* log_sum) {
   constexpr int kLanes = static_cast<int>(Vec<T>::kLanes);
@@ -358,7 +358,7 @@ void end_columns(int width, const T* top, const T* sum, T* factor, T* log_sum) {
   }
 }
 
-// Rows and columns change places: out[j][i] = x[i][j].
+// Transposes: out[j][i] = x[i][j].
 inline void transpose_floats(int width, const float* x, int64_t rows, int64_t lines, float* out, int64_t out_row) {
   constexpr int64_t kSize = sizeof(float);
   transpose_block({.size = kSize,
@@ -377,7 +377,7 @@ HWY_INLINE void store_row(const T* x, int64_t n, T factor, S* out) {
   for (const Vec<T> f(factor); i + kLanes <= n; i += kLanes) store_vec(load_vec(x + i) * f, out + i);
   for (; i < n; ++i) out[i] = static_cast<S>(x[i] * factor);
 }
-// By way of the first cache, some columns of out at a time.
+// Through a buffer in L1, some columns of out at a time.
 template <class S>
 void store_transposed(int width, const float* x, int64_t rows, const float* factor, int64_t lines, S* out,
                       int64_t out_row) {
@@ -398,7 +398,7 @@ void store_typed(int width, const T* x, int64_t rows, const T* factor, int64_t l
     for (int64_t i = 0; i < rows; ++i) out[i] = static_cast<S>(x[i * width + j] * factor[j]);
   }
 }
-// Calls f with a null pointer to the stored type; T is what it is computed in.
+// Calls f with a null pointer of the stored type; T is the type it is computed in.
 template <class T, class F>
 HWY_INLINE auto with_type(DType dtype, const F& f) {
   if constexpr (sizeof(T) == 8) {
@@ -421,7 +421,7 @@ void store_rows(const T* x, int64_t x_row, int64_t rows, int64_t n, T factor, DT
   });
 }
 
-// Sum of x * y; x and y of types that are computed in the same type.
+// Sum of x * y, for types of x and y that are computed in the same type.
 template <class S, class X>
 HWY_INLINE C<S> dot_typed(const X* x, const S* y, int64_t n) {
   constexpr int64_t kLanes = Vec<C<S>>::kLanes;

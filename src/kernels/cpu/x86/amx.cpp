@@ -8,7 +8,7 @@
 namespace deft::cpu {
 
 bool amx_permitted() {
-  // Numbers of the kernel's asm/prctl.h, which older systems do not have.
+  // Constants of the kernel's asm/prctl.h, which older systems lack.
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   static const bool permitted = syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
   return permitted;

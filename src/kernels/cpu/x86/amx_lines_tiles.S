@@ -1,13 +1,13 @@
-// AMX: tiles whose rows are positions of copied lines, a_row bytes apart, and whose steps of k lie in pieces, a_step bytes
-// apart. rdi: a ConvTile (kernels/cpu/conv/line_tiles.h). Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes
-// all, else the first 16 are multiplied.
+// AMX tiles of convolutions: tile rows are positions of padded rows, a_row bytes apart, and steps of k lie in pieces,
+// a_step bytes apart. rdi: a ConvTile (kernels/cpu/conv/line_tiles.h). Registers as in amx_tiles.S. b has panels of 32
+// columns: `wide` uses all, else the first 16 are multiplied.
 #include "kernels/cpu/x86/amx_lines.inc"
 #if defined(__x86_64__)
 
-// streams: b comes past L1, where a stays, and is not asked for (Note [Streams] in amx_tiles.S). Granite Rapids, 3 x 3
+// streams: b bypasses L1, where a stays, and is not prefetched (Note [Streams] in amx_tiles.S). Granite Rapids, 3 x 3
 // of 64 to 512 channels, batch 8 and 1: 0.75 to 0.9 of the time.
 
-// A quarter of what the next step reads of b.
+// Prefetches a quarter of what the next step reads of b.
 .macro prefetch_b part, wide, streams
   .if !\streams
     .irp line, 0,1,2,3

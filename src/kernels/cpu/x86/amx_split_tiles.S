@@ -1,17 +1,17 @@
-// AMX: f32 products of values that are split in three parts of bf16 (Note [Split f32] in split_tiles.cpp). rdi: a
-// ConvTile (kernels/cpu/conv/line_tiles.h). A step of k is 32 values: of each row of a 64 bytes for each of the parts, which
-// lie a_part bytes apart, of b 16 pairs of rows, of each the 32 columns of the first parts, of the second and of the third.
-// Registers as in amx_tiles.S; b has panels of 32 columns, of which `wide` takes all, else the first 16 are multiplied.
+// AMX tiles of f32 values split into three parts of bf16 (Note [Split f32] in split_tiles.cpp). rdi: a ConvTile
+// (kernels/cpu/conv/line_tiles.h). A step of k is 32 values: 64 bytes for each part of each row of a, with parts a_part
+// bytes apart; of b 16 pairs of rows, each with the 32 columns of the first parts, of the second and of the third.
+// Registers as in amx_tiles.S. b has panels of 32 columns: `wide` uses all, else the first 16 are multiplied.
 #include "kernels/cpu/x86/amx_lines.inc"
 #if defined(__x86_64__)
 
-// How a lies. In panels its rows, their parts and steps follow each other, and it is asked for; else it is near (the
-// taps of a convolution read it again and again), or no gain was found.
+// The layout of a. In panels, its rows, their parts and steps are contiguous, and it is prefetched; otherwise it is in
+// cache (the taps of a convolution read it repeatedly), or prefetching gained nothing.
 .set in_panels, 0
 .set in_lines, 1
 
-// Four lines of each side of the next step, or of as much of it as there is and is read, and one for L2 of what is read
-// of b later. (Without those of the next step panels in the second level gain up to 6 %, and panels beyond lose as
+// Prefetches four cache lines of each operand of the next step, or as much of it as exists and is read, and one to L2
+// of what is read of b later. (Without those of the next step, panels in L2 gain up to 6 %, and panels beyond lose as
 // much.)
 .macro ask_for line, strips, form, parts
   .irp i, 0,1,2,3
@@ -26,7 +26,7 @@
     prefetcht1 [r14 + 16 * \line]
   .endif
 .endm
-// A 24th of what a step asks for, or a 12th where there are half as many products.
+// A 24th of what a step prefetches, or a 12th where there are half as many multiplications.
 .macro ask_some share, strips, form, parts
   .if \parts == 3
     ask_for %(4 * \share), \strips, \form, \parts
@@ -74,8 +74,8 @@
   ask_some %(\share + 3), \strips, \form, \parts
 .endm
 
-// parts: 3, or the first 2, of which three of four products are summed. Each product differs from the one before on one
-// side only, so that 32 x 32 loads 14 tiles for 24 products (8 for 12).
+// parts: 3, or the first 2, of which three of four combinations are summed. Each multiplication changes one operand
+// only, so that 32 x 32 loads 14 tiles for 24 multiplications (8 for 12).
 .macro split_tile name, strips, wide, form, parts
 function \name
   save rbx

@@ -4,19 +4,19 @@
 #if defined(__x86_64__)
 
 // Note [Loads first]
-// A step loads all its tiles before it multiplies, and while it multiplies asks for the lines of the next step. With
-// panels in L2 (k = 768) this gives 4,400 to 5,000 GFLOP/s on 16 threads and 730 on one, where loads just before their
-// use gave 3,200 and 530 with the lines of a two steps ahead asked for, 2,700 and 420 with none. Lines of b two or four
-// steps ahead, or columns of b in whole kilobytes, gave no more.
+// A step loads all its tiles before it multiplies, and while it multiplies prefetches the cache lines of the next step.
+// With panels in L2 (k = 768) this gives 4,400 to 5,000 GFLOP/s on 16 threads and 730 on one, where loads just before
+// their use gave 3,200 and 530 with the lines of a prefetched two steps ahead, 2,700 and 420 with none. Lines of b two
+// or four steps ahead, or columns of b in whole kilobytes, gave no more.
 
-// Lines [8 part, 8 part + 8) of what is `step` bytes ahead.
+// Cache lines [8 part, 8 part + 8) of the data `step` bytes ahead.
 .macro prefetch from, step, part
   .irp line, 0,1,2,3,4,5,6,7
     prefetcht0 [\from + \step + 64 * (8 * \part + \line)]
   .endr
 .endm
 
-// Tiles 0 to 3: zeros, with the next code at 2, or what c holds. rcx and r11 are its first and its 17th row then, r8 the
+// Tiles 0 to 3: zeros, with the next code at 2, or the contents of c. rcx and r11 are its first and 17th row, r8 the
 // bytes from row to row; rax and r10 those of a and b.
 .macro begin_sums strips
   shl r8, 2
@@ -49,7 +49,7 @@
   .endif
 .endm
 
-// strips: of 16 rows. With one, a stays in L1, and b, which may come from memory, is asked for earlier.
+// strips: of 16 rows. With one, a stays in L1, and b, which may come from memory, is prefetched earlier.
 .macro amx_tile name, op, strips
 function \name
   begin_sums \strips
@@ -98,13 +98,13 @@ amx_tile deft_amx_u8s8_32x32, tdpbusd, 2
 amx_tile deft_amx_u8s8_16x32, tdpbusd, 1
 
 // Note [Streams]
-// The same for CPUs with AMX-FP16. Those find the next lines themselves: asking for them takes their time. Each tile is
-// loaded two products before its use, a past L1, where b stays. Granite Rapids, one thread, 1024 x 768 x 768 of bf16 in
-// GFLOP/s: 1,050 by the tile above, 1,110 by this one, 1,410 with k in parts of which b stays there as a whole
-// (GemmTile::part_steps). Emerald Rapids, tiles alone, panels in the second level, k = 768, in % of the moment's peak:
-// 57 and 73 where the core is alone, but 61 and 44 where it shares its units with another program. ahead: brings b near
-// that is read next, from the seventh argument (on the stack) on, two lines a step into L2: 4096 x 3072 x 768 gains 9
-// %, and what stays there loses nothing. (Four lines: no more.)
+// The same for CPUs with AMX-FP16, whose hardware prefetches the next lines: software prefetching takes their time.
+// Each tile is loaded two multiplications before its use, and a bypasses L1, where b stays. Granite Rapids, one thread,
+// 1024 x 768 x 768 of bf16 in GFLOP/s: 1,050 by the tile above, 1,110 by this one, 1,410 with k in parts of which b
+// stays there as a whole (GemmTile::part_steps). Emerald Rapids, tiles alone, panels in L2, k = 768, in % of the
+// moment's peak: 57 and 73 where the core is alone, but 61 and 44 where it shares its units with another program.
+// ahead: prefetches b from the seventh argument (on the stack) on, two lines a step into L2: 4096 x 3072 x 768 gains 9
+// %, and what is in L2 already loses nothing. (Four lines: no more.)
 .macro amx_stream_tile name, op, ahead
 function \name
   .if \ahead
@@ -161,11 +161,11 @@ amx_stream_tiles f16, dp_f16
 amx_stream_tiles s8, tdpbssd
 amx_stream_tiles u8s8, tdpbusd
 
-// 32 x 32 with the rows of a as they lie in memory, the seventh argument (on the stack) bytes apart: a tile register
-// takes rows at any distance, so that a matrix of the panel's type needs no packing. Asking for the next panel of b, four
-// lines a step, gained 5 % where it comes from memory and lost 3 % where it does not: the other arguments are not used.
-// CPUs with AMX-FP16 gain nothing here from a stream (0.97 to 1.05x).
-// The lines of the next step of four rows, from rbx on, which then is at the next four.
+// 32 x 32 on rows of a in place, the seventh argument (on the stack) bytes apart: a tile register takes rows at any
+// distance, so that a matrix of the panel's type needs no packing. Prefetching the next panel of b, four lines a step,
+// gained 5 % where it comes from memory and lost 3 % where it does not: the other arguments are not used. CPUs with
+// AMX-FP16 gain nothing here from a stream (0.97 to 1.05x).
+// Prefetches the next step's cache lines of four rows from rbx on, which then is at the next four.
 .macro prefetch_rows
   prefetcht0 [rbx]
   prefetcht0 [rbx + rax]

@@ -12,7 +12,7 @@
   multiply \v, <\op>, \r1, 1
 .endm
 // AVX-512 broadcasts within the multiplication: 26 instead of 38 instructions a step. Where the other half of a core is
-// busy, such a loop runs at 119 GFLOP/s instead of 110; at 140 without a neighbour, either way. vpdpbusd can not: it
+// busy, such a loop runs at 119 GFLOP/s instead of 110; at 140 without a neighbour, either way. vpdpbusd cannot: it
 // takes unsigned bytes, which a has, from a register only.
 .macro row_within size, op, a, r0, r1
   .if \size == 4
@@ -37,14 +37,14 @@
     .endif
   .endr
 .endm
-// a comes from L2, each line once; b stays in the first.
+// a comes from L2, each cache line once; b stays in L1.
 .macro prefetch_a bytes, line
   .if 64 * \line < \bytes
     prefetcht0 [rsi + 1024 + 64 * \line]
   .endif
 .endm
 
-// ahead: the seventh argument, on the stack, is what will be read of b next, of which each four steps prefetch two lines.
+// ahead: each four steps prefetch two cache lines of b from the seventh argument (on the stack) on.
 .macro broadcast_tile name, v, bytes, rows, size, broadcast, op, ahead=0
 function \name
   .if \ahead

@@ -1,5 +1,5 @@
-// Bytes with AVX2 alone, 6 x 8, eight values of k per step. VPMADDUBSW saturates, so both sides are widened to 16 bits
-// (VPMADDWD adds two exact products in 32 bits): b in registers, a by way of 96 bytes of the red zone, from where
+// Bytes with AVX2 alone, 6 x 8, eight values of k per step. VPMADDUBSW saturates, so both operands are widened to 16
+// bits (VPMADDWD adds two exact products in 32 bits): b in registers, a through 96 bytes of the red zone, from where
 // broadcasts cost no shuffle. Row i has two sums for each column, those of columns 0 to 3 in ymm(3 + 2 i), of columns 4
 // to 7 in ymm(4 + 2 i).
 #include "kernels/cpu/x86/tile.inc"

@@ -1,13 +1,14 @@
-// Dot products of rows of bytes with four lines that lie in memory as they are: few rows times a large matrix, which is
-// read once. Arguments: rdi steps of 64 bytes, rsi rows as Note [Packed rows] in dot_rows.h says, rdx four pointers to lines,
-// rcx out, four values for each row. The sum of row i and line j is in zmm(4 i + j); lines are in zmm20 to zmm23.
+// Dot products of rows of bytes with four lines (columns of b) in place: few rows times a large matrix, which is read
+// once. Arguments: rdi steps of 64 bytes, rsi rows in the form of Note [Packed rows] in dot_rows.h, rdx four pointers
+// to lines, rcx out, four values for each row. The sum of row i and line j is in zmm(4 i + j); lines are in zmm20 to
+// zmm23.
 #include "kernels/cpu/x86/tile.inc"
 #if defined(__x86_64__)
 
 .macro add_line acc, line
   vpdpbusd zmm\acc, zmm24, zmm\line
 .endm
-// VNNI takes unsigned rows. Signed ones are shifted by 128, and the sums of lines, in zmm16 to zmm19, make up for that.
+// VNNI takes unsigned rows. Signed ones are shifted by 128, and the sums of lines, in zmm16 to zmm19, correct for that.
 .macro load_row signed, at
   .if \signed
     vpxord zmm24, zmm25, [rsi + \at]

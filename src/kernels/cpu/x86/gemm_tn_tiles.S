@@ -1,6 +1,6 @@
-// Tiles of a product of two matrices that lie with k outermost: c += a turned times b, rows of both read in place. rdi:
-// a GemmTnTile (kernels/cpu/gemm/gemm_tn_tiles.h). Rows of a and b are asked for eight steps ahead, and each step
-// brings a line near that is needed later.
+// Tiles of c += a^T b, where k is the outermost dim of both: rows of both are read in place. rdi: a GemmTnTile
+// (kernels/cpu/gemm/gemm_tn_tiles.h). Rows of a and b are prefetched eight steps ahead, and each step prefetches a
+// cache line for later.
 #include "kernels/cpu/x86/tile.inc"
 #if defined(__x86_64__)
 

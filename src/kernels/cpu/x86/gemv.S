@@ -1,5 +1,5 @@
-// One to four rows times panels of 32 columns that lie in several places: a core reads several streams faster than one,
-// and memory is the limit.
+// GEMV streams: one to four rows times panels of 32 columns in several places, as a core reads several streams faster
+// than one, and memory is the limit.
 //
 // Arguments: rdi steps, four bytes of k each; rsi rows, [step][row][4]; rdx pointers to the panels, one for each stream;
 // rcx pointers to their sums; r8 elements between rows of sums; r9b whether sums start from what is there.
@@ -51,7 +51,7 @@
     .endif
   .endr
 .endm
-// Two kilobytes ahead: 17 GB/s from memory instead of 12 to 16.
+// Prefetches two kilobytes ahead: 17 GB/s from memory instead of 12 to 16.
 .macro fetch panel, at
   prefetcht0 [\panel + \at + 2048]
   prefetcht0 [\panel + \at + 2048 + 64]

@@ -1,5 +1,5 @@
-// Tiles whose rows are positions of a line, a_row bytes apart, and whose values of k lie in pieces. rdi: a ConvTile
-// (kernels/cpu/conv/conv_lines.cpp). Rows are reached from every third one: rsi, r11, r9, rax.
+// Tiles of convolutions: tile rows are positions of a padded row, a_row bytes apart, and values of k lie in pieces.
+// rdi: a ConvTile (kernels/cpu/conv/line_tiles.h). Rows are addressed from every third one: rsi, r11, r9, rax.
 #include "kernels/cpu/x86/tile.inc"
 #if defined(__x86_64__)
 

@@ -23,13 +23,13 @@ namespace {
 constexpr int64_t kStep = 32, kColumns = 32, kChunk = 256;  // of k; of a panel of b; of k at a time
 constexpr int64_t kValueBytes = 6, kPartBytes = 64, kLineBytes = 3 * kPartBytes;  // of a value; of a step of a line
 constexpr int64_t kPairBytes = 2 * kColumns * 2, kPairsBytes = 3 * kPairBytes;    // of a pair of values of k, of b
-constexpr int64_t kTogether = 4;  // panels: a cache line of a row alone would come slowly
+constexpr int64_t kTogether = 4;  // panels: a single cache line of each row is slow
 
-// In the upper halves of words; the lower ones are zeros, or belong to a NaN.
+// bf16 values in the upper halves of words; the lower halves are zeros, or belong to a NaN.
 struct Parts {
   __m512i first, second, third;
 };
-// Half up, not to even: as near. The largest bf16 value stands for what would become infinite.
+// Rounds half up, not to even: the error is the same. The largest bf16 value replaces results that would be infinite.
 DEFT_AVX512 __m512i upper_half(__m512 x) {
   const __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
   return _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
@@ -45,7 +45,7 @@ DEFT_AVX512 Parts split(__m512 x) {
   return p;
 }
 
-// ---- Left sides: 32 values of a line are a row of a tile.
+// ---- Left operand: 32 values of a line are a row of a tile.
 
 DEFT_AVX512 void split_32(__m512 low, __m512 high, char* to) {
   alignas(64) static constexpr uint16_t kUpper[] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
@@ -84,7 +84,7 @@ void clear_lines(int64_t width, int64_t live, int64_t steps, char* out) {
   }
 }
 
-// ---- Right sides: pairs of k of 32 lines are a row of a tile.
+// ---- Right operand: pairs of k of 32 columns are a row of a tile.
 
 DEFT_AVX512 __m512i pair(__m512i first, __m512i second) {
   return _mm512_or_si512(_mm512_srli_epi32(first, 16),
@@ -96,22 +96,22 @@ DEFT_AVX512 void store_pairs(__m512 first, __m512 second, char* to) {
   _mm512_storeu_si512(to + kPairBytes, pair(a.second, b.second));
   _mm512_storeu_si512(to + 2 * kPairBytes, pair(a.third, b.third));
 }
-// What is split: a step of k of a line of a after the other, values of k of all lines of b.
+// Order of splitting: for a, one step of k of each line after the other; for b, each k of all lines.
 GemmTile plain_tile(int width) { return {"f32", Panel::f32, width, width, kStep, 1, kStep, kChunk, nullptr}; }
 
-// Values of k next to each other.
+// Values of k contiguous.
 void split_lines(const StridedMatrix& m, const float* first, int64_t width, int64_t live, int64_t k, char* out) {
   clear_lines(width, live, (k + kStep - 1) / kStep, out);
   for (int64_t l = 0; l < live; ++l) split_line(first + l * m.line, k, out + l * kLineBytes, width * kLineBytes);
 }
-// Lines next to each other: some panels, a step after the other.
+// Lines adjacent: some panels, one step after the other.
 void split_columns(const StridedMatrix& m, const float* first, Side side, int64_t width, int64_t lines, int64_t k,
                    int64_t panel_bytes, char* out) {
   for (int64_t p = 0; p < k; p += kStep, first += kStep * m.step, out += kStep * width * kValueBytes) {
     for (int64_t l = 0; l < lines; l += width) {
       const int64_t live = std::min(width, lines - l);
       char* to = out + l / width * panel_bytes;
-      for (int64_t i = p + kStep; i < std::min(p + 2 * kStep, k); ++i) {  // far apart, where no hardware looks ahead
+      for (int64_t i = p + kStep; i < std::min(p + 2 * kStep, k); ++i) {  // far apart, where no hardware prefetches
         prefetch_range(first + (i - p) * m.step + l, live * 4);
       }
       if (side == Side::b) {

@@ -28,8 +28,8 @@ DEFT_AVX512 __m512i four_lines(const void* const* lines, int i, int64_t at, __mm
   v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load(lines[i + 8], at, groups));
   return _mm512_mask_broadcast_i32x4(v, 0xf000, load(lines[i + 12], at, groups));
 }
-// Sixteen lines of `count` groups, at most four, to as many rows of sixteen, of which `live` are stored. (To put four
-// rows of twelve together to three whole vectors gains nothing.)
+// Sixteen lines of `count` groups, at most four, to as many rows of sixteen, of which `live` are stored. (Merging four
+// rows of twelve into three whole vectors gains nothing.)
 DEFT_AVX512 void transpose_words(const void* const* lines, int64_t at, int count, __m512i flip, __mmask16 live,
                                  char* out, int64_t row) {
   const auto groups = static_cast<__mmask8>((1 << count) - 1);
@@ -97,11 +97,11 @@ namespace {
 
 namespace {
 
-// Two cache lines of a row, which the hardware fetches together, before the next row, and rows so far ahead: 1024 x
-// 2048 of bf16 from the third cache level take 0.21 ms with 2 panels, 0.25 with 4, 0.29 with 8 or 16.
+// Two cache lines of a row, which the hardware fetches together, before the next row, and rows this far ahead: 1024 x
+// 2048 of bf16 from L3 take 0.21 ms with 2 panels, 0.25 with 4, 0.29 with 8 or 16.
 constexpr int kHalvesPanels = 2, kBytesPanels = 4, kRowsAhead = 8;
 
-// Four rows of 64 bytes, in turn, to two panels; the second may be missing.
+// Interleaves four rows of 64 bytes into two panels; the second may be missing.
 [[gnu::target("avx512bw"), gnu::always_inline]] inline void store_four(const __m512i (&rows)[4], uint8_t* first,
                                                                        uint8_t* second) {
   const __m512i ab0 = _mm512_unpacklo_epi8(rows[0], rows[1]), ab1 = _mm512_unpackhi_epi8(rows[0], rows[1]);
@@ -117,7 +117,7 @@ constexpr int kHalvesPanels = 2, kBytesPanels = 4, kRowsAhead = 8;
   _mm512_storeu_si512(second + 64, _mm512_shuffle_i32x4(more_ab, more_cd, 0xdd));
 }
 
-// `panels` of them, at most kHalvesPanels or kBytesPanels; rows `ahead` values further are fetched meanwhile.
+// `panels` of them, at most kHalvesPanels or kBytesPanels; rows `ahead` values further are prefetched meanwhile.
 template <int panels>
 [[gnu::target("avx512bw")]] void halves_512(const uint16_t* in, int64_t step, int64_t ahead, int64_t k,
                                             int64_t panel_size, uint16_t* out) {
@@ -148,7 +148,7 @@ template <int panels>
   }
 }
 
-// All of k, the last rows without any that come after them.
+// All of k; the last rows prefetch nothing.
 template <auto pack, class T>
 void columns_512(const T* in, int64_t step, int64_t k, int64_t panel_size, T* out) {
   const int64_t most = std::max<int64_t>(0, k - kRowsAhead);

@@ -8,7 +8,7 @@
 namespace deft::cpu {
 
 // to[i] = BFloat16(from[i]), 32 at a time; returns how many. It stops before 32 of which one is subnormal, because the
-// instruction takes those for zero. Half the time of integer arithmetic.
+// instruction flushes those to zero. Takes half the time of integer arithmetic.
 size_t round_bf16_512(const float* from, BFloat16* to, size_t n);
 
 }  // namespace deft::cpu

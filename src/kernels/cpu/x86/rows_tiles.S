@@ -1,7 +1,7 @@
-// Tiles of f32 that read the rows of a where they are, instead of from a panel: broadcasts take a value from anywhere,
-// and nothing is packed. Rows are reached from every third one: rsi, r11, r9, rax. Further arguments, on the stack: a_row
-// in bytes; `ahead`, how far the rows are that will be read next, which are prefetched (0: nothing is); b_ahead, what will
-// be read of b next, of which each four steps prefetch two lines.
+// Tiles of f32 that read the rows of a in place instead of from a panel: broadcasts take a value from anywhere, and
+// nothing is packed. Rows are addressed from every third one: rsi, r11, r9, rax. Further arguments, on the stack: a_row
+// in bytes; `ahead`, the distance of the rows to prefetch (0: none); b_ahead, the b to prefetch, two cache lines each
+// four steps.
 #include "kernels/cpu/x86/tile.inc"
 #if defined(__x86_64__)
 
@@ -36,7 +36,7 @@
   add rax, 4 * \steps
   add rdx, 128 * \steps
 .endm
-// A line of each row that lies rbp bytes further on.
+// The cache line of each row that lies rbp bytes further on.
 .macro ahead base, first, rows
   .if \first < \rows
     prefetcht1 [rbp + \base]

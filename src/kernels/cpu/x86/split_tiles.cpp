@@ -1,12 +1,12 @@
-// Note [Split f32]: an f32 value is the sum of three bf16 values: its first 8 bits rounded, the next 8 of what is left,
-// and the rest, exactly. AMX multiplies bf16 16 times as fast as AVX-512 multiplies f32, so that six products of parts
-// take half the time of one of f32 and less. The three that are left out are below 2^-26 of the product, a quarter of
-// what rounding it to f32 may lose; and sums of 32 products are added at a time, not one, so that results are nearer to
-// the exact ones than those of a chain of fused multiply-adds. What differs: AMX takes numbers below 2^-126 as zeros,
-// so products and parts of that size are lost, which results below about 2^-100 may notice; and infinities come out as
-// NaN (one part of them is), for which every result that is NaN is found again from the whole values.
+// Note [Split f32]: an f32 value is the sum of three bf16 values: its first 8 bits rounded, the next 8 of the rest, and
+// the remainder, exactly. AMX multiplies bf16 16 times as fast as AVX-512 multiplies f32, so six multiplications of
+// parts take at most half the time of one of f32. The three that are left out are below 2^-26 of the full value, a
+// quarter of what rounding it to f32 may lose; and sums of 32 values are added at a time, not one, so results are
+// nearer to the exact ones than those of a chain of fused multiply-adds. Differences: AMX flushes numbers below 2^-126
+// to zero, so values and parts of that size are lost, which shows in results below about 2^-100; and infinities come
+// out as NaN (one part of them is), so every NaN result is recomputed from the whole values.
 //
-// Where the user allows TF32 (10 bits), the first two parts (16 bits) and three products of them are enough.
+// Where the user allows TF32 (10 bits), the first two parts (16 bits) and three multiplications of them are enough.
 #if defined(__x86_64__)
 
 #include "kernels/cpu/x86/split_tiles.h"
@@ -114,7 +114,7 @@ void replace(const float* from, float* c, int64_t c_row, int rows) {
   replace(sums, c, c_row, rows);
 }
 
-// Sums of a later block of k are made apart: they may have to be found again.
+// Sums of a later block of k are computed separately, as they may have to be recomputed.
 template <int rows, auto multiply, auto multiply_roughly>
 void run_split(int64_t steps, const void* a, const void* b, void* to, int64_t c_row, bool add, const void* b_ahead) {
   float* c = static_cast<float*>(to);

@@ -15,24 +15,24 @@ constexpr TileChoice avx512_f32(const char* name, int mr, decltype(GemmTile::run
   return {tile, needs("avx512f")};
 }
 
-// block_k: sums that leave the tiles more often cost more (2048 x 2048 x 2048 of bf16, one thread: 850 GFLOP/s with
-// 1024, 1160 with 2048; 4096 x 768 x 3072 with 4096 instead: 0.88 on 16 threads of an Emerald Rapids); AVX-512 f32 does
-// not care.
+// block_k: leaving the tiles more often costs more (2048 x 2048 x 2048 of bf16, one thread: 850 GFLOP/s with 1024, 1160
+// with 2048; 4096 x 768 x 3072 with 4096 instead: 0.88 on 16 threads of an Emerald Rapids). AVX-512 f32 does not care.
 constexpr TileChoice amx(const char* name, int mr, Panel panel, uint64_t features, decltype(GemmTile::run) run,
                          decltype(GemmTile::run_rows) run_rows = nullptr) {
   const int bytes = panel == Panel::bf16 || panel == Panel::f16 ? 2 : 1;
   GemmTile tile{name, panel, mr, 32, 64 / bytes, 4 / bytes, 64 / bytes, 4096 / bytes, run};
   tile.begin = deft_amx_begin, tile.end = deft_amx_end, tile.run_rows = run_rows;
-  // From L2 rows come slower than panels. Packed and in place, GFLOP/s: 4096 x 768 x 768 on one thread 870 and 750,
-  // 2048 x 2048 x 2048 on 16 threads 6,860 and 5,510, but 3136 x 64 x 256 on one 510 and 610, and 784 x 256 x 512 on 16
-  // 2,040 and 3,610.
+  // From L2, rows in place are slower than panels. Packed and in place, GFLOP/s: 4096 x 768 x 768 on one thread 870 and
+  // 750, 2048 x 2048 x 2048 on 16 threads 6,860 and 5,510, but 3136 x 64 x 256 on one 510 and 610, and 784 x 256 x 512
+  // on 16 2,040 and 3,610.
   tile.pack_columns = 256, tile.pack_work = 64e6;
   return {tile, needs("amx_tile") | features};
 }
 // Note [Streams]. Packed and in place, GFLOP/s on one thread: 784 x 128 x 256 1,000 and 850, 49 x 256 x 1024 940 and
-// 720, but 784 x 64 x 256 800 and 870, 49 x 256 x 256 860 and 1,000. Parts of 12 steps are as good, of 8 not. What is
-// not longer than block_k gains (in turns with that of the other tiles: bf16 4096 x 768 x 3072 1.2 to 1.3, 784 x 256 x
-// 2304 1.3 to 1.4, int8 784 x 256 x 4608 1.4), what is does not lose; twice that of the others loses at k = 4096 (0.7).
+// 720, but 784 x 64 x 256 800 and 870, 49 x 256 x 256 860 and 1,000. Parts of 12 steps are as good, of 8 not. A k up to
+// block_k gains (measured alternately with the block_k of the other tiles: bf16 4096 x 768 x 3072 1.2 to 1.3, 784 x 256
+// x 2304 1.3 to 1.4, int8 784 x 256 x 4608 1.4), a longer one does not lose; twice the block_k of the others loses at k
+// = 4096 (0.7).
 constexpr TileChoice amx_stream(const char* name, Panel panel, uint64_t features, decltype(GemmTile::run) run,
                                 decltype(GemmTile::run_ahead) run_ahead, decltype(GemmTile::run_rows) run_rows) {
   TileChoice choice = amx(name, 32, panel, features | needs("amx_fp16"), run, run_rows);

@@ -63,10 +63,10 @@ void deft_amx_end();
 
 namespace deft::cpu {
 
-// All tiles, best first within a panel type. Those of AMX only where the system lets this process use it.
+// All tiles, best first within a panel type. AMX tiles only where the system lets this process use AMX.
 std::span<const TileChoice> x86_tiles();
 
-// Asks the system for the tile registers, once per process: their 8 KB are saved only for those who ask.
+// Asks the system for the tile registers, once per process: their 8 KB are saved only for processes that ask.
 bool amx_permitted();
 
 }  // namespace deft::cpu
