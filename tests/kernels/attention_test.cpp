@@ -33,14 +33,14 @@ std::string text(const Case& c) {
 
 constexpr PhiloxState kDraw{12345, 6};
 
-// What a weight is multiplied by.
+// The dropout factor of a weight.
 double kept(const Case& c, int64_t b, int64_t h, int64_t i, int64_t j) {
   const auto at = static_cast<uint64_t>(((b * c.heads + h) * c.l + i) * c.s + j);
   const double u = uniform_from_bits(philox(kDraw, at / 4)[at % 4]);
   return u >= c.drop && c.drop < 1 ? 1 / (1 - c.drop) : 0;
 }
 
-// Operands [batch, rows, heads, features], as projections leave them, with a gap behind each row.
+// Operands [batch, rows, heads, features], as projections produce them, with a gap after each row.
 template <class T>
 struct PanelSource {
   Guarded<T> data;
@@ -89,7 +89,7 @@ struct MaskData {
     batch_stride = c.mask == Mask::keys ? c.s : additive ? c.heads * c.l * c.s : 0;
     head_stride = additive ? c.l * c.s : 0;
   }
-  // What is added to a score.
+  // The mask term added to a score.
   double get(int64_t b, int64_t h, int64_t i, int64_t j) const {
     const auto at = static_cast<size_t>(b * batch_stride + h * head_stride + i * row + j);
     if (additive) return as_double(values[at]);
@@ -351,13 +351,14 @@ TYPED_TEST(Attention, SharedKeysAndManyHeads) {
   check_case<TypeParam>({100, 210, 16, 16, Mask::none, false, 2, 4});
   check_case<TypeParam>({100, 210, 16, 16, Mask::none, true, 1, 12});
 }
-// So long that threads share the packed keys of a head.
+// Long enough for threads to share the packed keys of a head.
 TYPED_TEST(Attention, OneLongHead) {
   check_case<TypeParam>({800, 40, 8, 8, Mask::none, false, 1, 1});
   check_case<TypeParam>({800, 800, 8, 8, Mask::none, true, 1, 1});
 }
 
-// f32 in parts where the CPU has tiles for that: sizes that are not whole tiles, after scratch memory that held NaN.
+// f32 split into parts where the CPU has tiles for that: sizes that are not whole tiles, after scratch memory that held
+// NaN.
 TYPED_TEST(Attention, ManyQueriesAndKeys) {
   for (const Case& c :
        {Case{257, 301, 64, 48, Mask::none, false, 1, 2}, Case{300, 270, 70, 64, Mask::none, true, 1, 1},
@@ -453,7 +454,7 @@ TEST(AttentionOf, NotANumber) {
   EXPECT_TRUE(std::isnan(r.log_sum[3]));
   EXPECT_EQ(r.log_sum[2], -kInf);
 
-  Heads<float> one(c);  // a NaN in a value reaches those that see it
+  Heads<float> one(c);  // a NaN in a value reaches the queries that see it
   one.v.data[one.v.at(0, 0, 5, 6)] = nan;
   one.forward();
   EXPECT_TRUE(std::isnan(one.o.get(0, 0, 0, 6)));
@@ -470,7 +471,7 @@ TEST(AttentionOf, NotANumber) {
   EXPECT_TRUE(std::isnan(inf.o.get(0, 0, 1, 0)));
 }
 
-// The keys of the future are hidden, whatever they hold.
+// Future keys are hidden, whatever they hold.
 TEST(AttentionOf, CausalHidesTheFuture) {
   Case c{64, 640, 8, 8, Mask::none, true, 1, 1};
   Heads<float> r(c);

@@ -29,7 +29,7 @@ struct Shape {
 struct Layouts {
   int a = 0, b = 0, c = 0;
 };
-// Where element (i, j) of c lies: rows, with gaps, columns, reversed rows, every second column.
+// The layout of c: rows, with gaps, columns, reversed rows, every second column.
 struct Place {
   int64_t row, col, origin, elements;
 };
@@ -43,7 +43,7 @@ Place place(int kind, int64_t m, int64_t n) {
   return all[kind];
 }
 
-// Two matrices, and c next to a fence: everything a product reads and writes.
+// Two matrices, and c next to a fence: everything a GEMM reads and writes.
 class Problem {
  public:
   Problem(const GemmTile& tile, Shape s, Layouts l, DType a, DType b, Fill fill, uint32_t seed)
@@ -64,7 +64,7 @@ class Problem {
   void set_block_bytes(int64_t bytes) { block_bytes_ = bytes; }
   void set_a_zero(int32_t zero) { a_zero_ = zero; }
 
-  // Runs it over a c of known contents; what lies around c must stay. All bytes come back.
+  // Runs it over a c of known contents; the memory around c must not change. Returns all bytes.
   std::vector<unsigned char> run(int threads = 1, bool pack_a = false, bool pack_b = false, bool accumulate = false) {
     Threads guard(threads);
     unsigned char* c = memory_.take(bytes_);
@@ -88,7 +88,7 @@ class Problem {
     return read(sum_dtype(tile_.panel), c.data(), place_.origin + i * place_.row + j * place_.col);
   }
 
-  // Bytes exactly, floats within k roundings of sums of f32 (of f64). NaN and infinity must be where they belong.
+  // Bytes exactly, floats within k roundings of sums of f32 (of f64). NaN and infinity must be at their places.
   void check(const std::vector<unsigned char>& c, bool accumulate = false) const {
     const std::vector<double> a = a_.values(tile_.panel, Side::a), b = b_.values(tile_.panel, Side::b);
     const DType dtype = sum_dtype(tile_.panel);
@@ -132,7 +132,7 @@ class Problem {
 
 #define TRACE_SHAPE(s) SCOPED_TRACE(testing::Message() << (s).m << " x " << (s).n << " x " << (s).k)
 
-// Every size around a tile, each with other layouts, types and packed sides.
+// Every size around a tile, each with other layouts, types and packed operands.
 void check_sizes(const GemmTile& tile) {
   const int64_t r = tile.mr, c = tile.nr, step = tile.k_step;
   const std::set<int64_t> rows{1, r - 1, r, r + 1, 2 * r}, columns{1, c - 1, c, c + 1, 2 * c};
@@ -161,7 +161,7 @@ TEST(BlockedGemm, EverySizeAroundATile) {
   for_each_level([] { for_each_tile(check_sizes); });
 }
 
-// Longer than one block of k: sums wait in c, or in a workspace where c cannot hold them.
+// Longer than one block of k: partial sums live in c, or in a workspace where c cannot hold them.
 TEST(BlockedGemm, SeveralBlocksOfK) {
   for_each_tile([](const GemmTile& tile) {
     const int64_t block = tile.block_k;
@@ -180,7 +180,7 @@ TEST(BlockedGemm, SeveralBlocksOfK) {
   });
 }
 
-// Sides larger than the blocks of rows, of columns and of sums.
+// Operands larger than the blocks of rows, of columns and of sums.
 TEST(BlockedGemm, SeveralBlocksOfRowsAndColumns) {
   for (Panel panel : kPanels) {
     if (cpu::gemm_tiles(panel).empty()) continue;
@@ -202,7 +202,7 @@ TEST(BlockedGemm, SeveralBlocksOfRowsAndColumns) {
   }
 }
 
-// Sums of b's columns are kept over all blocks of k, while blocks of b come and go.
+// Column sums of b are kept over all blocks of k, while blocks of b are packed one after the other.
 TEST(BlockedGemm, ZeroPointsWithSeveralBlocksOfColumns) {
   for (Panel panel : {Panel::s8, Panel::u8s8}) {
     if (cpu::gemm_tiles(panel).empty()) continue;
@@ -251,7 +251,7 @@ TEST(BlockedGemm, NothingToSumIsZero) {
   });
 }
 
-// Whatever the number of threads, packed before, by one thread or by all together.
+// For any number of threads, packed in advance, by one thread or by all together.
 TEST(BlockedGemm, TheSameBitsHoweverItIsRun) {
   for_each_tile([](const GemmTile& tile) {
     for (const Shape s : {Shape{61, 93, 150}, {200, 9, tile.block_k + 7}, {9, 200, 2 * tile.block_k + 3}}) {
@@ -276,7 +276,7 @@ TEST(BlockedGemm, TheSameBitsHoweverItIsRun) {
   });
 }
 
-// An element is the same wherever it lies in a tile: as in a product of its row and its column alone.
+// An element has the same bits anywhere in a tile: as in a GEMM of its row and its column alone.
 TEST(BlockedGemm, TheSameBitsAtEveryPlace) {
   for_each_tile([](const GemmTile& tile) {
     const Shape s{tile.mr + 1, tile.nr + 2, 2 * tile.block_k + 3};
@@ -295,7 +295,7 @@ TEST(BlockedGemm, TheSameBitsAtEveryPlace) {
   });
 }
 
-// Note [One chain]: the tile that is chosen never changes a result of f32, f64 or bytes.
+// Note [One chain]: the choice of tile never changes a result of f32, f64 or bytes.
 TEST(BlockedGemm, TheSameBitsWithEveryTile) {
   for (Panel panel : {Panel::f32, Panel::f64, Panel::s8, Panel::u8s8}) {
     const std::span<const GemmTile> tiles = cpu::gemm_tiles(panel);
@@ -323,7 +323,7 @@ TEST(BlockedGemm, TheSameBitsWithBothTilesOfBf16) {
 }
 #endif
 
-// Long steps of k that are cut: sums wait in a buffer, also those that c or an earlier block of k begins with.
+// A long k that is cut into parts: sums live in a buffer, also those that c or an earlier block of k begins with.
 TEST(BlockedGemm, TheSameBitsInPartsOfK) {
   for_each_tile([](const GemmTile& tile) {
     GemmTile whole = tile, parts = tile, in_place = tile;
@@ -332,7 +332,7 @@ TEST(BlockedGemm, TheSameBitsInPartsOfK) {
     if (kChainsRestart || tile.portable || tile.panel == Panel::split) return;  // parts would round differently
     for (const Shape s : {Shape{2 * tile.mr + 3, tile.nr + 5, 9 * tile.k_step + 1},
                           {tile.mr, tile.nr, 3 * tile.k_step},
-                          {tile.mr / 2, 3, 64 * tile.k_step},  // lower than a tile: packed where rows lie in place
+                          {tile.mr / 2, 3, 64 * tile.k_step},  // lower than a tile: packed where rows are in place
                           {tile.mr + 1, tile.nr, 2 * tile.block_k + 5 * tile.k_step}}) {
       TRACE_SHAPE(s);
       for (int c = 0; c < kPlaces; ++c) {
@@ -350,7 +350,7 @@ TEST(BlockedGemm, TheSameBitsInPartsOfK) {
   });
 }
 
-// Tiles that read rows where they lie: those of this machine, for the others one that packs them first.
+// Tiles that read rows in place: those of this machine; others pack them first.
 const GemmTile* rows_tile = nullptr;
 void run_rows_by_packing(int64_t steps, const void* a, const void* b, void* c, int64_t c_row, bool add, int64_t a_row,
                          int64_t, const void*) {
@@ -389,7 +389,7 @@ TEST(BlockedGemm, TheSameBitsWithRowsInPlace) {
   });
 }
 
-// Weights that were packed for many rows serve products of few, by another tile.
+// Weights packed for many rows serve GEMMs of few rows, by another tile.
 TEST(BlockedGemm, PackedForAnotherTile) {
   for_each_tile([](const GemmTile& tile) {
     for (int64_t m = 1; m <= 2 * tile.mr; ++m) {
@@ -404,7 +404,7 @@ TEST(BlockedGemm, PackedForAnotherTile) {
   });
 }
 
-// The largest sums of bytes, and more of them than fit in 24 bits.
+// The largest sums of bytes, and more of them than fit into 24 bits.
 TEST(BlockedGemm, BytesAreExactAtTheirLimits) {
   for (Panel panel : {Panel::s8, Panel::u8s8}) {
     for (const GemmTile& tile : cpu::gemm_tiles(panel)) {
@@ -423,7 +423,7 @@ TEST(BlockedGemm, BytesAreExactAtTheirLimits) {
   }
 }
 
-// What is not a number stays in its row or column, also next to the zeros that fill up panels.
+// NaN stays in its row or column, also next to the zeros that fill up panels.
 TEST(BlockedGemm, NanAndInfinityStayInTheirLines) {
   for_each_tile([](const GemmTile& tile) {
     if (is_bytes(tile.panel)) return;
@@ -442,7 +442,7 @@ TEST(BlockedGemm, NanAndInfinityStayInTheirLines) {
   });
 }
 
-// Packs like a matrix until it has been asked often enough.
+// Packs like a matrix, and throws after a number of calls.
 class Failing : public cpu::StridedSource {
  public:
   Failing(const cpu::StridedMatrix& m, int calls) : StridedSource(m), left_(calls) {}
@@ -457,8 +457,8 @@ class Failing : public cpu::StridedSource {
   mutable std::atomic<int> left_;
 };
 
-// A failure anywhere comes through and leaves no memory behind: what is given back is used again. (With a sanitizer
-// nothing is used again, and it looks for leaks itself.)
+// A failure anywhere is passed on and leaks no memory: freed memory is used again. (With a sanitizer nothing is reused,
+// and it looks for leaks itself.)
 void expect_no_leak(const std::function<void()>& fails) {
 #if defined(DEFT_ASAN) || defined(DEFT_TSAN)
   for (int i = 0; i < 3; ++i) fails();

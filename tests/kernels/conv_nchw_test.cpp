@@ -1,4 +1,4 @@
-// Panels of images with channels first, against reading one value at a time. Nothing beyond the panels is written.
+// Panels of NCHW images, against reading one value at a time. Nothing beyond the panels is written.
 #include <gtest/gtest.h>
 
 #include <random>

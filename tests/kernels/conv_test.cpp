@@ -87,7 +87,7 @@ TYPED_TEST(Conv, KernelSmallerThanStrideAndZeroSizes) {
   }
 }
 
-// Channel counts around the widths of tiles and vectors, few channels (a kernel line is one run), many positions.
+// Channel counts around the widths of tiles and vectors, few channels (a kernel row is one run), many positions.
 TYPED_TEST(Conv, Channels) {
   const DType t = dtype_of<TypeParam>;
   for (bool last : {false, true}) {
@@ -108,8 +108,8 @@ TYPED_TEST(Conv, LargeWeights) {
   check<TypeParam>(make(dtype_of<TypeParam>, 2, 1, 460, 130, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne, true));
 }
 
-// Tiles that read copied lines (padded_lines.h), for weights' gradients (conv_weight_tn.cpp), and forward and back
-// (conv_lines.cpp): blocks of lines, lines and columns outside, strides, gaps between taps, tiles of all heights,
+// Tiles that read padded rows (padded_lines.h), for weight gradients (conv_weight_tn.cpp), and forward and back
+// (conv_lines.cpp): blocks of rows, rows and columns in the padding, strides, gaps between taps, tiles of all heights,
 // widths that they do not divide, several images and parts.
 TEST(ConvLines, CopiedWithTheirPadding) {
   const auto image = [](int64_t n, int64_t c_in, int64_t c_out, Dims in, Dims kernel, Dims stride, Dims pad,
@@ -126,7 +126,7 @@ TEST(ConvLines, CopiedWithTheirPadding) {
   image(3, 32, 8, {{40, 40, 1}}, kThree, kOne, kOne, kOne);
   image(1, 96, 70, {{9, 17, 1}}, kThree, kOne, kOne, kOne);
   image(1, 32, 128, {{9, 17, 1}}, kThree, kOne, kOne, kOne);
-  // Few input channels: values under a row of the kernel are rows of tiles.
+  // Few input channels: values under a kernel row are rows of tiles.
   image(2, 3, 32, {{35, 33, 1}}, {{7, 7, 1}}, kTwo, kThree, kOne);
   image(1, 3, 64, {{13, 14, 1}}, kThree, kOne, kOne, kOne);
   image(2, 5, 32, {{20, 18, 1}}, {{2, 3, 1}}, kOne, kZero, {{2, 1, 1}});
@@ -136,7 +136,7 @@ TEST(ConvLines, CopiedWithTheirPadding) {
   check<float>(make(DType::f32, 1, 2, 32, 12, 1, {{200, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne, true));
 }
 
-// The same, written past the caches.
+// The same with streaming stores.
 TYPED_TEST(Conv, LargeWeightsBeyondTheCaches) {
   const int64_t before = cpu::stream_bytes_per_thread();
   cpu::set_stream_bytes_per_thread(1 << 16);
@@ -181,7 +181,7 @@ TYPED_TEST(Conv, EveryTile) {
   }
 }
 
-// A value that is not finite reaches exactly what depends on it.
+// A value that is not finite reaches exactly the results that depend on it.
 TYPED_TEST(Conv, NonFiniteValuesStayWhereTheyBelong) {
   using T = TypeParam;
   for (bool last : {false, true}) {
@@ -318,8 +318,8 @@ void check_bytes(const ConvCall& c, int32_t zero) {
 }
 
 // Few channels without packing (conv_groups.cpp, conv_groups_weight.cpp, conv_depthwise_nchw.cpp), forward and both
-// gradients, at every level of instructions: bands of lines, ends of lines, lines of one position, strides, gaps,
-// groups that share vectors and groups of several, partial sums.
+// gradients, at every level of instructions: bands of rows, ends of rows, rows of one position, strides, gaps, groups
+// that share vectors and groups of several, partial sums.
 void check_groups(bool last) {
   const auto image = [&](int64_t n, int64_t c_in, int64_t c_out, int64_t groups, Dims in, Dims kernel, Dims stride,
                          Dims pad, Dims gaps) {
@@ -344,9 +344,9 @@ void check_groups(bool last) {
   }
   image(1, 2, 2, 2, {{60, 290, 1}}, kThree, kOne, kOne, kOne);             // several bands
   image(1, 32, 32, 2, {{20, 60, 1}}, kThree, kOne, kOne, kOne);            // the same of many channels
-  image(1, 3, 3, 3, {{7, 7, 1}}, {{15, 15, 1}}, kOne, {{7, 7, 0}}, kOne);  // lines far apart
+  image(1, 3, 3, 3, {{7, 7, 1}}, {{15, 15, 1}}, kOne, {{7, 7, 0}}, kOne);  // rows far apart
   image(1, 4, 4, 4, {{7, 7, 1}}, {{7, 7, 1}}, kOne, kZero, kOne);          // one position
-  image(2, 6, 6, 3, {{3, 4, 1}}, kThree, kOne, {{5, 6, 0}}, kOne);         // lines outside
+  image(2, 6, 6, 3, {{3, 4, 1}}, kThree, kOne, {{5, 6, 0}}, kOne);         // rows in the padding
   image(3, 36, 36, 9, {{30, 49, 1}}, {{2, 3, 1}}, kOne, kOne, kOne);  // partial sums of weights, blocks for threads
   image(2, 40, 56, 8, {{47, 45, 1}}, kOne, kOne, kZero, kOne);        // the same of one tap
   image(2, 3, 3, 3, {{9, 9, 1}}, {{5, 5, 1}}, kOne, kTwo, kOne);      // more taps than are summed at once
@@ -363,7 +363,7 @@ TEST(ConvGroups, ChannelsLast) {
   for_each_level([] { check_groups(true); });
 }
 
-// What lies between the lines of a copy takes no part, whatever it is times zero.
+// Values between the rows of a copy have no effect, even where they are multiplied by zero.
 void check_infinite_edges() {
   ConvCall c = make(DType::f32, 2, 2, 2, 2, 2, {{5, 6, 1}}, kThree, kOne, kOne, kOne, false);
   auto x = filled<float>(x_size(c), 1);

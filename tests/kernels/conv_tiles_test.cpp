@@ -1,4 +1,4 @@
-// Convolutions on AMX tiles. Where there are none, the same calls run in other ways.
+// Convolutions on AMX tiles. On machines without AMX, the same calls run on other kernels.
 #include "kernels/conv_util.h"
 #include "runtime/numerics.h"
 
@@ -16,9 +16,8 @@ class ConvTiles : public ::testing::Test {
 using TileTypes = ::testing::Types<BFloat16, Half, float>;  // f32 where it is split
 TYPED_TEST_SUITE(ConvTiles, TileTypes);
 
-// Rows of AMX tiles are positions of copied lines (conv_amx.cpp): tiles over the ends of lines, whole channels and
-// joined taps, residues of a stride, gaps between taps, few columns, weights that pass by in parts, blocks of k,
-// planes.
+// Rows of AMX tiles are positions of padded rows (conv_amx.cpp): tiles over the ends of rows, whole channels and joined
+// taps, residues of a stride, gaps between taps, few columns, weights that stream by in parts, blocks of k, NCHW.
 TYPED_TEST(ConvTiles, PositionsOfPaddedRows) {
   this->check(2, 2, 32, 40, 1, {{9, 14, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 3, 64, 16, 1, {{7, 7, 1}}, kThree, kTwo, kOne, kOne);
@@ -28,7 +27,7 @@ TYPED_TEST(ConvTiles, PositionsOfPaddedRows) {
   this->check(2, 10, 96, 512, 1, {{3, 3, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 2, 16, 24, 1, {{9, 10, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 2, 48, 48, 3, {{15, 9, 1}}, kThree, kTwo, kOne, kOne);
-  this->check(2, 2, 24, 20, 1, {{9, 11, 1}}, kThree, kOne, kOne, kOne);  // with zeros behind pixels
+  this->check(2, 2, 24, 20, 1, {{9, 11, 1}}, kThree, kOne, kOne, kOne);  // pixels padded with zeros
   this->check(2, 3, 112, 56, 2, {{10, 9, 1}}, kThree, kTwo, kOne, kOne);
   this->check(2, 1, 28, 40, 1, {{9, 14, 1}}, {{2, 3, 1}}, {{2, 3, 1}}, kTwo, kTwo);
   this->check(2, 1, 200, 34, 1, {{6, 5, 1}}, {{3, 4, 1}}, kOne, kTwo, {{1, 2, 1}});
@@ -51,7 +50,7 @@ TYPED_TEST(ConvTiles, GroupsTogether) {
   this->check(1, 2, 16, 16, 8, {{40, 1, 1}}, {{5, 1, 1}}, kOne, kTwo, kOne);
 }
 
-// Whatever the activation makes of a NaN, the other groups of its tile do not see it.
+// For any activation of a NaN, the other groups of its tile do not see it.
 TYPED_TEST(ConvTiles, NanStaysInItsGroup) {
   using T = TypeParam;
   ConvCall c = make(dtype_of<T>, 2, 1, 32, 32, 8, {{7, 9, 1}}, kThree, kOne, kOne, kOne, true);
@@ -73,8 +72,8 @@ TYPED_TEST(ConvTiles, NanStaysInItsGroup) {
   }
 }
 
-// The weights' gradients (conv_amx_weight.cpp): slots of several images and parts of one, residues, padding that two
-// lines share and more of it, copies by tap, blocks of channels.
+// Weight gradients (conv_amx_weight.cpp): slots of several images and parts of one, residues, padding shared by two
+// rows and more of it, copies by tap, blocks of channels.
 TYPED_TEST(ConvTiles, GradientsOfWeights) {
   this->check(2, 24, 32, 40, 1, {{7, 7, 1}}, kThree, kOne, kOne, kOne);
   this->check(2, 3, 20, 17, 1, {{21, 23, 1}}, kThree, kOne, kZero, kOne);
@@ -96,8 +95,8 @@ TYPED_TEST(ConvTiles, GradientsOfWeights) {
   this->check(2, 9, 32, 32, 1, {{62, 61, 1}}, kThree, kOne, kOne, kOne);   // in parts
   this->check(2, 131, 32, 8, 1, {{7, 7, 1}}, kThree, kOne, kOne, kOne);    // an odd number of images side by side
   this->check(2, 3, 70, 40, 1, {{31, 30, 1}}, kThree, kTwo, kOne, kOne);   // tiles of few columns
-  this->check(2, 2, 32, 33, 1, {{75, 80, 1}}, kThree, kOne, kZero, kOne);  // slots of fewer lines
-  this->check(1, 2, 33, 20, 1, {{9001, 1, 1}}, kThree, kOne, kOne, kOne);  // parts of lines
+  this->check(2, 2, 32, 33, 1, {{75, 80, 1}}, kThree, kOne, kZero, kOne);  // slots of fewer rows
+  this->check(1, 2, 33, 20, 1, {{9001, 1, 1}}, kThree, kOne, kOne, kOne);  // parts of rows
   this->check(1, 1, 40, 12, 1, {{9000, 1, 1}}, {{4, 1, 1}}, kTwo, {{5, 0, 0}}, kThree);
   this->check(1, 1, 6, 12, 1, {{19000, 1, 1}}, {{5, 1, 1}}, kTwo, {{3, 0, 0}}, kOne);
   this->check(1, 2, 33, 20, 1, {{4001, 1, 1}}, {{7, 1, 1}}, kTwo, {{3, 0, 0}}, kOne);  // taps share copies
@@ -106,7 +105,7 @@ TYPED_TEST(ConvTiles, GradientsOfWeights) {
   this->check(2, 2, 80, 128, 2, {{17, 18, 1}}, kThree, kOne, kZero, kOne);
   this->check(2, 2, 128, 64, 1, {{24, 23, 1}}, kOne, kOne, kZero, kOne);
 }
-// Tiles multiply what lies at the ends of lines by zero, which may not show.
+// Tiles multiply the values past the ends of rows by zero, which must not show.
 TYPED_TEST(ConvTiles, InfiniteEdges) {
   ConvCall c = make(dtype_of<TypeParam>, 2, 1, 32, 35, 1, {{34, 33, 1}}, kThree, kOne, kOne, kOne, true);
   auto x = filled<TypeParam>(x_size(c), 1);

@@ -1,4 +1,4 @@
-// Shared by the tests of convolution: calls, the sums they should give, and a check of all three passes.
+// Shared by the tests of convolution: calls, the expected sums, and a check of all three passes.
 #pragma once
 
 #include <string>
@@ -78,7 +78,7 @@ inline std::vector<int64_t> places_read(const ConvCall& c) {
   return places;
 }
 
-// Calls f(x index, w index, y index) for every product of the convolution.
+// Calls f(x index, w index, y index) for every multiplication of the convolution.
 template <class F>
 void for_each_product(const ConvCall& c, F f) {
   const int64_t cg = c.c_in / c.groups, og = c.c_out / c.groups, s = c.spatial;

@@ -1,4 +1,4 @@
-// Shared by the tests of the matrix engine: fenced memory, matrices of any type and layout, every tile of every level.
+// Shared by the tests of GEMM: fenced memory, matrices of any type and layout, every tile of every level.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ inline constexpr Panel kPanels[] = {Panel::f32, Panel::f64,  Panel::f16,  Panel:
                                     Panel::s8,  Panel::u8s8, Panel::split};
 inline bool is_bytes(Panel p) { return p == Panel::s8 || p == Panel::u8s8; }
 
-// Memory between two pages that nobody may touch: an access outside does not go unseen.
+// Memory between two inaccessible pages, so that any access outside is noticed.
 class Fenced {
  public:
   explicit Fenced(size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
@@ -109,7 +109,7 @@ inline double draw(DType dtype, Fill fill, std::mt19937& rng) {
   return static_cast<double>(static_cast<int32_t>(rng())) * 0x1p-31;
 }
 
-// What types a panel is packed from, and the value it then holds.
+// The types a panel is packed from, and the value it then holds.
 inline std::vector<DType> sources(Panel panel) {
   if (is_bytes(panel)) return {DType::i8, DType::u8};
   if (panel == Panel::f64) return {DType::f64};
@@ -151,7 +151,7 @@ inline double activate(cpu::Activation a, double x) {
   return NAN;
 }
 
-// How value (line, position of k) is found: rows or columns next to each other, with gaps, reversed, repeated.
+// The layout of a matrix: rows or columns adjacent, with gaps, reversed, repeated.
 inline constexpr int kLayouts = 12;
 struct Steps {
   int64_t line, step;
@@ -162,7 +162,7 @@ inline Steps layout(int kind, int64_t lines, int64_t k) {
   return all[kind];
 }
 
-// A side of a product whose last (or first) element lies next to a fence.
+// An operand of a GEMM whose last (or first) element lies next to a fence.
 class Matrix {
  public:
   Matrix(DType dtype, int64_t lines, int64_t k, int kind, Fill fill, std::mt19937& rng)

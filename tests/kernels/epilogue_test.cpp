@@ -90,7 +90,7 @@ class Finished {
   double found(int64_t i, int64_t j) const { return c_[at(i, j)]; }
 
   void run() {
-    // Bytes as they are, not as panels shift them: zero points make up for that.
+    // Bytes before panels shift them: zero points correct for the shift.
     a_values_ = a_.values(is_bytes(tile_.panel) ? Panel::f64 : tile_.panel, Side::a);
     b_values_ = b_.values(tile_.panel, Side::b);
     const cpu::StridedSource a(a_.strided()), b(b_.strided());
@@ -226,7 +226,7 @@ TEST(Epilogue, AnyMixture) {
   });
 }
 
-// Each by itself on every type of c, at every level: nothing else that could hide it.
+// Each alone on every type of c, at every level, so that nothing else can hide it.
 TEST(Epilogue, OneThingAtATime) {
   for_each_level([] {
     for_each_tile([](const GemmTile& tile) {
@@ -254,7 +254,7 @@ TEST(Epilogue, OneThingAtATime) {
   });
 }
 
-// Tiles below each other may be stored together, from where their sums wait between blocks of k as well.
+// Tiles below each other may be stored together, also from where their sums live between blocks of k.
 TEST(Epilogue, ManyTilesBelowEachOther) {
   for_each_tile([](const GemmTile& tile) {
     const int64_t rows = (tile.mr * tile.nr <= 128 ? 11 : 2) * tile.mr + 1;  // more small ones than are stored together
@@ -276,7 +276,7 @@ TEST(Epilogue, ManyTilesBelowEachOther) {
   });
 }
 
-// The last rows of c are no whole tile and go another way: the same values get the same bits.
+// The last rows of c are an incomplete tile and take another path: the same values get the same bits.
 TEST(Epilogue, ActivationsOfPartsOfTiles) {
   for_each_tile([](const GemmTile& tile) {
     if (is_bytes(tile.panel)) return;
@@ -320,7 +320,7 @@ TEST(Epilogue, AnyScale) {
   });
 }
 
-// Ties go to even, and what does not fit is the nearest that does; by the fast way of bytes and by the general one.
+// Ties go to even, and values out of range saturate, on the fast path of bytes and on the general one.
 TEST(Epilogue, RoundsAndSaturatesBytes) {
   for_each_tile([](const GemmTile& tile) {
     if (tile.panel == Panel::f64) return;
@@ -363,7 +363,7 @@ TEST(Epilogue, NanIsKeptAndBecomesTheZeroPointOfBytes) {
   });
 }
 
-// Far from zero activations are what they tend to, not NaN.
+// Far from zero activations are their limits, not NaN.
 TEST(Epilogue, ActivationsOfLargeValues) {
   for (Panel panel : {Panel::f32, Panel::f64}) {
     const GemmTile& tile = cpu::gemm_tiles(panel)[0];
@@ -429,7 +429,8 @@ TEST(Epilogue, ZeroPointsOfShiftedBytes) {
   EXPECT_EQ(cpu::packed_zero(tile, DType::u8, 5), 5);
 }
 
-// Whole lines of bf16 are rounded by other instructions than parts of them, and large ones written past the caches.
+// Whole cache lines of bf16 are rounded by other instructions than parts of them, and large ones written with streaming
+// stores.
 TEST(Epilogue, Bf16IsRoundedAsTheScalarDoes) {
   constexpr int kRows = 5, kWidth = 32, kStride = 2 * kWidth;
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

@@ -17,7 +17,7 @@ struct Shape {
 };
 #define TRACE_SHAPE(s) SCOPED_TRACE(testing::Message() << (s).m << " x " << (s).n << " x " << (s).k)
 
-// Two matrices and everything a product of them may end with.
+// Two matrices and the terms of an epilogue.
 class Problem {
  public:
   Problem(const GemmTile& tile, const Shape& s, DType a, DType b, DType c, int a_layout = 0, int b_layout = 0)
@@ -59,7 +59,7 @@ class Problem {
     f(p);
     return {memory.take(bytes), memory.take(bytes) + bytes};
   }
-  // By tiles: a left side that is packed goes no other way.
+  // By tiles: a packed left operand never takes the path for few rows.
   std::vector<unsigned char> by_tiles(BlockedGemm product, const GemmTile& tile) {
     product.tile = &tile;
     const cpu::StridedSource a(a_.strided()), b(b_.strided());
@@ -116,7 +116,7 @@ void expect_panels_as_tiles(const GemmTile& tile, const Shape& s, bool plain) {
   }
 }
 
-// Several panels at once give the bits of one after the other, also where streams end at different places.
+// Several panels at once give the bits of one after the other, also where streams have different lengths.
 TEST(ProductFewRows, PanelsGiveTheBitsOfTiles) {
   for_each_level([] {
     for_each_tile([](const GemmTile& tile) {
@@ -156,7 +156,7 @@ std::set<int64_t> lengths(DType dtype) {
   return {step, step + 1, step + step / 2 - 1, step + step / 2, 2 * step - 1, 3 * step + 3, 20 * step + 1};
 }
 
-// Bytes are read where they lie; a zero point brings in the sums of lines.
+// Bytes are read in place; a zero point needs the column sums.
 TEST(ProductFewRows, BytesInPlaceAreExact) {
   for_each_level([] {
     for (Panel panel : {Panel::s8, Panel::u8s8}) {
@@ -187,7 +187,7 @@ TEST(ProductFewRows, BytesInPlaceAreExact) {
   });
 }
 
-// Floats as PackedLinear asks for them.
+// Floats as PackedLinear calls it.
 TEST(ProductFewRows, DotsEndAsAsked) {
   for_each_level([] {
     for (DType type : {DType::f32, DType::f64, DType::bf16, DType::f16}) {

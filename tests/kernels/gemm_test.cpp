@@ -148,8 +148,8 @@ TYPED_TEST(Gemm, WideAndTall) {
   check_case<TypeParam>({1100, 20, 390, 0, 0, 2});
 }
 
-// Rows and lines contiguous over k: blocks of 8, 4, 2 and 1 rows, lines that end within a step, with every instruction
-// set.
+// Rows and columns contiguous over k: blocks of 8, 4, 2 and 1 rows, columns that end within a step, with every
+// instruction set.
 TYPED_TEST(Gemm, FewRowsOfLines) {
   const auto step = static_cast<int64_t>(64 / sizeof(TypeParam));
   for (int level = isa_choice().level; level >= 0; --level) {
@@ -167,7 +167,7 @@ TYPED_TEST(Gemm, FewRowsOfLines) {
   }
 }
 
-// A line that holds infinity changes nothing next to it, nor do the zeros that end rows and lines.
+// A column that holds infinity changes nothing next to it, nor do the zeros that end rows and columns.
 TEST(Gemm, FewRowsKeepInfinityInItsLine) {
   const int64_t n = 301, k = 77;
   for (int64_t m : {1, 2, 4, 8}) {
@@ -199,7 +199,7 @@ TYPED_TEST(Gemm, Batched) {
   check_case<TypeParam>({3, 3, 3}, 0);
 }
 
-// Small products of f32 in batches: every transposition and tail, with every instruction set.
+// Small f32 GEMMs in batches: every transposition and tail, with every instruction set.
 TEST(Gemm, SmallBatches) {
   for (int level = isa_choice().level; level >= 0; --level) {
     const char* name = isa_choice().levels[static_cast<size_t>(level)].name;
@@ -225,7 +225,7 @@ TEST(Gemm, SmallBatches) {
   }
 }
 
-// One side of all products may be the same matrix.
+// One operand of all GEMMs may be the same matrix.
 TEST(Gemm, SmallBatchesThatShareASide) {
   const int64_t m = 7, n = 21, k = 10, batch = 5;
   const auto a = filled<float>(m * k * batch, 1), b = filled<float>(n * k * batch, 2);
@@ -278,7 +278,7 @@ TEST(Gemm, BoolIsRefused) {
   EXPECT_THROW(cpu::gemm(call), DTypeError);
 }
 
-// A stride over one row or one column reaches nothing, so it changes no bit: compile() gives it another value.
+// The stride of a dim of size one is irrelevant, so it changes no bit: compile() gives it another value.
 TYPED_TEST(Gemm, StridesOfSingleLinesDoNotCount) {
   using T = TypeParam;
   const int64_t sizes[][3] = {{3, 1, 33}, {1, 3, 33}, {1, 1, 70}, {2, 1, 500}, {9, 1, 40}, {1, 9, 40}, {5, 7, 1}};

@@ -18,7 +18,7 @@ namespace {
 
 constexpr Panel kPanels[] = {Panel::f32, Panel::f64, Panel::f16, Panel::bf16, Panel::s8, Panel::u8s8, Panel::split};
 bool is_bytes(Panel p) { return p == Panel::s8 || p == Panel::u8s8; }
-// Each sum is a chain of fused multiplications and additions. x86-64 before AVX2 rounds products.
+// Each sum is a chain of fused multiply-adds. x86-64 before AVX2 rounds each multiplication.
 bool is_chain(const GemmTile& t) {
 #if defined(__x86_64__)
   if (!cpu_has("fma")) return false;
@@ -26,7 +26,7 @@ bool is_chain(const GemmTile& t) {
   return !is_bytes(t.panel) && t.panel != Panel::bf16 && !t.begin;
 }
 
-// Memory that ends where a page begins that nobody may touch: reading past a panel does not go unseen.
+// Memory that ends where an inaccessible page begins: reading past a panel is noticed.
 class Fenced {
  public:
   explicit Fenced(size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))), bytes_(bytes) {
@@ -49,8 +49,8 @@ class Fenced {
   unsigned char* base_;
 };
 
-// How a side is filled: numbers at random, the largest and smallest only, one of these everywhere, small whole numbers
-// (whose sums are exact in any order).
+// The values of an operand: random, the largest and smallest only, one of these everywhere, small integers (whose sums
+// are exact in any order).
 enum class Fill { random, extremes, constant, whole };
 
 class Lines {
@@ -193,7 +193,7 @@ void check(const GemmTile& tile, const Case& x, std::mt19937& rng) {
   EXPECT_TRUE(memory.snapshot() == expected) << "written outside of the tile";
   if (!tile.run_ahead) return;
   std::memcpy(memory.data(), original.data() + memory.offset(), original.size() - memory.offset());
-  const unsigned char* forbidden = memory.data() + original.size() - memory.offset();  // asked for, never read
+  const unsigned char* forbidden = memory.data() + original.size() - memory.offset();  // prefetched, never read
   if (tile.begin) tile.begin();
   tile.run_ahead(tile.padded_k(x.k) / tile.k_step, a.panel(), b.panel(), c, x.c_row, x.add, forbidden);
   if (tile.end) tile.end();

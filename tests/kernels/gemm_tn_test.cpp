@@ -14,7 +14,7 @@ namespace {
 using cpu::GemmTn;
 
 struct Sizes {
-  int64_t m, n, k, gap;  // gap: between the rows of both sides
+  int64_t m, n, k, gap;  // gap: between the rows of both operands
 };
 
 class Columns {
@@ -52,7 +52,7 @@ class Columns {
   std::vector<float> a_, b_, c_;
 };
 
-// All ways to make rows of tiles of twelve and eight, both ways round, k around its blocks.
+// All splits of rows into tiles of twelve and eight, a and b swapped as well, k around its blocks.
 TEST(ProductColumns, GivesTheProduct) {
   if (Columns probe({32, 32, 128, 0}); !probe.run()) GTEST_SKIP() << "there are no such tiles on this machine";
   for (const Sizes s : {Sizes{8, 32, 128, 0},

@@ -1,4 +1,4 @@
-// One row times a small matrix in panels, against sums in double.
+// One row times a small matrix in panels (GEMV), against sums in double.
 #include "kernels/cpu/gemm/gemv_panels.h"
 
 #include <gtest/gtest.h>

@@ -9,8 +9,8 @@
 namespace deft::test {
 namespace {
 
-// Three parts of bf16: a step of a line of a after the other, or of b all lines of a pair of k, for each part. The
-// third of an infinity is NaN.
+// Three parts of bf16: for a, one step of each line after the other; for b, all lines of a pair of k, for each part.
+// The third part of an infinity is NaN.
 double split_value(const GemmTile& tile, Side side, const void* panels, int64_t l, int64_t p, int64_t padded) {
   const int64_t width = tile.width(side), step = tile.k_step, in_step = p % step, of_panel = l % width;
   const int64_t first = 3 * (l / width * width * padded + p / step * step * width);
@@ -111,7 +111,7 @@ TEST(Pack, FollowsThePanelFormat) {
   });
 }
 
-// Longer than the line of zeros that stands for missing lines, and than any piece that is converted at once.
+// Longer than kZeroLine, which stands for missing lines, and than any piece that is converted at once.
 TEST(Pack, LongLines) {
   for_each_tile([](const GemmTile& tile) {
     std::mt19937 rng(2);
@@ -153,7 +153,7 @@ TEST(Pack, RefusesTypesThePanelCannotHold) {
   });
 }
 
-// The fast way of lines that begin anywhere gives what pack() gives.
+// Fast packing of lines that begin anywhere gives the bytes of pack().
 TEST(Pack, RowsOfTheirOwn) {
   for_each_tile([](const GemmTile& tile) {
     std::mt19937 rng(3);

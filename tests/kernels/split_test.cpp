@@ -1,5 +1,5 @@
-// f32 products whose values are split in three of bf16 (Note [Split f32]). Where there are no tiles for that, the same
-// calls run in other ways.
+// f32 GEMMs whose values are split into three of bf16 (Note [Split f32]). On machines without tiles for that, the same
+// calls run on other kernels.
 #include <cfloat>
 
 #include "kernels/cpu/gemm/gemm.h"
@@ -56,8 +56,8 @@ double worst_error(int64_t m, int64_t n, int64_t k, const std::vector<float>& a,
   return worst;
 }
 
-// Six products of parts lose 2^-26; 16 pairs of products are summed before each of six additions to a sum. A chain of
-// fused multiply-adds may lose k times 2^-24.
+// Six multiplications of parts lose 2^-26; 16 pairs are summed before each of six additions to a sum. A chain of fused
+// multiply-adds may lose k times 2^-24.
 TEST(Split, ErrorsAreThoseOfF32) {
   for (const float scale : {1.0f, 0x1p-45f, 0x1p60f}) {
     const int64_t m = 64, n = 96, k = 1600;
@@ -69,7 +69,7 @@ TEST(Split, ErrorsAreThoseOfF32) {
   }
 }
 
-// Values of few bits that all parts are needed for: every bit of a product counts, sums are exact.
+// Values of few bits that need all parts: every bit of a multiplication counts, sums are exact.
 TEST(Split, KeepsAllBitsOfAValue) {
   const int64_t m = 48, n = 64, k = 128;
   std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(n * k));
@@ -86,7 +86,7 @@ TEST(Split, KeepsAllBitsOfAValue) {
   }
 }
 
-// What is left out is far below the last bit of a product: parts are rounded, not cut off.
+// The omitted parts are far below the last bit of a result: parts are rounded, not cut off.
 TEST(Split, OneProductIsOffByLessThanABit) {
   const int64_t m = 64, n = 64, k = 128;
   std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(n * k));
@@ -142,8 +142,8 @@ TEST(Split, LargestNumbersStayFinite) {
   }
 }
 
-// An element does not see what other rows and columns there are: tiles of other heights give the same bits, a NaN
-// beside it changes nothing.
+// An element does not depend on other rows and columns: tiles of other heights give the same bits, a NaN beside it
+// changes nothing.
 TEST(Split, ElementsAreTheirOwn) {
   const int64_t m = 77, n = 64, k = 896;
   auto a = normals(m * k, 3, 1);
@@ -164,7 +164,7 @@ TEST(Split, ElementsAreTheirOwn) {
   }
 }
 
-// Two parts have 16 bits: the third and the product of the second ones are lost.
+// Two parts have 16 bits: the third part, and the second times the second, are lost.
 TEST(Split, TwoPartsAreEnoughWhereTf32IsAllowed) {
   const int64_t m = 64, n = 96, k = 800;
   auto a = normals(m * k, 7, 1);

@@ -1,4 +1,4 @@
-// Products give the same bytes for any number of threads, at every instruction-set level of this machine.
+// GEMMs give the same bytes for any number of threads, at every instruction-set level of this machine.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -73,7 +73,7 @@ class ProductThreads : public testing::Test {
   ProductThreads() : before_(num_threads()) {}
   ~ProductThreads() override { set_num_threads(before_); }
 
-  // The last one is longer than any tile's block of k.
+  // The last k is longer than any tile's block of k.
   static constexpr Shape3 kShapes[] = {{131, 97, 130}, {7, 1001, 300}, {1001, 5, 300}, {1, 4001, 65}, {61, 50, 5003}};
 
  private:

@@ -1,5 +1,5 @@
-// Dot products of rows with four lines that lie in memory as they are: few rows times a large matrix, which is read
-// once. Arguments: x0 steps, x1 rows as Note [Packed rows] in dot_rows.h says, x2 four pointers to lines, x3 out, four
+// Dot products of rows with four lines (columns of b) in place: few rows times a large matrix, which is read once.
+// Arguments: x0 steps, x1 rows in the form of Note [Packed rows] in dot_rows.h, x2 four pointers to lines, x3 out, four
 // values for each row. A step is two vectors of each line, four for a single row. Note [Loads ahead] does not apply:
 // memory is the limit. Software prefetching, into whichever level, gains nothing here either.
 #include "kernels/cpu/aarch64/tile.inc"
@@ -55,7 +55,7 @@
 .macro add_i32 to, from
   add v\to\().4s, v\to\().4s, v\from\().4s
 .endm
-// The sums of the lanes of four accumulators to one row of out.
+// Adds the SIMD lanes of four accumulators into one row of out.
 .macro gather_words plus_pairs, r0, r1, r2, r3
   \plus_pairs v\r0\().4s, v\r0\().4s, v\r1\().4s
   \plus_pairs v\r2\().4s, v\r2\().4s, v\r3\().4s
@@ -74,7 +74,7 @@
   stp q\r0, q\r2, [x3], #32
 .endm
 
-// ---- One row: whole cache lines of each line in turn; line j is summed in v(16 + 4 j) to v(19 + 4 j).
+// ---- One row: whole cache lines of each line alternately; line j is summed in v(16 + 4 j) to v(19 + 4 j).
 .macro line_of product, line, first
   ldp q4, q5, [\line]
   ldp q6, q7, [\line, #32]
@@ -196,8 +196,8 @@ function \name
 endfunction \name
 .endm
 
-// ---- Matrix instructions multiply two rows with two lines: halves of neighbouring lines change places first. Block
-// (i, j) of 2 x 2 sums, for lower and upper halves, is in v(first + 4 i + 2 j) and the next.
+// ---- Matrix instructions multiply two rows with two lines, after halves of neighbouring lines are swapped. Block (i,
+// j) of 2 x 2 sums, for lower and upper halves, is in v(first + 4 i + 2 j) and the next.
 .macro put_block_rows b0, b1
   zip1 v0.2d, v\b0\().2d, v\b1\().2d
   zip2 v1.2d, v\b0\().2d, v\b1\().2d
@@ -217,7 +217,7 @@ endfunction \name
   \product %(\first + 3), %(\a + 1), %(\z + 3)
 .endm
 
-// Four rows; each vector of a step has sums of its own.
+// Four rows; each vector of a step has its own sums.
 .macro mma4 name, product, plus
 function \name
   begin_lines

@@ -1,10 +1,10 @@
-// f32 tiles of 8, 7 and 4 rows x 8 columns, four values of k per step (Note [Loads ahead]). Of a, a step is as many
-// vectors as the tile has rows, v0 and on: row i of its value k is number rows * k + i. b's vectors take turns in the
-// four registers behind them. Row i, vector j of c is in v(32 - 2 * rows + 2 * i + j).
+// f32 tiles of 8, 7 and 4 rows x 8 columns, four values of k per step (Note [Loads ahead]). A step of a is as many
+// vectors as the tile has rows, from v0 on: row i of its value k is number rows * k + i. b's vectors alternate in the
+// four registers after them. Row i, vector j of c is in v(32 - 2 * rows + 2 * i + j).
 //
-// Eight columns: 8 x 12 and 12 x 8 need fewer loads, but with k = 768 one panel of each side fills L1. They reach 95
-// and 97 % of the peak, this 98, and in products they are 2 to 4 % slower. 7 rows are for images of 7 x 7: 49 rows in
-// tiles of 8 would be 56.
+// Eight columns: 8 x 12 and 12 x 8 need fewer loads, but with k = 768 one panel of each operand fills L1. They reach 95
+// and 97 % of the peak, this 98, and in whole GEMMs they are 2 to 4 % slower. 7 rows are for images of 7 x 7: 49 rows
+// in tiles of 8 would be 56.
 #include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 
@@ -25,7 +25,7 @@
     .endif
   .endr
 .endm
-// a's vectors that this value was the last to use, of the next step.
+// The next step's vectors of a whose last use was this value.
 .macro load_ahead rows, value
   .irp i, 0,1,2,3,4,5,6,7
     .if (\i >= \rows * \value / 4) && (\i < \rows * (\value + 1) / 4)
@@ -56,7 +56,7 @@
   clear \r1
   load \i, x1, %(16 * \i)
 .endm
-// Sums of earlier blocks of k are far away: 49 x 512 x 2048 gains 2 %.
+// Prefetches sums of earlier blocks of k: 49 x 512 x 2048 gains 2 %.
 .macro fetch_row i, r0, r1
   prfm pstl1keep, [x6]
   add x6, x6, x4

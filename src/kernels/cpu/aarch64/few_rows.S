@@ -1,4 +1,4 @@
-// Tiles of four rows, for products of few rows: memory is the limit, and the large tiles would multiply zeros.
+// Tiles of four rows, for GEMMs of few rows: memory is the limit, and the large tiles would multiply zeros.
 #include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 #include "kernels/cpu/aarch64/s8_tiles.inc"

@@ -1,8 +1,8 @@
-// gelu_bf16() (kernels/cpu/simd/simd_math_f32-inl.h) of tiles of twelve columns on the way to c. Arguments: x0 sums, x1 bytes
-// of a row of them, x2 scale, x3 bias, x4 c, x5 offsets of its rows in elements, x6 constants, x7 groups of four rows.
-// The twelve vectors of four rows go through each step before the next, so that they hide each other's latency: 6
-// cycles a vector on a Neoverse-V1, 6.9 by eight. Coefficients are loaded where fmla overwrites them: a move would take
-// the place of an operation.
+// gelu_bf16() (kernels/cpu/simd/simd_math_f32-inl.h) of tiles of twelve columns on the way to c. Arguments: x0 sums, x1
+// bytes of a row of them, x2 scale, x3 bias, x4 c, x5 offsets of its rows in elements, x6 constants, x7 groups of four
+// rows. The twelve vectors of four rows go through each step before the next, so that they hide each other's latency: 6
+// cycles a vector on a Neoverse-V1, 6.9 with eight. Coefficients are loaded where fmla overwrites them: a move would
+// take an issue slot.
 #include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 .arch armv8.2-a+bf16
@@ -27,8 +27,8 @@
     \step \i, %(12 + ((\i + 12 * \turn) & 15)), %(12 + ((\i + 12 * \turn + 12) & 15)), %(8 + \i / 3), %(\i % 3), %(24 + \i % 3)
   .endr
 .endm
-// v0-11: |x|. The polynomials are in twelve of v12-27 (`now`), and each step puts them into those that the one before
-// left free (`then`): the next turn.
+// v0-11: |x|. The polynomials are in twelve of v12-27 (`now`), and each step writes to those that the previous step
+// left free (`then`), in rotation.
 .macro row_pointer i, now, then, to, column, scale
   .if \column == 0
     ldr x12, [x5], #8

@@ -1,11 +1,11 @@
-// Tiles of four rows times 24 columns, from two panels of twelve or three of eight that lie apart: a core reads several
-// streams faster than one (28 GB/s from one, 38 from two, 39 from three). x2 points to the panels, x3 to where the sums
-// of each go, in rows x4 apart. Sums are those of the tiles in few_rows.S.
+// GEMV streams: tiles of four rows times 24 columns, from two panels of twelve or three of eight that lie apart, as a
+// core reads several streams faster than one (28 GB/s from one, 38 from two, 39 from three). x2 points to the panels,
+// x3 to the sums of each, in rows x4 apart. Sums are those of the tiles in few_rows.S.
 #include "kernels/cpu/aarch64/tile.inc"
 #if defined(__aarch64__)
 .arch armv8.2-a+fp16+fp16fml+bf16+i8mm
 
-// ---- The panels are in x2, x6 and x8, their sums go to x3, x7 and x9.
+// ---- The panels are in x2, x6 and x8, their sums in x3, x7 and x9.
 .macro begin_panels
   ldp x7, x9, [x3, #8]
   ldr x3, [x3]
@@ -14,8 +14,8 @@
   lsl x4, x4, #2
   clear_accumulators
 .endm
-// Four rows for each panel: row i of the first is in ri and further vectors `by` registers apart, followed by those of
-// the others in the same way.
+// Four rows for each panel: row i of the first is in ri and further vectors `by` registers apart, followed likewise by
+// those of the others.
 .macro put_rows_12 by, r0, r1, r2, r3
   .irp r, \r0,\r1,\r2,\r3
     put_3 %(\r), %(\r + \by), %(\r + 2 * \by)
@@ -65,7 +65,7 @@
 9:
 .endm
 
-// ---- Multiply-adds by lane: row i, vector j of all panels is in v(8 + 6 * i + j).
+// ---- Multiply-adds by SIMD lane: row i, vector j of all panels is in v(8 + 6 * i + j).
 .macro fma acc, b, a, lane
   fmla v\acc\().4s, v\b\().4s, v\a\().s[\lane]
 .endm
@@ -100,8 +100,8 @@
   f32_step f32_value_8
 .endm
 
-// The twelve columns of one value of k of a panel: v(first), both halves, and v(first + 1); a's four rows from lane
-// `at`.
+// The twelve columns of one value of k of a panel: v(first), both halves, and v(first + 1); a's four rows from SIMD
+// lane `at`.
 .macro f16_columns first, vector, at
   .irp i, 0,1,2,3
     fma_low %(8 + 6 * \i + \vector), \first, 0, %(\at + \i)

@@ -64,10 +64,10 @@ function deft_row_panel_f32
   stp q18, q19, [x3, #32]
 endfunction deft_row_panel_f32
 
-// Four panels, of which x2 has the addresses, to 64 sums: one sum for each column, vector i of panel s in v(16 + 4 s +
-// i). Where panels of 1 MB and more come from the third cache level, four streams are what makes it read ahead enough:
-// an LSTM cell of 256 units takes 36.7 us instead of 39.7, a network of 784, 1024, 1024 and 10 units 132 us instead of
-// 200. From the second level both read at 65 to 69 GB/s, of 71 that loads alone can.
+// Four panels, whose addresses are in x2, to 64 sums: one sum for each column, vector i of panel s in v(16 + 4 s + i).
+// Where panels of 1 MB and more come from L3, four streams make the hardware prefetch far enough: an LSTM cell of 256
+// units takes 36.7 us instead of 39.7, a network of 784, 1024, 1024 and 10 units 132 us instead of 200. From L2 both
+// read at 65 to 69 GB/s, of 71 that loads alone can.
 .macro panel_position panel, first, at
   ldp q4, q5, [\panel, #(64 * \at)]
   ldp q6, q7, [\panel, #(64 * \at + 32)]

@@ -1,5 +1,4 @@
-// Products of bytes that leave as bytes: the tiles of s8_mma.S and few_rows.S with eight columns, whose sums never
-// reach memory.
+// GEMMs from bytes to bytes: the tiles of s8_mma.S and few_rows.S with eight columns, whose sums never reach memory.
 //
 // Arguments (requantize() in kernels/cpu/gemm/gemm_tile.h): x0 steps, x1 a, x2 b, x3 terms of the columns, x4 range,
 // x5 c, x6 c_row in bytes, x7 count. Block (i, j) of 2 x 2 sums is in v(8 + 4 i + j).
@@ -57,8 +56,8 @@
   add x5, x5, x6, lsl #1
 .endm
 
-// Instructions wait for their operands in short queues: the steps of a block are issued a few blocks apart (264 cycles
-// for 12 x 8 x 256 instead of 280). Blocks are counted column by column: n is in v(8 + 4 (n % pairs) + n / pairs).
+// The scheduler's queues are short: the steps of a block are issued a few blocks apart (264 cycles for 12 x 8 x 256
+// instead of 280). Blocks are counted column by column: n is in v(8 + 4 (n % pairs) + n / pairs).
 .macro do_convert n, pairs
   .if \n < 4 * \pairs
     convert %(8 + 4 * (\n % \pairs) + \n / \pairs)

@@ -1,8 +1,8 @@
 // GEMV streams: one to four rows times panels of 32 columns in several places, as a core reads several streams faster
 // than one, and memory is the limit.
 //
-// Arguments: rdi steps, four bytes of k each; rsi rows, [step][row][4]; rdx pointers to the panels, one for each stream;
-// rcx pointers to their sums; r8 elements between rows of sums; r9b whether sums start from what is there.
+// Arguments: rdi steps, four bytes of k each; rsi rows, [step][row][4]; rdx pointers to the panels, one for each
+// stream; rcx pointers to their sums; r8 elements between rows of sums; r9b whether to add to the sums.
 // Half h of row i of stream s is in zmm(4 + 2 * (rows * s + i) + h).
 #include "kernels/cpu/x86/tile.inc"
 #if defined(__x86_64__)
