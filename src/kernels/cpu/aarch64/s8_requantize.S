@@ -21,8 +21,8 @@
   .endr
 .endm
 
-// Scale and bias in one rounding, then 1.5 * 2^23 is added: the sum is rounded to a whole number, to even, and its low
-// byte is that of the number. v0: scale of the column; v1: 1.5 * 2^23; v2, v3: least and most; v4 to v7: for the bias.
+// Scale and bias in one rounding, then 1.5 * 2^23 is added: the sum is rounded to an integer, ties to even, and its low
+// byte is the result. v0: scale of the column; v1: 1.5 * 2^23; v2, v3: least and most; v4 to v7: for the bias.
 .macro convert r
   scvtf v\r\().4s, v\r\().4s
 .endm
