@@ -94,20 +94,20 @@ class AmxPass {
         b_(b),
         tile_(*s.tile),
         width_(s.phase.window.count[2]),
-        lines_(s.phase.window, s.source, s.x_dtype, s.x, form_of(s)),
-        blocks_(s, lines_, form_of_taps(s)),
+        padded_(s.phase.window, s.source, s.x_dtype, s.x, form_of(s)),
+        blocks_(s, padded_, form_of_taps(s)),
         split_(tile_.panel == Panel::split),
         zeros_(form_of_taps(s) != TapLayout::whole && !split_),
-        copy_size_(lines_.size()) {
+        copy_size_(padded_.size()) {
     const int64_t panel_bytes = kColumns * tile_.padded_k(p.k) * size_of(tile_.panel);
     chunk_ = std::max<int64_t>(1, kNearBytes / panel_bytes) * kColumns;
     most_bands_ = p.n <= chunk_ ? 1 : std::clamp<int64_t>(kCopyBytes / copy_size_, 1, kMostBands);
   }
 
-  // Output rows [line0, line1) by columns [j0, j1); j0 begins a panel.
-  void run(int64_t line0, int64_t line1, int64_t j0, int64_t j1) const {
+  // Output rows [row0, row1) by columns [j0, j1); j0 begins a panel.
+  void run(int64_t row0, int64_t row1, int64_t j0, int64_t j1) const {
     // Room for tiles that read beyond the last position.
-    const Workspace<char> copies(most_bands_ * copy_size_ + kRows * lines_.step() + kSplitStep);
+    const Workspace<char> copies(most_bands_ * copy_size_ + kRows * padded_.step() + kSplitStep);
     if (zeros_) std::memset(copies.data(), 0, static_cast<size_t>(most_bands_ * copy_size_));
     const Workspace<ColumnTerms> terms((j1 - j0 + kColumns - 1) / kColumns);
     for (int64_t j = j0; j < j1; j += kColumns) {
@@ -116,11 +116,11 @@ class AmxPass {
     }
     const TileSeries series(tile_);
     Band bands[kMostBands];
-    for (int64_t line = line0; line < line1;) {
+    for (int64_t line = row0; line < row1;) {
       int64_t count = 0;
-      for (; count < most_bands_ && line < line1; ++count) {
-        bands[count] = {line, lines_.count(line, line1), copies.data() + count * copy_size_};
-        lines_.copy(line, bands[count].lines, bands[count].copy);
+      for (; count < most_bands_ && line < row1; ++count) {
+        bands[count] = {line, padded_.count(line, row1), copies.data() + count * copy_size_};
+        padded_.copy(line, bands[count].lines, bands[count].copy);
         line += bands[count].lines;
       }
       for (int64_t j = j0; j < j1; j += chunk_) {
@@ -143,7 +143,7 @@ class AmxPass {
   };
 
   void run_band(const Band& band, int64_t j0, int64_t j1, const ColumnTerms* terms) const {
-    const int64_t end = (band.lines - 1) * lines_.pixels() + width_;
+    const int64_t end = (band.lines - 1) * padded_.pixels() + width_;
     for (int64_t q = 0; q < end; q += kRows) run_rows(band, q, std::min(kRows, end - q), j0, j1, terms);
   }
 
@@ -171,12 +171,12 @@ class AmxPass {
     }
   }
   ConvTile tile_of(const Band& band, int64_t q, int64_t j, const ConvBlocks::Block& block, float* sums) const {
-    return {band.copy + q * lines_.step() + block.at,
+    return {band.copy + q * padded_.step() + block.at,
             b_.panels(j, block.k),
             sums,
             kColumns * static_cast<int64_t>(sizeof(float)),
             block.k > 0,
-            lines_.step(),
+            padded_.step(),
             blocks_.pieces(block),
             block.count,
             split_ ? kSplitStep : kLine};
@@ -188,7 +188,7 @@ class AmxPass {
   }
   int64_t find_runs(const Band& band, int64_t q, int64_t count, Run* runs) const {
     int64_t found = 0;
-    const int64_t pitch = lines_.pixels();
+    const int64_t pitch = padded_.pixels();
     for (int64_t i = q; i < q + count;) {
       const int64_t line = i / pitch, x = i % pitch, end = std::min(q + count, (line + 1) * pitch);
       const int64_t live = std::min(end - i, width_ - x);
@@ -206,7 +206,7 @@ class AmxPass {
   const PackedMatrix& b_;
   const GemmTile& tile_;
   int64_t width_;
-  PaddedRows lines_;
+  PaddedRows padded_;
   ConvBlocks blocks_;
   bool split_;              // whether values are split
   bool zeros_;              // whether copies pad pixels with zeros

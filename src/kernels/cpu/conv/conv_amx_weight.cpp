@@ -107,9 +107,9 @@ struct Slots {
     across = std::clamp<int64_t>(most / (w.count[1] * w.count[2]), 1, images);
     across = share(images, share(images, across));
     width = share(w.count[2], share(w.count[2], most));
-    in_line = share(w.count[2], width);
-    lines = in_line > 1 ? 1 : share(w.count[1], across > 1 ? 1 : share(w.count[1] * w.count[2], most));
-    in_image = share(w.count[1], lines) * in_line;
+    in_row = share(w.count[2], width);
+    lines = in_row > 1 ? 1 : share(w.count[1], across > 1 ? 1 : share(w.count[1] * w.count[2], most));
+    in_image = share(w.count[1], lines) * in_row;
     pitch = round_up(across * (width + reach), 2);
     depth = round_up(lines * pitch, kStep);
     rows = lines + far / w.step[1];
@@ -134,15 +134,15 @@ struct Slots {
   const Window& window;
   int64_t taps_x, copies;  // copies of the columns of x
   bool shifted;
-  int64_t reach;              // positions read beyond a row
-  int64_t images, residues;   // residues: of the stride along y that are read
-  int64_t across, lines;      // images side by side; output rows of a slot
-  int64_t width;              // positions of a row of an image
-  int64_t in_line, in_image;  // slots of a row, of an image
-  int64_t pitch, depth;       // positions of a row; of a slot, as whole steps
-  int64_t rows;               // of x, of one residue
-  int64_t all;                // number of slots
-  int64_t pairs, beyond;      // of a block of channels in a slot; that tiles read beyond its end
+  int64_t reach;             // positions read beyond a row
+  int64_t images, residues;  // residues: of the stride along y that are read
+  int64_t across, lines;     // images side by side; output rows of a slot
+  int64_t width;             // positions of a row of an image
+  int64_t in_row, in_image;  // slots of a row, of an image
+  int64_t pitch, depth;      // positions of a row; of a slot, as whole steps
+  int64_t rows;              // of x, of one residue
+  int64_t all;               // number of slots
+  int64_t pairs, beyond;     // of a block of channels in a slot; that tiles read beyond its end
 };
 
 // Sums over some slots, `together` of which are copied at a time.
@@ -220,8 +220,8 @@ class WeightGradient {
   }
   int64_t columns_of_copy() const { return w_.count[2] + s_.reach; }
   int64_t image_of(int64_t slot) const { return slot / s_.in_image * s_.across; }
-  int64_t line_of(int64_t slot) const { return slot % s_.in_image / s_.in_line * s_.lines; }
-  int64_t begin_of(int64_t slot) const { return slot % s_.in_line * s_.width; }  // along x
+  int64_t first_row_of(int64_t slot) const { return slot % s_.in_image / s_.in_row * s_.lines; }
+  int64_t begin_of(int64_t slot) const { return slot % s_.in_row * s_.width; }  // along x
   int64_t live_width(int64_t slot) const { return std::min(s_.width, w_.count[2] - begin_of(slot)); }
   int64_t live_images(int64_t slot) const { return std::min(s_.across, s_.images - image_of(slot)); }
 
@@ -235,7 +235,7 @@ class WeightGradient {
     return static_cast<const char*>(c_.x) + pixel * c_.c_in * size_;
   }
   void copy_row(int64_t slot, int64_t s, int64_t residue, int64_t r, const Room& room) const {
-    const int64_t y = (line_of(slot) + r) * w_.step[1] + w_.base[1] + residue;
+    const int64_t y = (first_row_of(slot) + r) * w_.step[1] + w_.base[1] + residue;
     find_places(slot, y, room);
     for (int64_t block = 0; block < f_.groups * f_.blocks; ++block) {
       const int64_t first = block / f_.blocks * f_.cg + block % f_.blocks * kBlock, ins = f_.ins(block % f_.blocks);
@@ -323,10 +323,10 @@ class WeightGradient {
   // The addresses of channels from `first` on, at every position of a slot.
   void find_positions(int64_t slot, int64_t first, const Room& room) const {
     std::fill_n(room.places.data(), s_.depth, nullptr);
-    const int64_t lines = std::min(s_.lines, w_.count[1] - line_of(slot));
+    const int64_t lines = std::min(s_.lines, w_.count[1] - first_row_of(slot));
     for (int64_t i = 0; i < live_images(slot); ++i) {
       for (int64_t y = 0; y < lines; ++y) {
-        const int64_t line = (image_of(slot) + i) * w_.count[1] + line_of(slot) + y;
+        const int64_t line = (image_of(slot) + i) * w_.count[1] + first_row_of(slot) + y;
         const char* from = dy_ + ((line * w_.count[2] + begin_of(slot)) * c_.c_out + first) * size_;
         const Word** place = room.places.data() + y * s_.pitch + i * (s_.width + s_.reach);
         for (int64_t x = 0; x < live_width(slot); ++x, from += c_.c_out * size_) {

@@ -37,13 +37,13 @@ Inner inner_positions(const Window& w) {
 
 // A kernel row over one output row: its input row and the number of its first tap.
 template <class T>
-struct TapLine {
+struct TapRow {
   const T* from;
   int64_t tap;
 };
 // The kernel rows that lie inside the image. `line` values lie between input rows.
 template <class T>
-int64_t tap_lines(const Window& w, const T* image, int64_t z, int64_t y, int64_t line, TapLine<T>* out) {
+int64_t tap_rows(const Window& w, const T* image, int64_t z, int64_t y, int64_t line, TapRow<T>* out) {
   int64_t count = 0;
   for (int64_t tz = 0; tz < w.taps[0]; ++tz) {
     const int64_t sz = z * w.step[0] + w.base[0] + tz * w.tap_step[0];
@@ -117,14 +117,14 @@ HWY_INLINE void put_four(const Depthwise<T>& d, const accumulate_t<T>* sums, int
 // Their sums where all taps are inside; kTaps of a kernel row, 0: any number. Accumulators are separate variables: GCC
 // keeps arrays of them on the stack.
 template <int kTaps, class T>
-void four_pixels(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t c,
+void four_pixels(const Depthwise<T>& d, const TapRow<T>* lines, int64_t row_count, int64_t source, int64_t c,
                  int64_t at) {
   using V = RowVec<T>;
   constexpr int64_t kLanes = V::kLanes;
   const Window& w = d.phase.window;
   const int64_t step = w.step[2] * d.channels, tap_step = w.tap_step[2] * d.channels;
   V a0(0), a1(0), b0(0), b1(0), c0(0), c1(0), e0(0), e1(0);
-  for (int64_t l = 0; l < line_count; ++l) {
+  for (int64_t l = 0; l < row_count; ++l) {
     const T* x = lines[l].from + source * d.channels + c;
     const auto* f = d.filters + lines[l].tap * d.row + c;
     const int64_t taps = kTaps ? kTaps : w.taps[2];
@@ -152,14 +152,14 @@ void four_pixels(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_co
 // The same for kTaps adjacent taps, forwards or backwards: each pixel is loaded and converted once. 3, 5 and 7 taps of
 // bf16 take 0.83, 0.85 and 0.7 of the time, 7 of f32 0.93; fewer of f32 gain nothing.
 template <int kTaps, class T>
-void four_near(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t c,
+void four_near(const Depthwise<T>& d, const TapRow<T>* lines, int64_t row_count, int64_t source, int64_t c,
                int64_t at) {
   using V = RowVec<T>;
   constexpr int64_t kLanes = V::kLanes;
   const bool forwards = d.phase.window.tap_step[2] == 1;
   const int64_t next = forwards ? d.channels : -d.channels, first = forwards ? source : source + 3;
   V s[4][2] = {{V(0), V(0)}, {V(0), V(0)}, {V(0), V(0)}, {V(0), V(0)}};
-  for (int64_t l = 0; l < line_count; ++l) {
+  for (int64_t l = 0; l < row_count; ++l) {
     const T* x = lines[l].from + first * d.channels + c;
     const auto* filter = d.filters + lines[l].tap * d.row + c;
     V f[kTaps][2];
@@ -186,7 +186,7 @@ void four_near(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_coun
   put_four(d, sums, c, at);
 }
 template <class T>
-using FourPixels = void (*)(const Depthwise<T>&, const TapLine<T>*, int64_t, int64_t, int64_t, int64_t);
+using FourPixels = void (*)(const Depthwise<T>&, const TapRow<T>*, int64_t, int64_t, int64_t, int64_t);
 template <class T>
 FourPixels<T> four_pixels_of(const Window& w) {
   const bool near = w.step[2] == 1 && std::abs(w.tap_step[2]) == 1;
@@ -200,7 +200,7 @@ FourPixels<T> four_pixels_of(const Window& w) {
 
 // One position, kVectors vectors of channels or part of one, taps [t0, t1) of each kernel row.
 template <int kVectors, class T>
-inline void one_pixel(const Depthwise<T>& d, const TapLine<T>* lines, int64_t line_count, int64_t source, int64_t t0,
+inline void one_pixel(const Depthwise<T>& d, const TapRow<T>* lines, int64_t row_count, int64_t source, int64_t t0,
                       int64_t t1, int64_t c, int64_t at) {
   using V = RowVec<T>;
   constexpr int64_t kLanes = V::kLanes;
@@ -209,7 +209,7 @@ inline void one_pixel(const Depthwise<T>& d, const TapLine<T>* lines, int64_t li
   V s[kVectors];
 #pragma GCC unroll 4
   for (V& v : s) v = V(0);
-  for (int64_t l = 0; l < line_count; ++l) {
+  for (int64_t l = 0; l < row_count; ++l) {
     for (int64_t t = t0; t < t1; ++t) {
       const T* x = lines[l].from + (source + t * w.tap_step[2]) * d.channels + c;
       const auto* f = d.filters + (lines[l].tap + t) * d.row + c;
@@ -240,7 +240,7 @@ inline Inner taps_inside(const Window& w, int64_t x) {
 }
 
 template <class T>
-void line_of_pixels(const Depthwise<T>& d, const TapLine<T>* lines, int64_t count, Inner inner, int64_t at) {
+void row_of_pixels(const Depthwise<T>& d, const TapRow<T>* lines, int64_t count, Inner inner, int64_t at) {
   constexpr int64_t kLanes = RowVec<T>::kLanes;
   const Window& w = d.phase.window;
   const int64_t next = d.phase.step[2] * d.channels;
@@ -273,12 +273,12 @@ void depthwise_pixels(const Depthwise<T>& d, int64_t n, const T* x) {
   const Inner inner = inner_positions(w);
   const int64_t cost = std::max<int64_t>(1, w.count[2] * d.channels * std::max<int64_t>(1, taps));
   parallel_for(0, n * lines, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
-    Workspace<TapLine<T>> tap(std::max<int64_t>(1, w.taps[0] * w.taps[1]));
+    Workspace<TapRow<T>> tap(std::max<int64_t>(1, w.taps[0] * w.taps[1]));
     for (int64_t l = begin; l < end; ++l) {
       const int64_t sample = l / lines, z = l % lines / w.count[1], r = l % w.count[1];
       const T* image = x + sample * w.source() * d.channels;
-      const int64_t count = tap_lines(w, image, z, r, w.size[2] * d.channels, tap.data());
-      line_of_pixels(d, tap.data(), count, inner, (sample * spatial + d.place(z, r)) * d.channels);
+      const int64_t count = tap_rows(w, image, z, r, w.size[2] * d.channels, tap.data());
+      row_of_pixels(d, tap.data(), count, inner, (sample * spatial + d.place(z, r)) * d.channels);
     }
   });
 }
@@ -317,11 +317,11 @@ inline Inner positions_inside(const Window& w, int64_t t) {
 
 // sums[tap * row + channel] += the sum over one output row, which is computed separately first: chains are shorter.
 template <class T>
-void line_of_filters(const Window& w, const TapLine<T>* lines, int64_t line_count, int64_t channels, int64_t row,
-                     const T* dy, accumulate_t<T>* sums) {
+void row_of_filters(const Window& w, const TapRow<T>* lines, int64_t row_count, int64_t channels, int64_t row,
+                    const T* dy, accumulate_t<T>* sums) {
   using V = RowVec<T>;
   constexpr int64_t kLanes = V::kLanes;
-  for (int64_t l = 0; l < line_count; ++l) {
+  for (int64_t l = 0; l < row_count; ++l) {
     for (int64_t t = 0; t < w.taps[2]; ++t) {
       const Inner in = positions_inside(w, t);
       const T* x = lines[l].from + (w.base[2] + t * w.tap_step[2]) * channels;
@@ -362,15 +362,15 @@ void filter_gradient(const Window& w, int64_t n, int64_t channels, const T* x, c
       std::clamp<int64_t>(std::min(lines, lines * w.count[2] * channels * taps / (4 * kGrain)), 1, 32);
   Workspace<A> sums(parts * taps * row);
   parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-    Workspace<TapLine<T>> tap(w.taps[0] * w.taps[1]);
+    Workspace<TapRow<T>> tap(w.taps[0] * w.taps[1]);
     std::fill_n(sums.data() + begin * taps * row, (end - begin) * taps * row, A(0));
     for (int64_t part = begin; part < end; ++part) {
       for (int64_t l = lines * part / parts; l < lines * (part + 1) / parts; ++l) {
         const int64_t r = l % w.count[1], z = l / w.count[1] % w.count[0], sample = l / (w.count[1] * w.count[0]);
         const T* image = x + sample * w.source() * channels;
-        const int64_t count = tap_lines(w, image, z, r, w.size[2] * channels, tap.data());
-        line_of_filters(w, tap.data(), count, channels, row, dy + l * w.count[2] * channels,
-                        sums.data() + part * taps * row);
+        const int64_t count = tap_rows(w, image, z, r, w.size[2] * channels, tap.data());
+        row_of_filters(w, tap.data(), count, channels, row, dy + l * w.count[2] * channels,
+                       sums.data() + part * taps * row);
       }
     }
   });

@@ -230,7 +230,7 @@ class DepthwiseNchw : NchwBands<T> {
       return image * spatial_ + line * y_size_[2] + p_.start[2];
     };
     if (!dense_) {
-      for (int64_t r = 0; r < rows; ++r) put_line(sums + r * band_.line, w_.count[2], place(row + r), bias);
+      for (int64_t r = 0; r < rows; ++r) put_row(sums + r * band_.line, w_.count[2], place(row + r), bias);
       return;
     }
     if (rows > 1 && band_.line > w_.count[2]) {
@@ -244,7 +244,7 @@ class DepthwiseNchw : NchwBands<T> {
     }
     put_values(sums, rows * w_.count[2], place(row), bias);
   }
-  void put_line(const A* sums, int64_t count, int64_t at, A bias) const {
+  void put_row(const A* sums, int64_t count, int64_t at, A bias) const {
     const int64_t step = p_.step[2];
     if (step == 1) return put_values(sums, count, at, bias);
     T* y = y_ + at;

@@ -34,22 +34,22 @@ class WriteAhead {
  public:
   // pixel: values of one.
   WriteAhead(const float* at, int64_t pixel, int64_t step, int64_t width, int64_t line, int64_t lines, int64_t tiles)
-      : at_(at), pixel_(pixel), step_(step), width_(width), line_(line), lines_(lines) {
+      : at_(at), pixel_(pixel), step_(step), width_(width), line_(line), rows_left_(lines) {
     some_ = (pixel + kBlock - 1) / kBlock * width * lines / std::max<int64_t>(1, tiles) + 1;
   }
   void fetch() {
-    for (int64_t i = 0; i < some_ && lines_ > 0; ++i) {
+    for (int64_t i = 0; i < some_ && rows_left_ > 0; ++i) {
       __builtin_prefetch(at_ + x_ * step_ + value_, 1);
       if ((value_ += kBlock) < pixel_) continue;
       value_ = 0;
       if (++x_ < width_) continue;
-      x_ = 0, at_ += line_, --lines_;
+      x_ = 0, at_ += line_, --rows_left_;
     }
   }
 
  private:
   const float* at_;
-  int64_t pixel_, step_, width_, line_, lines_, some_, value_ = 0, x_ = 0;
+  int64_t pixel_, step_, width_, line_, rows_left_, some_, value_ = 0, x_ = 0;
 };
 
 class GroupConv {
@@ -60,33 +60,33 @@ class GroupConv {
         blocks_(pass.blocks),
         channels_(blocks_.groups * blocks_.out),
         order_(LaneOrder::by_group(blocks_.together, blocks_.out)),
-        lines_(w_, blocks_, pass.n, pass.x, kPositions * w_.step[2]) {}
+        padded_(w_, blocks_, pass.n, pass.x, kPositions * w_.step[2]) {}
 
   void run() const {
-    const int64_t cost = lines_.positions() * blocks_.count() * kBlock * blocks_.in * w_.tap_count();
-    parallel_for(0, lines_.bands(), std::max<int64_t>(1, kGrain / std::max<int64_t>(1, cost)),
+    const int64_t cost = padded_.positions() * blocks_.count() * kBlock * blocks_.in * w_.tap_count();
+    parallel_for(0, padded_.bands(), std::max<int64_t>(1, kGrain / std::max<int64_t>(1, cost)),
                  [&](int64_t begin, int64_t end) { run(begin, end); });
   }
 
  private:
   void run(int64_t begin, int64_t end) const {
-    const int64_t size = lines_.copy_size(), copies = blocks_.copies();
+    const int64_t size = padded_.copy_size(), copies = blocks_.copies();
     const Workspace<float> copy(copies * size);
     const Workspace<const float*> rows(w_.taps[1]);
     std::fill_n(copy.data(), copies * size, 0.0f);
     int64_t next = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const GroupRows::Band band = lines_.band(i);
-      lines_.read(band, 0, copies, next, copy.data());
+      const GroupRows::Band band = padded_.band(i);
+      padded_.read(band, 0, copies, next, copy.data());
       const int64_t tiles = blocks_.count() * (band.y1 - band.y0) * ((w_.count[2] + kPositions - 1) / kPositions);
-      const GroupRows::Band later = lines_.band(std::min(i + 1, end - 1));
-      ReadAhead read = lines_.ahead(later, next, tiles);
+      const GroupRows::Band later = padded_.band(std::min(i + 1, end - 1));
+      ReadAhead read = padded_.ahead(later, next, tiles);
       WriteAhead written = written_ahead(later, tiles);
       for (int64_t block = 0; block < blocks_.count(); ++block) {
         const float* from = copy.data() + blocks_.copy_of(block) * size;
         for (int64_t y = band.y0; y < band.y1; ++y) {
-          for (int64_t t = 0; t < w_.taps[1]; ++t) rows[t] = lines_.row(from, y, t);
-          run_line(rows.data(), block, place(band.image, y) * channels_, read, written);
+          for (int64_t t = 0; t < w_.taps[1]; ++t) rows[t] = padded_.row(from, y, t);
+          run_row(rows.data(), block, place(band.image, y) * channels_, read, written);
         }
       }
     }
@@ -105,7 +105,7 @@ class GroupConv {
         p_.y + place(band.image, band.y0) * channels_, channels_, step, w_.count[2], line, band.y1 - band.y0, tiles};
   }
 
-  void run_line(const float* const* rows, int64_t block, int64_t at, ReadAhead& read, WriteAhead& written) const {
+  void run_row(const float* const* rows, int64_t block, int64_t at, ReadAhead& read, WriteAhead& written) const {
     float sums[kPositions * kBlock], bias[kBlock] = {};
     const int64_t first = blocks_.first_out(block), outs = blocks_.outs(block), step = p_.phase.step[2] * channels_;
     if (p_.bias) std::copy_n(p_.bias + first, outs, bias);
@@ -194,7 +194,7 @@ class GroupConv {
   const GroupBlocks& blocks_;
   int64_t channels_;  // of the result
   LaneOrder order_;   // of output channels
-  GroupRows lines_;
+  GroupRows padded_;
 };
 
 void groups_any(const GroupPass& pass) { GroupConv(pass).run(); }

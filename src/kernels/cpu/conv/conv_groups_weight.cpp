@@ -35,28 +35,28 @@ class GroupGradient {
         dy_end_(dy + c.n * w.positions() * c.c_out),
         order_(LaneOrder::by_channel(blocks.together, blocks.out)),
         // Tiles read a few values beyond their taps.
-        lines_(w, blocks, c.n, static_cast<const float*>(c.x), (kValues + blocks.in - 1) / blocks.in) {}
-  int64_t bands() const { return lines_.bands(); }
+        padded_(w, blocks, c.n, static_cast<const float*>(c.x), (kValues + blocks.in - 1) / blocks.in) {}
+  int64_t bands() const { return padded_.bands(); }
 
   // sums[block][tap][channel of x][lane] of copies [k0, k1), over bands [begin, end).
   void run(int64_t begin, int64_t end, int64_t k0, int64_t k1, float* sums) const {
-    const int64_t size = lines_.copy_size(), block0 = k0 * blocks_.parts, block1 = k1 * blocks_.parts;
-    const int64_t filters = w_.tap_count() * blocks_.in * kBlock, gradients = lines_.positions() * kBlock;
+    const int64_t size = padded_.copy_size(), block0 = k0 * blocks_.parts, block1 = k1 * blocks_.parts;
+    const int64_t filters = w_.tap_count() * blocks_.in * kBlock, gradients = padded_.positions() * kBlock;
     const Workspace<float> copy((k1 - k0) * size), dy((block1 - block0) * gradients);
     std::fill_n(copy.data(), (k1 - k0) * size, 0.0f);
     std::fill_n(dy.data(), (block1 - block0) * gradients, 0.0f);
     std::fill_n(sums + block0 * filters, (block1 - block0) * filters, 0.0f);
     int64_t next = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const GroupRows::Band band = lines_.band(i);
-      lines_.read(band, k0, k1, next, copy.data());
+      const GroupRows::Band band = padded_.band(i);
+      padded_.read(band, k0, k1, next, copy.data());
       read_gradients(band, block0, block1, gradients, dy.data());
-      const GroupRows::Band later = lines_.band(std::min(i + 1, end - 1));
+      const GroupRows::Band later = padded_.band(std::min(i + 1, end - 1));
       const int64_t tiles = (block1 - block0) * w_.taps[1];
       ReadAhead read[2] = {{nullptr, 0, 1}, {nullptr, 0, 1}};
       // Whole rows are prefetched; not so where only a part of each is read.
       if (k1 - k0 == blocks_.copies()) {
-        read[0] = lines_.ahead(later, next, tiles), read[1] = gradients_ahead(later, tiles);
+        read[0] = padded_.ahead(later, next, tiles), read[1] = gradients_ahead(later, tiles);
       }
       for (int64_t block = block0; block < block1; ++block) {
         add_band(band, copy.data() + (blocks_.copy_of(block) - k0) * size, dy.data() + (block - block0) * gradients,
@@ -130,7 +130,7 @@ class GroupGradient {
     }
     const int64_t step = w_.step[2] * blocks_.pixel;
     for (int64_t y = band.y0; y < band.y1; ++y) {
-      const float* x = lines_.row(copy, y, t);
+      const float* x = padded_.row(copy, y, t);
       for (int64_t j = 0; j < w_.count[2]; ++j, x += step, dy += kBlock) {
         V g[kParts];
 #pragma GCC unroll 4
@@ -158,7 +158,7 @@ class GroupGradient {
   int64_t channels_;  // of dy
   const float *dy_, *dy_end_;
   LaneOrder order_;  // of output channels
-  GroupRows lines_;
+  GroupRows padded_;
 };
 
 // Sums of `parts` fixed ranges of positions; with more threads than parts, each takes some of the blocks.

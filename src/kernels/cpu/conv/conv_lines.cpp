@@ -42,35 +42,35 @@ class PaddedRowsPass {
       : s_(s),
         p_(p),
         b_(b),
-        lines_(s.phase.window, s.source, s.x_dtype, s.x),
+        padded_(s.phase.window, s.source, s.x_dtype, s.x),
         heights_(s.phase.window.count[2]),
-        blocks_(s, lines_) {}
+        blocks_(s, padded_) {}
 
-  void run(int64_t line0, int64_t line1) const {
-    const Workspace<char> copy(lines_.size());
-    for (int64_t line = line0, count = 0; line < line1; line += count) {
-      count = lines_.count(line, line1);
-      lines_.copy(line, count, copy.data());
+  void run(int64_t row0, int64_t row1) const {
+    const Workspace<char> copy(padded_.size());
+    for (int64_t row = row0, count = 0; row < row1; row += count) {
+      count = padded_.count(row, row1);
+      padded_.copy(row, count, copy.data());
       for (int64_t j = 0; j < p_.n; j += kWide) {
         ColumnTerms terms;
         column_terms(p_, j, std::min(kWide, p_.n - j), nullptr, terms);
-        for (int64_t i = 0; i < count; ++i) run_line(line + i, copy.data() + i * lines_.line(), j, terms);
+        for (int64_t i = 0; i < count; ++i) run_row(row + i, copy.data() + i * padded_.row_step(), j, terms);
       }
     }
   }
 
  private:
-  void run_line(int64_t line, const char* copy, int64_t j, const ColumnTerms& terms) const {
+  void run_row(int64_t row, const char* copy, int64_t j, const ColumnTerms& terms) const {
     alignas(64) float sums[kMostRows * kWide + 32];  // and room to read a little beyond
     int64_t offsets[kMostRows];
     const int64_t width = s_.phase.window.count[2];
     for (int64_t r = 0; r < heights_.count(); ++r) {
       // A tile that would run beyond the row begins earlier; `done` of its rows are stored already.
       const int64_t height = heights_[r], x = std::min(heights_.first(r), width - height);
-      const int64_t done = heights_.first(r) - x, rows = height - done, i0 = line * width + x + done;
+      const int64_t done = heights_.first(r) - x, rows = height - done, i0 = row * width + x + done;
       for (const ConvBlocks::Block& block : blocks_) {
-        const char* a = copy + x * lines_.step() + block.at;
-        run_tile({a, b_.panels(j, block.k), sums, kWide * kBytes, block.k > 0, lines_.step(), blocks_.pieces(block),
+        const char* a = copy + x * padded_.step() + block.at;
+        run_tile({a, b_.panels(j, block.k), sums, kWide * kBytes, block.k > 0, padded_.step(), blocks_.pieces(block),
                   block.count},
                  height);
       }
@@ -84,7 +84,7 @@ class PaddedRowsPass {
   const ConvPass& s_;
   const BlockedGemm& p_;
   const PackedMatrix& b_;
-  PaddedRows lines_;
+  PaddedRows padded_;
   TileHeights heights_;
   ConvBlocks blocks_;
 };

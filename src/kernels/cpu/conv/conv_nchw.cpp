@@ -45,9 +45,9 @@ struct Reach {
 
 // One channel of the source, padded.
 template <class T>
-class PaddedLines {
+class PaddedChannel {
  public:
-  PaddedLines(const Window& w, const Source& s, int64_t q0, int64_t q1)
+  PaddedChannel(const Window& w, const Source& s, int64_t q0, int64_t q1)
       : w_(w),
         source_(s),
         reach_(w, q0, q1),
@@ -79,7 +79,7 @@ class PaddedLines {
         for (int64_t y = 0; y < reach_.size[1]; y += reach_.every[1], to += reach_.every[1] * line_) {
           const int64_t from_y = reach_.first[1] + y;
           if (inside(0, from_z) && inside(1, from_y)) {
-            fill_line(image + (from_z * w_.size[1] + from_y) * w_.size[2], to);
+            fill_row(image + (from_z * w_.size[1] + from_y) * w_.size[2], to);
           } else {
             std::fill_n(to, line_, T());
           }
@@ -89,7 +89,7 @@ class PaddedLines {
   }
 
  private:
-  void fill_line(const T* from, T* to) const {
+  void fill_row(const T* from, T* to) const {
     const int64_t step = w_.step[2];
     const auto steps = [&](int64_t distance) { return step == 1 ? distance : (distance + step - 1) / step; };
     for (int64_t r = 0; r < step; r += reach_.every[2], to += residue_) {
@@ -145,7 +145,7 @@ void pack_positions(const Window& w, const Source& s, const T* x, int64_t width,
                     int64_t lines, int64_t k0, int64_t k, char* out) {
   constexpr int64_t size = sizeof(T);
   const int64_t taps = w.tap_count(), row = width * size, panel = padded_k * row, panels = (lines + width - 1) / width;
-  PaddedLines<T> padded(w, s, q0, q0 + lines);
+  PaddedChannel<T> padded(w, s, q0, q0 + lines);
   Workspace<int64_t> distances(taps), counts(panels);
   for (int64_t t = 0; t < taps; ++t) distances[t] = padded.distance(t) * size;
   Workspace<Copy> copies(panels * width);

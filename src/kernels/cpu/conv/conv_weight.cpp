@@ -149,7 +149,7 @@ void sum_positions(const ConvCall& c, const PanelSource& a, const PanelSource& b
 }
 
 // For rows of x that are copied with padding, not packed.
-void sum_lines(const ConvCall& c, const Window& window, const float* dy, float* dw) {
+void sum_padded_rows(const ConvCall& c, const Window& window, const float* dy, float* dw) {
   const int64_t outputs = c.c_out * c.c_in * window.tap_count(), positions = c.n * window.positions();
   const int64_t chains = (positions + kChain - 1) / kChain;
   const int64_t parts = std::min(c.n * window.count[1], std::max(chains, split_count(outputs, positions)));
@@ -171,7 +171,7 @@ void group_weight(const ConvCall& c, const Window& window, int64_t g, const T* x
       const int64_t positions = c.n * window.positions();
       const bool packs = std::min(og, cg) >= kPackChannels && panel_for(c.dtype, og, cg, positions) == Panel::split;
       if (window.pointwise() && !packs && run_gemm_tn({og, cg, positions, dy, c.c_out, x, c.c_in, dw})) return;
-      if (weight_tn_pays(c, window)) return sum_lines(c, window, dy, dw);
+      if (weight_tn_pays(c, window)) return sum_padded_rows(c, window, dy, dw);
     }
     if (window.pointwise()) return sum_positions(c, a, points, dw);
     return sum_positions(c, a, NhwcOperand(window, source, c.dtype, x, Lines::values), dw);

@@ -45,41 +45,41 @@ class ColumnsGradient {
         dy_(dy),
         width_(w.count[2]),
         c_out_(c.c_out),
-        lines_(w, source_of(c), c.dtype, c.x, {.gap = form == Form::taps ? kGap : 0}),
+        padded_(w, source_of(c), c.dtype, c.x, {.gap = form == Form::taps ? kGap : 0}),
         tiles_(form == Form::taps ? c.c_out : w.taps[2] * c.c_in, form == Form::taps ? c.c_in : c.c_out, parts(c, w),
                sums, form == Form::taps ? c.c_in * w.tap_count() : c.c_out) {}
   int64_t tiles() const { return tiles_.count(); }
 
-  // Tiles [begin, end) over rows [line0, line1) of dy.
-  void run(int64_t line0, int64_t line1, int64_t begin, int64_t end) const {
-    const Workspace<float> copy(lines_.size() / kBytes + GemmTnTiles::kLine);  // tiles read a little beyond
-    for (int64_t line = line0, count = 0; line < line1; line += count) {
-      count = lines_.count(line, line1);
-      lines_.copy(line, count, copy.data());
+  // Tiles [begin, end) over rows [row0, row1) of dy.
+  void run(int64_t row0, int64_t row1, int64_t begin, int64_t end) const {
+    const Workspace<float> copy(padded_.size() / kBytes + GemmTnTiles::kLine);  // tiles read a little beyond
+    for (int64_t row = row0, count = 0; row < row1; row += count) {
+      count = padded_.count(row, row1);
+      padded_.copy(row, count, copy.data());
       GemmTnBlock block{.width = width_, .lines = count};
-      const GemmTnBlock::Side of_dy{dy_ + line * width_ * c_out_, c_out_};
-      const GemmTnBlock::Side of_x{copy.data(), lines_.step() / kBytes,
-                                   (lines_.line() - width_ * lines_.step()) / kBytes};
+      const GemmTnBlock::Side of_dy{dy_ + row * width_ * c_out_, c_out_};
+      const GemmTnBlock::Side of_x{copy.data(), padded_.step() / kBytes,
+                                   (padded_.row_step() - width_ * padded_.step()) / kBytes};
       block.a = form_ == Form::taps ? of_dy : of_x, block.b = form_ == Form::taps ? of_x : of_dy;
-      const int64_t next = line + count, next_count = lines_.count(next, line1);
+      const int64_t next = row + count, next_count = padded_.count(next, row1);
       block.later[0] = {dy_ + next * width_ * c_out_, next_count * width_ * c_out_ / GemmTnTiles::kLine};
       block.later[1] = read_later(next, next_count);
-      tiles_.run(block, begin, end, line > line0);
+      tiles_.run(block, begin, end, row > row0);
     }
   }
 
  private:
-  Later read_later(int64_t line, int64_t count) const {
-    const PaddedRows::Range range = lines_.read(line, count);
+  Later read_later(int64_t row, int64_t count) const {
+    const PaddedRows::Range range = padded_.read(row, count);
     return {reinterpret_cast<const float*>(range.first), range.bytes / kBytes / GemmTnTiles::kLine};
   }
   std::vector<GemmTnPart> parts(const ConvCall& c, const Window& w) const {
     std::vector<GemmTnPart> all;
     for (int64_t y = 0; y < w.taps[1]; ++y) {
       const int64_t rows = GemmTnTiles::rows_of(w.taps[2] * c.c_in);
-      if (form_ == Form::rows) all.push_back({.a = lines_.tap(y, 0) / kBytes, .c = y * rows * c.c_out});
+      if (form_ == Form::rows) all.push_back({.a = padded_.tap(y, 0) / kBytes, .c = y * rows * c.c_out});
       for (int64_t x = 0; form_ == Form::taps && x < w.taps[2]; ++x) {
-        all.push_back({.b = lines_.tap(y, x) / kBytes, .c = (y * w.taps[2] + x) * c.c_in});
+        all.push_back({.b = padded_.tap(y, x) / kBytes, .c = (y * w.taps[2] + x) * c.c_in});
       }
     }
     return all;
@@ -88,7 +88,7 @@ class ColumnsGradient {
   Form form_;
   const float* dy_;
   int64_t width_, c_out_;
-  PaddedRows lines_;
+  PaddedRows padded_;
   GemmTnTiles tiles_;
 };
 

@@ -27,7 +27,7 @@ constexpr int64_t kLanes = V::kLanes;
 struct Six {
   V v0, v1, v2, v3, v4, v5;
 };
-inline Six input_line(Six d) {
+inline Six input_transform(Six d) {
   const V even = d.v4 - V(4) * d.v2, odd = d.v3 - V(4) * d.v1;
   const V even2 = d.v4 - d.v2, odd2 = V(2) * (d.v3 - d.v1);
   return {fma(V(4), d.v0, fma(V(-5), d.v2, d.v4)), even + odd, even - odd, even2 + odd2, even2 - odd2,
@@ -36,7 +36,7 @@ inline Six input_line(Six d) {
 struct Four {
   V v0, v1, v2, v3;
 };
-inline Four output_line(Six m) {
+inline Four output_transform(Six m) {
   const V sum = m.v1 + m.v2, difference = m.v1 - m.v2, sum2 = m.v3 + m.v4, difference2 = m.v3 - m.v4;
   return {m.v0 + sum + sum2, fma(V(2), difference2, difference), fma(V(4), sum2, sum),
           fma(V(8), difference2, difference) + m.v5};
@@ -66,7 +66,7 @@ void transform_input(const InputTile& t, int64_t channels, float* out, int64_t p
         d = {load_pixel(t, 0, x, c, count), load_pixel(t, 1, x, c, count), load_pixel(t, 2, x, c, count),
              load_pixel(t, 3, x, c, count), load_pixel(t, 4, x, c, count), load_pixel(t, 5, x, c, count)};
       }
-      const Six s = input_line(d);
+      const Six s = input_transform(d);
       s.v0.store(columns[0][x]);
       s.v1.store(columns[1][x]);
       s.v2.store(columns[2][x]);
@@ -77,7 +77,7 @@ void transform_input(const InputTile& t, int64_t channels, float* out, int64_t p
     for (int64_t y = 0; y < 6; ++y) {
       const auto& r = columns[y];
       const Six s =
-          input_line({V::load(r[0]), V::load(r[1]), V::load(r[2]), V::load(r[3]), V::load(r[4]), V::load(r[5])});
+          input_transform({V::load(r[0]), V::load(r[1]), V::load(r[2]), V::load(r[3]), V::load(r[4]), V::load(r[5])});
       float* to = out + 6 * y * plane + c;
       s.v0.store(to);
       s.v1.store(to + plane);
@@ -95,8 +95,8 @@ void transform_output(const float* m, int64_t plane, const OutputTile& t, int64_
     float lines[4][6][V::kLanes];
     for (int64_t x = 0; x < 6; ++x) {
       const float* p = m + x * plane + c;
-      const Four s = output_line({V::load(p), V::load(p + 6 * plane), V::load(p + 12 * plane), V::load(p + 18 * plane),
-                                  V::load(p + 24 * plane), V::load(p + 30 * plane)});
+      const Four s = output_transform({V::load(p), V::load(p + 6 * plane), V::load(p + 12 * plane),
+                                       V::load(p + 18 * plane), V::load(p + 24 * plane), V::load(p + 30 * plane)});
       s.v0.store(lines[0][x]);
       s.v1.store(lines[1][x]);
       s.v2.store(lines[2][x]);
@@ -107,7 +107,7 @@ void transform_output(const float* m, int64_t plane, const OutputTile& t, int64_
     for (int64_t y = 0; y < t.rows; ++y) {
       const auto& r = lines[y];
       const Four s =
-          output_line({V::load(r[0]), V::load(r[1]), V::load(r[2]), V::load(r[3]), V::load(r[4]), V::load(r[5])});
+          output_transform({V::load(r[0]), V::load(r[1]), V::load(r[2]), V::load(r[3]), V::load(r[4]), V::load(r[5])});
       const V results[4] = {s.v0, s.v1, s.v2, s.v3};
       for (int64_t x = 0; x < t.columns; ++x) {
         const int64_t at = y * t.line + x * t.pixel + c;

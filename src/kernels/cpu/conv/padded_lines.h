@@ -26,7 +26,7 @@ class PaddedRows {
   int64_t pixel() const { return pixel_; }
   int64_t pixels() const { return columns_; }                                          // of a padded row
   int64_t step() const { return joined_ ? pixel_ : w_.step[2] / apart_[1] * pixel_; }  // from position to position
-  int64_t line() const { return w_.step[1] / apart_[0] * columns_ * pixel_; }          // from output row to output row
+  int64_t row_step() const { return w_.step[1] / apart_[0] * columns_ * pixel_; }      // from output row to output row
   // The offset of a tap; x is 0 where taps are joined.
   int64_t tap(int64_t y, int64_t x) const { return place(y * w_.tap_step[1] - low_[0], x * w_.tap_step[2] - low_[1]); }
   // How many rows come next, of one image.

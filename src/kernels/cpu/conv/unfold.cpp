@@ -11,7 +11,7 @@ namespace {
 using detail::Window;
 
 constexpr int64_t kGrain = 32 * 1024;
-constexpr int64_t kStackLine = 512;
+constexpr int64_t kStackRow = 512;
 
 Window window_of(const UnfoldCall& u, const char* op) {
   DEFT_CHECK(u.spatial >= 1 && u.spatial <= 3, ShapeError, "{}: found {} spatial dims, expected 1, 2 or 3", op,
@@ -43,7 +43,7 @@ int64_t position_of(const Window& w, int d, int64_t s, int64_t t) {
 
 // Adds row (z, y) of one channel.
 template <class T>
-void fold_line(const Window& w, const T* columns, int64_t z, int64_t y, sum_t<T>* sum) {
+void fold_row(const Window& w, const T* columns, int64_t z, int64_t y, sum_t<T>* sum) {
   using S = sum_t<T>;
   std::fill_n(sum, w.size[2], S(0));
   for (int64_t tz = 0; tz < w.taps[0]; ++tz) {
@@ -69,12 +69,12 @@ void fold_typed(const Window& w, int64_t planes, const T* columns, T* x) {
   const int64_t lines = w.size[0] * w.size[1], width = w.size[2], block = w.tap_count() * w.positions();
   const int64_t cost = std::max<int64_t>(1, width * w.tap_count());
   parallel_for(0, planes * lines, std::max<int64_t>(1, kGrain / cost), [&](int64_t begin, int64_t end) {
-    sum_t<T> stack[kStackLine];
-    Workspace<sum_t<T>> heap(width > kStackLine ? width : 0);
-    sum_t<T>* sum = width > kStackLine ? heap.data() : stack;
+    sum_t<T> stack[kStackRow];
+    Workspace<sum_t<T>> heap(width > kStackRow ? width : 0);
+    sum_t<T>* sum = width > kStackRow ? heap.data() : stack;
     for (int64_t l = begin; l < end; ++l) {
       const int64_t line = l % lines;
-      fold_line(w, columns + l / lines * block, line / w.size[1], line % w.size[1], sum);
+      fold_row(w, columns + l / lines * block, line / w.size[1], line % w.size[1], sum);
       for (int64_t i = 0; i < width; ++i) x[l * width + i] = static_cast<T>(sum[i]);
     }
   });
