@@ -118,10 +118,10 @@ class Layout {
 
   void make(Instruction x) {
     if (x.def == &op_def<Convolution>) bring_in(x);
-    const bool turned = x.def == &op_def<Convolution> && write_last(x);
+    const bool transposed = x.def == &op_def<Convolution> && write_last(x);
     std::vector<ValueId> inputs = x.inputs;
     for (ValueId& id : inputs) id = twin_or_same(id);
-    if (inputs == x.inputs && !turned) {
+    if (inputs == x.inputs && !transposed) {
       g_.instructions.push_back(std::move(x));
       return;
     }

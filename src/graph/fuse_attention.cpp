@@ -305,11 +305,11 @@ class AttentionFuser {
     for (int d = 0; d < rank; ++d) p.dims.push_back(d < rank - 2 ? d : 2 * rank - 3 - d);
     ViewSpec spec = Permute::view(meta(id), p);
     const Value v = g_.value(id);
-    const ValueId turned = g_.add_value(spec.meta, v.buffer, v.offset);
-    Instruction x{&op_def<Permute>, Action::view, {id}, {turned}, {}, site};
+    const ValueId result = g_.add_value(spec.meta, v.buffer, v.offset);
+    Instruction x{&op_def<Permute>, Action::view, {id}, {result}, {}, site};
     set_params(x, p);
     list.push_back(std::move(x));
-    return turned;
+    return result;
   }
   ValueId negated(ValueId mask, const Site& site, std::vector<Instruction>& list) {
     Meta m = Meta::dense(meta(mask).sizes, DType::boolean, meta(mask).device);

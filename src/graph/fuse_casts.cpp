@@ -62,7 +62,7 @@ class CastFuser {
     const ValueId narrow = g_.instructions[at].inputs[0], wide = g_.instructions[at].outputs[0];
     const Meta &from = meta(narrow), &to = meta(wide);
     if (size_of(from.dtype) != 2 || to.dtype != DType::f32) return;
-    if (take_turned(at, narrow, wide) || !to.contiguous) return;
+    if (take_transposed(at, narrow, wide) || !to.contiguous) return;
     const int maker = uses_.maker(narrow, at);
     if (maker < 0 || !uses_.only_between(narrow, index(maker), at)) return;
     Instruction& x = g_.instructions[index(maker)];
@@ -80,8 +80,8 @@ class CastFuser {
     g_.instructions[at].def = nullptr;
     ++fused_;
   }
-  // The same where a view turns the product before the cast: the gradient of a weight that is used turned.
-  bool take_turned(size_t at, ValueId narrow, ValueId wide) {
+  // The same where a view transposes the matmul before the cast: the gradient of a weight that is used transposed.
+  bool take_transposed(size_t at, ValueId narrow, ValueId wide) {
     const Value from = g_.value(narrow), to = g_.value(wide);
     const std::vector<size_t>& places = places_[index(from.buffer)];
     if (g_.buffer_of(narrow).kind != BufferKind::temporary || places.size() != 3 || places[2] != at) return false;

@@ -73,8 +73,8 @@ class SumFuser {
     g_.instructions[from].def = nullptr;
     if (product.def == &op_def<Matmul>) {
       const Value right = g_.value(product.inputs[1]);
-      Permute::Params turned{{1, 0}};
-      product.inputs[1] = g_.add_value(Permute::view(right.meta, turned).meta, right.buffer, right.offset);
+      Permute::Params transposed{{1, 0}};
+      product.inputs[1] = g_.add_value(Permute::view(right.meta, transposed).meta, right.buffer, right.offset);
       product.def = &op_def<FusedLinear>;
       product.inputs.resize(4, kNone);
       set_params(product, FusedLinear::Params{});

@@ -93,7 +93,7 @@ class GradientMerger {
       const size_t i = read.at;
       const Instruction& x = instruction(i);
       if (i == *product) continue;
-      if (is_turned_product(x, b) && !b.weight.at) {
+      if (is_transposed_matmul(x, b) && !b.weight.at) {
         b.weight = reader(i);
       } else if (is_column_sum(x, b) && !b.bias.at) {
         b.bias = reader(i);
@@ -107,15 +107,15 @@ class GradientMerger {
   static bool writes_any_rows(const Instruction& x) {
     return x.action == Action::make && (x.def == &op_def<ScaledDotProductAttentionBackward> || x.def == &op_def<Clone>);
   }
-  // Whether `id` shows the gradient as a matrix of its rows, turned or not.
-  bool is_matrix(ValueId id, const Branch& b, bool turned) const {
+  // Whether `id` shows the gradient as a matrix of its rows, transposed or not.
+  bool is_matrix(ValueId id, const Branch& b, bool transposed) const {
     const Value& v = g_.value(id);
     if (v.offset != 0 || v.meta.rank() != 2) return false;
-    const int rows = turned ? 1 : 0;
+    const int rows = transposed ? 1 : 0;
     return v.meta.sizes[1 - rows] == b.columns && v.meta.strides[1 - rows] == 1 && v.meta.strides[rows] == b.columns &&
            v.meta.numel == meta(b.gradient).numel;
   }
-  bool is_turned_product(const Instruction& x, const Branch& b) const {
+  bool is_transposed_matmul(const Instruction& x, const Branch& b) const {
     return x.def == &op_def<Matmul> && x.action == Action::make && is_matrix(x.inputs[0], b, true) &&
            g_.value(x.inputs[1]).buffer != g_.value(b.gradient).buffer && is_part(x.outputs[0]);
   }
@@ -263,11 +263,11 @@ class GradientMerger {
     }
   }
   // As a matrix of its rows.
-  ValueId gradient_matrix(bool turned) {
+  ValueId gradient_matrix(bool transposed) {
     const Value v = g_.value(gradient_);
     const int64_t width = v.meta.sizes.back(), rows = v.meta.numel / width;
     Meta m = Meta::dense({rows, width}, v.meta.dtype, v.meta.device);
-    if (turned) {
+    if (transposed) {
       m = Meta::dense({width, rows}, v.meta.dtype, v.meta.device);
       m.set_strides({1, width});
     }

@@ -265,7 +265,7 @@ std::vector<Term> parse_terms(std::string_view inputs, std::string_view equation
 
 namespace {
 
-// One operand is only summed and turned.
+// One operand is only summed and transposed.
 std::vector<Tensor> all_lowered(const std::vector<Tensor>& operands) {
   std::vector<Tensor> all = operands;
   for (Tensor& t : all)

@@ -96,9 +96,9 @@ int64_t rows_of(const Tensor& x) {
 // All dims but the last as one.
 Tensor as_rows(const Tensor& x) { return x.dim() == 2 ? x : x.reshape({rows_of(x), x.sizes().back()}); }
 
-// Whether an input is another matrix turned, as in x.matmul(weight.t()), also behind a cast: its gradient is turned
-// back next, and a leaf would have to copy it then.
-bool is_turned(const VjpContext& c, int input) {
+// Whether an input is a transposed view, as in x.matmul(weight.t()), also behind a cast: the backward pass transposes
+// its gradient back next, and a leaf would have to copy the result.
+bool is_transposed(const VjpContext& c, int input) {
   Node* node = c.node.edges()[input].node;
   if (node && node->type == &op_def<Cast>.node) node = node->edges()[0].node;
   if (!node || node->type != &op_def<Permute>.node || node->has(kNodeReleased)) return false;
@@ -109,9 +109,9 @@ bool is_turned(const VjpContext& c, int input) {
   }
   return rank >= 2 && dims[rank - 2] == rank - 1;
 }
-// a^T b for an input's gradient, made the way round that suits the input.
-Tensor turned_product(const Tensor& a, const Tensor& b, bool turned) {
-  return turned ? matmul(b.t(), a).t() : matmul(a.t(), b);
+// a^T b for the gradient of an input, computed as (b^T a)^T where the input is a transposed view.
+Tensor transposed_matmul(const Tensor& a, const Tensor& b, bool transposed) {
+  return transposed ? matmul(b.t(), a).t() : matmul(a.t(), b);
 }
 
 }  // namespace
@@ -124,8 +124,8 @@ void Matmul::vjp(VjpContext& c) {
   if (c.needs(0)) {
     Tensor b = c.saved_input(1);
     if (vector_b) b = b.unsqueeze(-1);
-    bool turned = b.dim() == c.input_sizes(0).size() && is_turned(c, 0);
-    Tensor d = turned ? matmul(b, g.t()).t() : matmul(g, b.t());
+    bool transposed = b.dim() == c.input_sizes(0).size() && is_transposed(c, 0);
+    Tensor d = transposed ? matmul(b, g.t()).t() : matmul(g, b.t());
     c.grad_in(0) = vector_a ? d.squeeze(-2) : d;
   }
   if (c.needs(1)) {
@@ -133,7 +133,7 @@ void Matmul::vjp(VjpContext& c) {
     if (vector_a) a = a.unsqueeze(0);
     // One long product instead of a batch of products that are then summed.
     bool shared = c.input_sizes(1).size() <= 2 && a.dim() > 2;
-    Tensor d = turned_product(shared ? as_rows(a) : a, shared ? as_rows(g) : g, is_turned(c, 1));
+    Tensor d = transposed_matmul(shared ? as_rows(a) : a, shared ? as_rows(g) : g, is_transposed(c, 1));
     c.grad_in(1) = vector_b ? d.squeeze(-1) : d;
   }
 }
@@ -206,7 +206,7 @@ void Linear::vjp(VjpContext& c) {
   if (c.needs(0)) c.grad_in(0) = matmul(g, c.saved_input(1));
   if (!c.needs(1) && !c.needs(2)) return;
   Tensor rows = as_rows(g);
-  if (c.needs(1)) c.grad_in(1) = turned_product(rows, as_rows(c.saved_input(0)), is_turned(c, 1));
+  if (c.needs(1)) c.grad_in(1) = transposed_matmul(rows, as_rows(c.saved_input(0)), is_transposed(c, 1));
   if (c.needs(2)) c.grad_in(2) = rows.sum({0});
 }
 

@@ -49,8 +49,8 @@ TEST_F(CudaLarge, CopyAndCast) {
   EXPECT_EQ(ending(b.to(DType::u8)), kEnding);
   EXPECT_EQ(ending(b * 2), (std::vector<double>{0, 6, 6, 2}));
   b = Tensor();
-  Tensor turned = x.view({2, kMany / 2}).t().contiguous();
-  EXPECT_EQ(values(turned.narrow(0, kMany / 2 - 2, 2)), (std::vector<double>{0, 3, 0, 1}));
+  Tensor transposed = x.view({2, kMany / 2}).t().contiguous();
+  EXPECT_EQ(values(transposed.narrow(0, kMany / 2 - 2, 2)), (std::vector<double>{0, 3, 0, 1}));
   EXPECT_EQ(ending(flip(flip(x, {0}), {0})), kEnding);
 }
 

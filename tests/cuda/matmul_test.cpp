@@ -33,10 +33,10 @@ constexpr Case kCases[] = {{"odd n", 1024, 2049, 1024},
 TEST_F(CudaMatmul, RowsOfAnyLength) {
   NoGradGuard no_grad;
   for (const Case& c : kCases) {
-    for (int turned = 0; turned < 4; ++turned) {
-      const std::string what = std::string(c.name) + ", turned " + std::to_string(turned);
-      Tensor a = turned & 1 ? randn({c.k, c.m}, on_gpu()).t() : randn({c.m, c.k}, on_gpu());
-      Tensor b = turned & 2 ? randn({c.n, c.k}, on_gpu()).t() : randn({c.k, c.n}, on_gpu());
+    for (int transposed = 0; transposed < 4; ++transposed) {
+      const std::string what = std::string(c.name) + ", transposed " + std::to_string(transposed);
+      Tensor a = transposed & 1 ? randn({c.k, c.m}, on_gpu()).t() : randn({c.m, c.k}, on_gpu());
+      Tensor b = transposed & 2 ? randn({c.n, c.k}, on_gpu()).t() : randn({c.k, c.n}, on_gpu());
       const Tensor x = a.to(DType::bf16), w = b.to(DType::bf16);
       const Tensor want = matmul(x.to(DType::f32), w.to(DType::f32));
       poison();

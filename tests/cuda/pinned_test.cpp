@@ -119,9 +119,9 @@ TEST_F(CudaPinned, ADroppedTargetIsHeld) {
 
 TEST_F(CudaPinned, PartsAndLayouts) {
   Tensor x = sample({6, 8}, 1, DType::f32), p = x.pin_memory(), d = zeros({8, 6}, on_gpu());
-  Tensor turned = d.t();
-  copy_async(turned, p);
-  EXPECT_EQ(values(turned), values(x));
+  Tensor transposed = d.t();
+  copy_async(transposed, p);
+  EXPECT_EQ(values(transposed), values(x));
   Tensor part = d.narrow(0, 2, 3);
   copy_async(part, p.t().narrow(0, 0, 3));
   EXPECT_EQ(values(d.narrow(0, 2, 3)), values(x.t().narrow(0, 0, 3)));

@@ -45,11 +45,11 @@ TEST(FuseCasts, ProductsOfMatrices) {
        [&](const Tensor& t) {
          return matmul(t.reshape({48, 40}).t(), rows.t().contiguous().t()).to(DType::f32);
        }},
-      {"turned",
+      {"transposed",
        [&](const Tensor& t) {
          return linear(t.reshape({48, 40}), w, b).t().to(DType::f32);
        }},
-      {"turned and back",
+      {"transposed and back",
        [&](const Tensor& t) {
          return matmul(t.reshape({48, 40}), right).t().to(DType::f32).t() * 1;
        }},
@@ -77,11 +77,11 @@ TEST(FuseCasts, WhatMustStay) {
         Tensor y = linear(t, w);
         return y.to(DType::f32) + y.softmax(-1).to(DType::f32);
       },
-      [&](const Tensor& t) {  // turned, and read by others too
+      [&](const Tensor& t) {  // transposed, and read by others too
         Tensor y = linear(t, w);
         return y.t().to(DType::f32) + y.t().softmax(-1).to(DType::f32);
       },
-      [&](const Tensor& t) {  // turned, and read by others before the cast
+      [&](const Tensor& t) {  // transposed, and read by others before the cast
         Tensor y = linear(t, w).t(), soft = y.softmax(-1);
         return y.to(DType::f32) + soft.to(DType::f32);
       },
@@ -89,10 +89,10 @@ TEST(FuseCasts, WhatMustStay) {
         Tensor y = linear(t, w).t(), wide = y.to(DType::f32);
         return wide + y.softmax(-1).to(DType::f32);
       },
-      [&](const Tensor& t) {  // a part of it, turned
+      [&](const Tensor& t) {  // a part of it, transposed
         return linear(t, w).narrow(0, 2, 18).t().to(DType::f32);
       },
-      [&](const Tensor& t) {  // turned, and written between
+      [&](const Tensor& t) {  // transposed, and written between
         Tensor y = linear(t, w);
         y.mul_(2);
         return y.t().to(DType::f32);
@@ -159,7 +159,7 @@ struct Classifier : nn::Module {
   nn::Linear& last = add<nn::Linear>("last", 48, 40);
   Tensor forward(const Tensor& x) override { return last(x); }
 };
-struct Turned : nn::Module {
+struct Transposed : nn::Module {
   Tensor& weight = parameter("weight", randn({48, 40}));
   Tensor forward(const Tensor& x) override { return linear(x, weight.t()); }
 };
@@ -173,7 +173,7 @@ struct Convolutions : nn::Module {
 TEST(FuseCasts, GradientsOfWeights) {
   const Data data{randn({16, 48}), randint(0, 40, {16})};
   expect_wider_gradients([&] { return Step{std::make_unique<Classifier>(), data}; }, kOne);
-  expect_wider_gradients([&] { return Step{std::make_unique<Turned>(), data}; }, kOne);
+  expect_wider_gradients([&] { return Step{std::make_unique<Transposed>(), data}; }, kOne);
   for (int64_t kernel : {1, 3})
     for (int64_t side : {9, 40})  // the larger one is summed in parts
       for (bool last : {false, true}) {

@@ -45,9 +45,9 @@ TEST(FuseSums, SameResults) {
        }},
       {"views from before see the sum", 1,
        [](const Tensor& x, const Tensor& w) {
-         Tensor total = x * 1, turned = total.t(), row = total.select(0, 1);
+         Tensor total = x * 1, transposed = total.t(), row = total.select(0, 1);
          total.add_(matmul(x, w));
-         return matmul(turned, turned.t()) + row;
+         return matmul(transposed, transposed.t()) + row;
        }},
       {"what was there is read before", 1,
        [](const Tensor& x, const Tensor& w) {

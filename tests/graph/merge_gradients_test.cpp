@@ -14,7 +14,7 @@ enum class Place { after_norm, before_norm };  // of what the projections read: 
 struct Block : nn::Module {
   Place place;
   std::function<void()> between;  // the first projection and the others
-  bool turned = false;            // values first
+  bool transposed = false;        // values first
   bool copied = false;            // heads, so that their gradients are copied as well
   nn::Linear& first = add<nn::Linear>("first", 12, 64);
   nn::Linear &q, &k, &v;
@@ -37,7 +37,7 @@ struct Block : nn::Module {
     nn::Linear* layers[] = {&q, &k, &v};
     for (size_t i = 0; i < 3; ++i) {
       if (i == 1 && between) between();
-      const size_t at = turned ? 2 - i : i;
+      const size_t at = transposed ? 2 - i : i;
       parts[at] = heads((*layers[at])(in));
     }
     Tensor y = scaled_dot_product_attention(parts[0], parts[1], parts[2]).transpose(1, 2);
@@ -210,7 +210,7 @@ TEST(MergeGradients, OtherPlansKeepOtherCopies) {
         compile([&](const Tensor& x, const Tensor& y) { return t.step(x, y); }, merged ? merging() : not_merging());
     for (int i = 0; i < 2; ++i) before(d.x, d.y);
     for (int i = 0; i < 2; ++i) other.step(d.x, d.y);
-    model_of(t).turned = model_of(other).turned = true;
+    model_of(t).transposed = model_of(other).transposed = true;
     auto after = compile([&](const Tensor& x, const Tensor& y) { return t.step(x, y); }, merging());
     for (int i = 0; i < 3; ++i) EXPECT_NEAR(after(d.x, d.y).item(), other.step(d.x, d.y).item(), 0.02);
     EXPECT_TRUE(contains(after.explain(), "the gradients of 1 of these"));

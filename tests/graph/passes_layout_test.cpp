@@ -55,9 +55,9 @@ TEST(AssignLayout, ResultsKeepTheirOrder) {
   EXPECT_TRUE(contains(compiled.explain(), "1 conversions in, 1 out")) << compiled.explain();
   // Nothing to do: the caller has this order already.
   auto last = compile(f, without("cost_model"));
-  Tensor turned = x.contiguous(MemoryFormat::channels_last);
-  last(turned);
-  EXPECT_LE(far(last(turned), wanted), 1e-4);
+  Tensor transposed = x.contiguous(MemoryFormat::channels_last);
+  last(transposed);
+  EXPECT_LE(far(last(transposed), wanted), 1e-4);
   EXPECT_FALSE(contains(last.explain(), "assign_layout:")) << last.explain();
 }
 

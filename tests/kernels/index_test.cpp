@@ -123,13 +123,13 @@ TYPED_TEST(Index, GatherAndScatter) {
   for (const Shapes& shape : shapes()) {
     const int ndim = static_cast<int>(shape.data.size());
     for (int dim = 0; dim < ndim; ++dim) {
-      for (bool turned : {false, true}) {
+      for (bool transposed : {false, true}) {
         std::vector<int> order;
-        for (int d = 0; d < ndim; ++d) order.push_back(turned ? ndim - 1 - d : d);
-        const Strided data_s = strided(shape.data, order, turned ? 2 : 1);
+        for (int d = 0; d < ndim; ++d) order.push_back(transposed ? ndim - 1 - d : d);
+        const Strided data_s = strided(shape.data, order, transposed ? 2 : 1);
         auto index_sizes = shape.index;
         if (ndim > 1) index_sizes[static_cast<size_t>(dim)] += index_sizes[static_cast<size_t>(dim)] > 0;  // repeats
-        const Strided index_s = strided(index_sizes, order), out_s = strided(index_sizes, {}, turned ? 3 : 1);
+        const Strided index_s = strided(index_sizes, order), out_s = strided(index_sizes, {}, transposed ? 3 : 1);
         const auto data = filled<T>(room(data_s), 1), src = filled<T>(room(out_s), 2);
         const auto index = indices(index_s, shape.data[static_cast<size_t>(dim)], 3);
         auto expected = filled<T>(room(out_s), 4);
@@ -162,7 +162,7 @@ TYPED_TEST(Index, GatherAndScatter) {
           const auto found = run_both(data, [&](T* to) {
             cpu::scatter("scatter", dtype_of<T>, op, to, data_s, dim, index.data(), index_s, src.data(), out_s);
           });
-          const bool along_rows = !turned && dim == ndim - 1 && op == Scatter::add;
+          const bool along_rows = !transposed && dim == ndim - 1 && op == Scatter::add;
           expect_same(found, along_rows && sizeof(T) == 2 ? once : want);
         }
       }
@@ -175,9 +175,9 @@ TYPED_TEST(Index, SelectAndAdd) {
   for (const Shapes& shape : shapes()) {
     const int ndim = static_cast<int>(shape.data.size());
     for (int dim = 0; dim < ndim; ++dim) {
-      for (bool turned : {false, true}) {
+      for (bool transposed : {false, true}) {
         std::vector<int> order;
-        for (int d = 0; d < ndim; ++d) order.push_back(turned ? ndim - 1 - d : d);
+        for (int d = 0; d < ndim; ++d) order.push_back(transposed ? ndim - 1 - d : d);
         const Strided data_s = strided(shape.data, order);
         auto sizes = shape.data;
         const int64_t count = 11;
@@ -275,11 +275,11 @@ TYPED_TEST(Index, StreamedRows) {
 TYPED_TEST(Index, NonzeroAndMasks) {
   using T = TypeParam;
   for (const auto& sizes : std::vector<std::vector<int64_t>>{{}, {0}, {1}, {17}, {3, 0, 2}, {5, 6, 7}, {70, 900}}) {
-    for (bool turned : {false, true}) {
+    for (bool transposed : {false, true}) {
       std::vector<int> order;
       const int ndim = static_cast<int>(sizes.size());
-      for (int d = 0; d < ndim; ++d) order.push_back(turned ? ndim - 1 - d : d);
-      const Strided s = strided(sizes, order, turned ? 2 : 1), mask_s = strided(sizes);
+      for (int d = 0; d < ndim; ++d) order.push_back(transposed ? ndim - 1 - d : d);
+      const Strided s = strided(sizes, order, transposed ? 2 : 1), mask_s = strided(sizes);
       auto x = filled<T>(room(s), 1);
       for (int64_t i = 0; i < x.size(); ++i) {
         if (i % 3 == 0) x[i] = T(0);

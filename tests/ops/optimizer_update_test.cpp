@@ -37,9 +37,9 @@ TEST(OptimizerUpdate, GradientsInAnotherOrder) {
     }
   }
   // A transposed gradient, and a parameter with holes.
-  Tensor holes = zeros({2, 3, 4, 10}).slice(3, {0, {}, 2}), turned = g.permute({3, 2, 1, 0}).contiguous();
+  Tensor holes = zeros({2, 3, 4, 10}).slice(3, {0, {}, 2}), transposed = g.permute({3, 2, 1, 0}).contiguous();
   holes.copy_(values);
-  const std::vector<float> composed = step_of(fresh(holes, turned.permute({3, 2, 1, 0})));
+  const std::vector<float> composed = step_of(fresh(holes, transposed.permute({3, 2, 1, 0})));
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(composed[i], want[i], 4 * 0x1p-24 * (1 + std::abs(want[i])));
 }
 

@@ -85,9 +85,9 @@ TEST(Random, StridesDoNotMatter) {
     Tensor plain = empty({4, 6});
     fill(plain);
     manual_seed(5);
-    Tensor turned = empty({6, 4}).t();
-    fill(turned);
-    EXPECT_EQ(plain.to_vector<float>(), turned.to_vector<float>());
+    Tensor transposed = empty({6, 4}).t();
+    fill(transposed);
+    EXPECT_EQ(plain.to_vector<float>(), transposed.to_vector<float>());
   }
 }
 

@@ -79,8 +79,8 @@ TEST(Reduce, WhatIsNotTheExtremeGetsNothingOfAGradientThatIsNan) {
     };
     EXPECT_EQ(others(max(x)), std::pair(0.0, 0.0));
     EXPECT_EQ(others(amax(x, {1})), std::pair(0.0, 0.0));
-    Tensor turned = x.t();
-    EXPECT_EQ(others(amax(turned, {0})), std::pair(0.0, 0.0)) << "in columns";
+    Tensor transposed = x.t();
+    EXPECT_EQ(others(amax(transposed, {0})), std::pair(0.0, 0.0)) << "in columns";
     EXPECT_EQ(others(amax(x.view({1, 2, 2, 1}), {0, 2})), std::pair(0.0, 0.0)) << "with a dim between them";
   }
 }

@@ -297,12 +297,12 @@ TEST_P(RowsRange, LossesOfRows) {
              {2, 0}},
             t, GetParam());
       // Squares of lengths are in f32: numbers to 2^60. What is a sum of both signs is exact to roundings of its terms.
-      const Tensor some = matrix(rows(t, finite, 1, 60), t), turned = matrix(rows(t, finite, 9, 60), t);
+      const Tensor some = matrix(rows(t, finite, 1, 60), t), transposed = matrix(rows(t, finite, 9, 60), t);
       const Tensor few_signs = where(random_like(some.select(1, 0), 6) > 0, 1, -1).to(t);
       const Bound angle{8, 4, false, 1};
       check({"cosine_similarity",
              [](const auto& in) { return cosine_similarity(in[0], in[1], 1); },
-             {some, turned},
+             {some, transposed},
              {t != DType::f16, t != DType::f16},
              angle,
              {32, 64, false, 1}},
@@ -315,7 +315,7 @@ TEST_P(RowsRange, LossesOfRows) {
             t, GetParam());
       check({"cosine_embedding_loss",
              [](const auto& in) { return cosine_embedding_loss(in[0], in[1], in[2], 0.25, Reduction::none); },
-             {some, turned, few_signs},
+             {some, transposed, few_signs},
              {t != DType::f16, t != DType::f16, false},
              angle,
              {32, 64, false, 1}},

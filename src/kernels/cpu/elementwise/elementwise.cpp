@@ -259,7 +259,7 @@ void run_strided(const ElementwiseCall& c) {
   std::copy_n(c.out.strides, c.ndim, p.it.strides[0]);
   for (int i = 0; i < c.inputs; ++i) std::copy_n(c.in[i].strides, c.ndim, p.it.strides[i + 1]);
   normalize(p.it);
-  if (p.it.total == 0 || run_turned(c, p.it)) return;
+  if (p.it.total == 0 || run_transposed(c, p.it)) return;
   p.cut = p.it.inner() >= kLongRun || p.it.ndim == 1;
   for (int i = 0; i < c.inputs; ++i) plan_input(p, i);
   plan_output(p);

@@ -1,4 +1,4 @@
-// Tile by tile: a tile of a turned input is transposed into a buffer, which the formula then reads as the other inputs.
+// Tile by tile: the tile of a transposed input is copied to a buffer that the formula reads as it reads other inputs.
 // Element by element every read would be of another line (1024 x 1024 of f32: 11.8 ms, so 1.3).
 #include "kernels/cpu/elementwise/elementwise_transposed.h"
 
@@ -16,16 +16,16 @@ constexpr int64_t kLine = 64;                  // bytes
 constexpr int64_t kLeast = 8, kLeastTotal = 4096;
 constexpr int64_t kSlack = 64;  // transpose_block() may write a little beyond
 
-class Turned {
+class Transposed {
  public:
-  Turned(const ElementwiseCall& call, const Iteration& it) : call_(call), it_(it), inner_(it.ndim - 1) {
+  Transposed(const ElementwiseCall& call, const Iteration& it) : call_(call), it_(it), inner_(it.ndim - 1) {
     if (it.total < kLeastTotal || it.ndim < 2 || it.inner() < kLeast) return;
     for (int i = 0; i < call.inputs; ++i) {
       const int64_t apart = it.strides[i + 1][inner_] * static_cast<int64_t>(size_of(call.in[i].dtype));
       for (int d = 0; d < inner_ && std::abs(apart) >= kLine; ++d) {
         if (it.strides[i + 1][d] != 1 || it.sizes[d] < kLeast || (found() && d != rows_)) continue;
         rows_ = d;
-        turned_[i] = true;
+        transposed_[i] = true;
         bytes_ += tile_bytes(i);
       }
     }
@@ -74,7 +74,7 @@ class Turned {
     for (int i = 0; i < call_.inputs; ++i) {
       Operand& in = part.in[i];
       place(in, i + 1, outer, row, column);
-      if (!turned_[i]) continue;
+      if (!transposed_[i]) continue;
       const auto size = static_cast<int64_t>(size_of(in.dtype));
       transpose_block({static_cast<size_t>(size), static_cast<const char*>(in.data), size, in.strides[1] * size, buffer,
                        part.sizes[1] * size, part.sizes[0], part.sizes[1]});
@@ -88,17 +88,17 @@ class Turned {
   const ElementwiseCall& call_;
   const Iteration& it_;
   const int inner_;
-  int rows_ = -1;  // the dim along which turned inputs are contiguous
-  bool turned_[kMaxInputs] = {};
+  int rows_ = -1;  // the dim along which transposed inputs are contiguous
+  bool transposed_[kMaxInputs] = {};
   int64_t bytes_ = 0;
 };
 
 }  // namespace
 
-bool run_turned(const ElementwiseCall& call, const Iteration& it) {
-  const Turned turned(call, it);
-  if (turned.found()) turned.run();
-  return turned.found();
+bool run_transposed(const ElementwiseCall& call, const Iteration& it) {
+  const Transposed transposed(call, it);
+  if (transposed.found()) transposed.run();
+  return transposed.found();
 }
 
 }  // namespace deft::cpu

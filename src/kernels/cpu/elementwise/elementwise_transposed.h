@@ -5,7 +5,7 @@
 
 namespace deft::cpu {
 
-// `it`: normalized, the output first. False where no input is turned, or where it does not pay.
-bool run_turned(const ElementwiseCall& call, const Iteration& it);
+// `it`: normalized, the output first. False where no input is transposed, or where it does not pay.
+bool run_transposed(const ElementwiseCall& call, const Iteration& it);
 
 }  // namespace deft::cpu

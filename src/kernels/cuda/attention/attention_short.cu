@@ -68,10 +68,10 @@ struct RowDot {
   }
 };
 
-// acc [rows of a warp, queries][kD] += the gradient of the scores of 16 keys, turned, times those keys.
+// acc [rows of a warp, queries][kD] += the gradient of the scores of 16 keys, transposed, times those keys.
 template <class T>
-__device__ __forceinline__ void multiply_turned(const Tile<T, kRows>& ds, int query, const Tile<T, kD>& k, int key,
-                                                float (&acc)[kTiles][kD / 8][4]) {
+__device__ __forceinline__ void multiply_transposed(const Tile<T, kRows>& ds, int query, const Tile<T, kD>& k, int key,
+                                                    float (&acc)[kTiles][kD / 8][4]) {
   uint32_t left[kTiles][4];
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) load_matrices_transposed(ds.wide(key, query / 8 + i * 2), left[i]);
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks)
   clear(dq);
   const int end = c.causal ? min(keys, first + kWarpRows) : keys;
 #pragma unroll 2
-  for (int key = 0; key < end; key += 16) multiply_turned(shared.ds, first, shared.k, key, dq);
+  for (int key = 0; key < end; key += 16) multiply_transposed(shared.ds, first, shared.k, key, dq);
   store(dq, c.scale, shared.q, grads.dq, c.queries, c.features);
 }
 

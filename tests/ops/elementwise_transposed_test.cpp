@@ -13,9 +13,9 @@ bool same(const Tensor& a, const Tensor& b) { return a.strides() == b.strides() 
 // y lies as `order` says, x and the wanted result row by row.
 void check(IntList sizes, IntList order, DType x_type, DType y_type) {
   Tensor x = randn(sizes).to(x_type);
-  Shape turned = x.sizes(), back = x.sizes();
-  for (int i = 0; i < turned.size(); ++i) turned[i] = x.size(order[i]), back[static_cast<int>(order[i])] = i;
-  Tensor y = randn(turned).to(y_type).permute(back), plain = y.contiguous();
+  Shape transposed = x.sizes(), back = x.sizes();
+  for (int i = 0; i < transposed.size(); ++i) transposed[i] = x.size(order[i]), back[static_cast<int>(order[i])] = i;
+  Tensor y = randn(transposed).to(y_type).permute(back), plain = y.contiguous();
   ASSERT_EQ(y.sizes(), x.sizes());
   EXPECT_TRUE(same(x + y, x + plain));
   EXPECT_TRUE(same((x < y).to(DType::f32), (x < plain).to(DType::f32)));
@@ -25,7 +25,7 @@ void check(IntList sizes, IntList order, DType x_type, DType y_type) {
   EXPECT_TRUE(same(a, b));
 }
 
-TEST(ElementwiseTurned, AllOrders) {
+TEST(ElementwiseTransposed, AllOrders) {
   NoGradGuard no_grad;
   const int before = num_threads();
   for (int threads : {1, 3}) {
@@ -40,8 +40,8 @@ TEST(ElementwiseTurned, AllOrders) {
   set_num_threads(before);
 }
 
-// Two inputs that are turned in different ways, one that is broadcast, and steps backwards.
-TEST(ElementwiseTurned, MixedInputs) {
+// Two inputs that are transposed in different ways, one that is broadcast, and steps backwards.
+TEST(ElementwiseTransposed, MixedInputs) {
   NoGradGuard no_grad;
   Tensor x = randn({40, 50, 60}), a = randn({60, 50, 40}).permute({2, 1, 0}), b = randn({40, 60, 50}).transpose(1, 2);
   EXPECT_TRUE(same(where(x > 0, a, b), where(x > 0, a.contiguous(), b.contiguous())));

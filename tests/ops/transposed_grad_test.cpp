@@ -1,4 +1,4 @@
-// Gradients of matrices that are used turned, as in x.matmul(w.t()): made in the leaf's own layout, and not copied.
+// Gradients of matrices that are used transposed, as in x.matmul(w.t()): made in the leaf's own layout, and not copied.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -44,11 +44,11 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 struct Case {
   const char* name;
-  Shape leaf;  // turned in f
-  std::function<Tensor(const Tensor& turned)> f;
+  Shape leaf;  // transposed in f
+  std::function<Tensor(const Tensor& transposed)> f;
 };
 
-TEST(TurnedGrad, IsMadeInTheLayoutOfTheLeaf) {
+TEST(TransposedGrad, IsMadeInTheLayoutOfTheLeaf) {
   manual_seed(3);
   const Tensor x = randn({2, 20, 40}), row = randn({20}), left = randn({5, 33, 40}), narrow = x.to(DType::bf16);
   const Case cases[] = {
@@ -75,7 +75,7 @@ TEST(TurnedGrad, IsMadeInTheLayoutOfTheLeaf) {
 }
 
 // Whoever else sees the gradient keeps what he saw.
-TEST(TurnedGrad, IsCopiedWhereOthersSeeIt) {
+TEST(TransposedGrad, IsCopiedWhereOthersSeeIt) {
   manual_seed(4);
   const Tensor x = randn({8, 6});
   const TensorHook none;
@@ -83,10 +83,10 @@ TEST(TurnedGrad, IsCopiedWhereOthersSeeIt) {
   const TensorHook keep = [&](const Tensor& g) { return kept = g; };
   const TensorHook keep_alias = [&](const Tensor& g) { return kept = g.detach(), g; };
   for (const auto& [of_leaf, of_view] : {std::pair{keep, none}, {none, keep}, {keep_alias, none}, {none, keep_alias}}) {
-    Tensor w = randn({6, 4}).requires_grad_(true), turned = w.t();
+    Tensor w = randn({6, 4}).requires_grad_(true), transposed = w.t();
     if (of_leaf) w.register_hook(of_leaf);
-    if (of_view) turned.register_hook(of_view);
-    linear(x, turned).sum().backward();
+    if (of_view) transposed.register_hook(of_view);
+    linear(x, transposed).sum().backward();
     const Tensor before = kept.clone();
     w.grad().add_(1);
     EXPECT_TRUE(same_bits(kept, before));
@@ -99,14 +99,14 @@ TEST(TurnedGrad, IsCopiedWhereOthersSeeIt) {
 }
 
 // A part of a gradient does not keep the memory of all of it.
-TEST(TurnedGrad, IsCopiedWhereItIsAPart) {
+TEST(TransposedGrad, IsCopiedWhereItIsAPart) {
   Tensor w = randn({6, 4}).requires_grad_(true), v = randn({60, 4}).requires_grad_(true);
   linear(randn({8, 4}), cat({w, v}, 0)).sum().backward();
   EXPECT_EQ(w.grad().impl()->storage->nbytes, 6u * 4 * sizeof(float));
   EXPECT_EQ(v.grad().impl()->storage->nbytes, 60u * 4 * sizeof(float));
 }
 
-TEST(TurnedGrad, OfTheGradient) {
+TEST(TransposedGrad, OfTheGradient) {
   manual_seed(5);
   Tensor w = randn({6, 4}, {DType::f64}).requires_grad_(true), x = randn({8, 6}, {DType::f64}).requires_grad_(true);
   auto second = [&](const Tensor& weight, const Tensor& leaf) {
