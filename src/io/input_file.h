@@ -54,7 +54,7 @@ class InputFile {
   mutable std::shared_ptr<Mapping> mapping_;
 };
 
-// Tensors of a file whose bytes are still to be read: large ones in pieces, on all lanes of the pool.
+// Tensors of a file whose bytes are still to be read: large ones in pieces, on all threads of the pool.
 class PendingReads {
  public:
   void add(void* to, uint64_t offset, uint64_t bytes);

@@ -15,7 +15,7 @@
 namespace deft {
 
 namespace {
-constexpr int64_t kGrain = 32768;  // elements per lane before threads pay
+constexpr int64_t kGrain = 32768;  // elements per thread from which threads pay
 }
 
 Tensor wrap_number(Scalar value, Device) {

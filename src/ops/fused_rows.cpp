@@ -14,8 +14,7 @@ namespace {
 
 using Params = FusedRows::Params;
 
-// Values of a strip of rows, which stay in the second cache level. Fixed, so that no result depends on the number of
-// threads.
+// Values of a strip of rows, which stay in L2. Fixed, so that no result depends on the number of threads.
 constexpr int64_t kStripValues = 64 * 1024;
 
 int64_t values_in(const Shape& row) {
@@ -30,10 +29,10 @@ Shape strip_sizes(int64_t rows, const Shape& row) {
   return sizes;
 }
 
-// What one lane needs to run the parts on strips of `rows` rows.
-class Lane {
+// What one thread needs to run the parts on strips of `rows` rows.
+class Worker {
  public:
-  Lane(KernelCall& c, int64_t rows) : c_(c), p_(c.params<FusedRows>()), rows_(rows), n_(values_in(p_.row)) {
+  Worker(KernelCall& c, int64_t rows) : c_(c), p_(c.params<FusedRows>()), rows_(rows), n_(values_in(p_.row)) {
     int next = 0;
     for (size_t i = 0; i < 3; ++i) {
       const FusedRows::Part& part = p_.part[i];
@@ -165,10 +164,10 @@ void FusedRows::cpu(KernelCall& c) {
   parallel_for(0, strips, 1, [&](int64_t begin, int64_t end) {
     const int64_t whole = std::min(end, rows / strip);
     if (begin < whole) {
-      Lane lane(c, strip);
-      for (int64_t s = begin; s < whole; ++s) lane.run(s * strip);
+      Worker worker(c, strip);
+      for (int64_t s = begin; s < whole; ++s) worker.run(s * strip);
     }
-    if (whole < end) Lane(c, rows - whole * strip).run(whole * strip);
+    if (whole < end) Worker(c, rows - whole * strip).run(whole * strip);
   });
 }
 

@@ -22,7 +22,7 @@ namespace deft {
 
 namespace {
 
-constexpr int64_t kPhiloxGrain = 4096;  // Philox blocks of four words per lane
+constexpr int64_t kPhiloxGrain = 4096;  // Philox blocks of four words per thread
 constexpr int64_t kBlocks = 256;        // Philox blocks at a time: the words stay in the first cache
 constexpr int64_t kRun = 4 * kBlocks;
 

@@ -1,5 +1,5 @@
 // The execution context: one thread-local word of mode bits and what belongs to it. Captured when work is
-// submitted and restored in every pool lane, backward pass and worker, so that a mode follows the work.
+// submitted and restored in every pool thread, backward pass and worker, so that a mode follows the work.
 #pragma once
 
 #include <array>

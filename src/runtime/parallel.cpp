@@ -70,7 +70,7 @@ struct Job {
   const FunctionRef<void(int64_t, int64_t)>* body;
   const Split* split;
   ExecContext context;
-  std::exception_ptr error;  // written by the lane that set `failed` first
+  std::exception_ptr error;  // written by the thread that set `failed` first
   std::atomic<bool> failed{false};
 };
 
@@ -86,7 +86,7 @@ struct Pool {
   pthread_t threads[kMaxThreads] = {};
 };
 constinit Pool pool;
-constinit thread_local bool in_lane = false;
+constinit thread_local bool in_parallel = false;
 
 Job& job() {
   static Job* j = new Job;  // never destroyed: workers may outlive static destruction
@@ -127,7 +127,7 @@ void work_until_idle() {
 }
 
 void* worker_main(void*) {
-  in_lane = true;
+  in_parallel = true;
   while (!pool.stop.load(std::memory_order_acquire)) {
     uint32_t epoch = pool.epoch.load();
     work_until_idle();
@@ -139,8 +139,8 @@ void* worker_main(void*) {
   return nullptr;
 }
 
-// Lets `count` workers see that there is work. Those that spin need no waking: with fewer lanes than workers some
-// always sleep, and waking them for nothing costs more than a small job.
+// Lets `count` workers see that there is work. Spinning workers need no waking: a job of fewer ranges than there are
+// workers leaves some asleep, and waking them for nothing costs more than a small job.
 void wake_workers(int count) {
   pool.epoch.fetch_add(1);
   int asleep = pool.sleepers.load(), awake = pool.workers.load(std::memory_order_relaxed) - asleep;
@@ -186,7 +186,7 @@ void start_workers(int wanted) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void wait_for_lanes() {
+void wait_for_ranges() {
   auto done = [] { return pool.pending.load(std::memory_order_acquire) == 0; };
   if (spin_until(done)) return;
   pool.caller_sleeps.store(1);
@@ -208,7 +208,7 @@ void run_in_pool(const Split& split, int count, const FunctionRef<void(int64_t, 
     SerialScope serial;
     for (int i = claim(); i >= 0; i = claim()) run_range(j, i);
   }
-  wait_for_lanes();
+  wait_for_ranges();
   std::exception_ptr error = std::exchange(j.error, nullptr);
   pool.taken.store(false, std::memory_order_release);
   if (error) std::rethrow_exception(std::move(error));
@@ -241,7 +241,7 @@ void parallel_for_slow(int64_t begin, int64_t end, int64_t grain, FunctionRef<vo
   int count = static_cast<int>(std::min<int64_t>(num_threads(), items / std::max<int64_t>(grain, 1)));
   if (count <= 1) return body(begin, end);
   Split split(begin, end, count);
-  bool own_pool = !in_lane && take_pool();
+  bool own_pool = !in_parallel && take_pool();
   own_pool ? run_in_pool(split, count, body) : run_in_turn(split, count, body);
 }
 
@@ -249,7 +249,7 @@ void parallel_for_slow(int64_t begin, int64_t end, int64_t grain, FunctionRef<vo
 
 namespace {
 
-// The pieces of one lane's part that nobody has taken: low half the first, high half the one after the last.
+// The pieces of one thread's part that nobody has taken: low half the first, high half the one after the last.
 struct alignas(64) Part {
   std::atomic<uint64_t> left{0};
   int64_t take_first() {
@@ -268,18 +268,18 @@ struct alignas(64) Part {
     return -1;
   }
 };
-constexpr int kMostParts = 64;  // more lanes than that keep to their own
+constexpr int kMostParts = 64;  // with more threads than this none steals
 constexpr int kPieces = 8;      // of a part
 
 }  // namespace
 
 void parallel_balanced(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
-  const int64_t items = end - begin, lanes = std::min<int64_t>(num_threads(), items / std::max<int64_t>(grain, 1));
-  if (lanes <= 1 || lanes > kMostParts) return parallel_for(begin, end, grain, body);
-  const int64_t piece = std::max<int64_t>(1, items / lanes / kPieces);
-  const Split split(begin, end, lanes);
+  const int64_t items = end - begin, threads = std::min<int64_t>(num_threads(), items / std::max<int64_t>(grain, 1));
+  if (threads <= 1 || threads > kMostParts) return parallel_for(begin, end, grain, body);
+  const int64_t piece = std::max<int64_t>(1, items / threads / kPieces);
+  const Split split(begin, end, threads);
   Part parts[kMostParts];
-  for (int64_t i = 0; i < lanes; ++i) {
+  for (int64_t i = 0; i < threads; ++i) {
     const auto [first, last] = split.range(i);
     parts[i].left.store(static_cast<uint64_t>((last - first + piece - 1) / piece) << 32, std::memory_order_relaxed);
   }
@@ -287,11 +287,11 @@ void parallel_balanced(int64_t begin, int64_t end, int64_t grain, FunctionRef<vo
     const auto [first, last] = split.range(part);
     body(first + i * piece, std::min(last, first + (i + 1) * piece));
   };
-  parallel_for(0, lanes, 1, [&](int64_t from, int64_t to) {
+  parallel_for(0, threads, 1, [&](int64_t from, int64_t to) {
     for (int64_t own = from; own < to; ++own) {
       for (int64_t i = parts[own].take_first(); i >= 0; i = parts[own].take_first()) run(own, i);
-      for (int64_t k = 1; k < lanes; ++k) {
-        const int64_t other = (own + k) % lanes;
+      for (int64_t k = 1; k < threads; ++k) {
+        const int64_t other = (own + k) % threads;
         for (int64_t i = parts[other].take_last(); i >= 0; i = parts[other].take_last()) run(other, i);
       }
     }
@@ -315,10 +315,10 @@ void set_num_threads(int n, Site site) {
 }
 Site threads_set_at() { return set_at.load(std::memory_order_relaxed); }
 
-bool in_parallel_region() { return in_lane; }
+bool in_parallel_region() { return in_parallel; }
 
-SerialScope::SerialScope() : outer_(in_lane) { in_lane = true; }
-SerialScope::~SerialScope() { in_lane = outer_; }
+SerialScope::SerialScope() : outer_(in_parallel) { in_parallel = true; }
+SerialScope::~SerialScope() { in_parallel = outer_; }
 
 ThreadChoice thread_choice() {
   const char* env = std::getenv("DEFT_NUM_THREADS");

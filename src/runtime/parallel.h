@@ -1,4 +1,4 @@
-// One thread pool for everything. Lanes run with the caller's execution context.
+// One thread pool for everything. Its threads run with the caller's execution context.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ void parallel_for_slow(int64_t begin, int64_t end, int64_t grain, FunctionRef<vo
 // Splits [begin, end) into at most num_threads() contiguous ranges of at least `grain` items and runs
 // body(range_begin, range_end) on each. The split depends only on (begin, end, grain, num_threads()), also where the
 // ranges run one after the other: in nested calls, and while another thread has the pool.
-// The first exception thrown by a lane is rethrown here after all lanes ended; ranges not begun by then are left out.
+// The first exception that a range throws is rethrown here after the running ranges ended; the others are skipped.
 inline void parallel_for(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
   if (end - begin <= grain || detail::pool_threads.load(std::memory_order_relaxed) == 1) {
     if (begin < end) body(begin, end);
@@ -32,12 +32,12 @@ inline void parallel_for(int64_t begin, int64_t end, int64_t grain, FunctionRef<
   detail::parallel_for_slow(begin, end, grain, body);
 }
 
-// As parallel_for, for items that any lane may run: each lane works through its own contiguous part, an eighth of it at
-// a time, and then takes eighths from the end of the others' parts. A core that neighbours slow down does less, instead
-// of all waiting for it. The pieces themselves depend on the arguments and num_threads() only.
+// parallel_for with work stealing: each thread works through its own contiguous part, an eighth of it at a time, and
+// then steals eighths from the end of the others' parts. A core that neighbours slow down does less, instead of all
+// waiting for it. The pieces themselves depend on the arguments and num_threads() only.
 void parallel_balanced(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
-// True inside a lane of parallel_for (nested parallelism then runs inline).
+// True inside the body of parallel_for (nested parallelism then runs inline).
 bool in_parallel_region();
 
 // While it lives, this thread runs all ranges itself: for threads that are one of many already.

@@ -55,7 +55,7 @@ class Generator {
   std::atomic<uint64_t> seed_, offset_;
 };
 
-// The process-wide generator, or the one a RngScope put in its place on this thread (and on lanes it starts).
+// The process-wide generator, or the one a RngScope put in its place on this thread (and on pool threads it uses).
 Generator& generator();
 void manual_seed(uint64_t seed);  // restarts the current generator
 PhiloxState rng_state();

@@ -1,6 +1,6 @@
 // Scratch memory of kernels. Each thread keeps the blocks it gave back last, at most kScratchSlots of them and
-// kScratchBytes together: lanes that all begin at once do not queue for the shared cache of allocate_buffer(), and a
-// lane finds its block in the cache of its own core.
+// kScratchBytes together: threads that all begin at once do not queue for the shared cache of allocate_buffer(), and
+// each finds its block in the cache of its own core.
 #pragma once
 
 #include <cstddef>

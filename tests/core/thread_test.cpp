@@ -1,4 +1,4 @@
-// Modes and threads: raw threads start at the process default, lanes have the caller's modes, backward runs anywhere.
+// Modes and threads: raw threads start at the process default, the pool has the caller's modes, backward runs anywhere.
 #include <atomic>
 #include <thread>
 
@@ -22,21 +22,21 @@ TEST(Threads, RawThreadsStartAtTheProcessDefault) {
   set_grad_enabled(false);  // as the guard left it
 }
 
-// Which modes the lanes of a parallel_for over n items see.
+// Which modes the ranges of a parallel_for over n items see.
 struct Seen {
-  std::atomic<int> lanes{0}, grad_on{0}, inference_on{0}, recorded{0};
+  std::atomic<int> ranges{0}, grad_on{0}, inference_on{0}, recorded{0};
 };
 void look(Seen& seen, int64_t n) {
   static Tensor w = leaf({4});
   parallel_for(0, n, 64, [&](int64_t, int64_t) {
-    ++seen.lanes;
+    ++seen.ranges;
     seen.grad_on += is_grad_enabled();
     seen.inference_on += is_inference_mode_enabled();
     seen.recorded += (w * w).requires_grad();
   });
 }
 
-TEST(Threads, LanesHaveTheCallersModesBelowAndAboveTheThreshold) {
+TEST(Threads, RangesHaveTheCallersModesBelowAndAboveTheThreshold) {
   int before = num_threads();
   set_num_threads(4);
   for (int64_t n : {10, 64 * 100}) {
@@ -44,12 +44,12 @@ TEST(Threads, LanesHaveTheCallersModesBelowAndAboveTheThreshold) {
     look(usual, n);
     no_grad([&] { look(off, n); });
     inference_mode([&] { look(inference, n); });
-    EXPECT_EQ(usual.lanes, n == 10 ? 1 : 4);
-    EXPECT_EQ(usual.grad_on, usual.lanes);
-    EXPECT_EQ(usual.recorded, usual.lanes);
+    EXPECT_EQ(usual.ranges, n == 10 ? 1 : 4);
+    EXPECT_EQ(usual.grad_on, usual.ranges);
+    EXPECT_EQ(usual.recorded, usual.ranges);
     EXPECT_EQ(off.grad_on, 0);
     EXPECT_EQ(off.recorded, 0);
-    EXPECT_EQ(inference.inference_on, inference.lanes);
+    EXPECT_EQ(inference.inference_on, inference.ranges);
     EXPECT_EQ(inference.recorded, 0);
   }
   set_num_threads(before);

@@ -109,7 +109,7 @@ void add_threads(Registry& r, const OpSamples& op) {
   for (const Sample& s : op.good)
     if (real_elements(s.args) > real_elements(large->args)) large = &s;
   std::vector<Arg> args = large->args;
-  // Elementwise calls do not mind larger inputs: make them large enough for several lanes.
+  // Elementwise calls do not mind larger inputs: make them large enough for several threads.
   const OpInfo* info = find_op_info(op.op);
   bool same = info && info->fusion == Fusion::elementwise && !args.empty() && args[0].sizes.size() > 0;
   for (const Arg& a : args) same = same && a.kind != Arg::Kind::missing && a.sizes == args[0].sizes && !a.distinct;

@@ -213,7 +213,7 @@ TEST(Sort, NanIsLargest) {
 using Refused = std::function<void(Tensor&)>;
 
 void expect_untouched(const Refused& write, const std::string& text) {
-  for (bool big : {false, true}) {  // large enough for several lanes
+  for (bool big : {false, true}) {  // large enough for several threads
     int64_t rows = big ? 50000 : 4;
     Tensor room = sample({rows + 2, 3}), x = room.narrow(0, 1, rows);
     std::vector<double> before = values(room);

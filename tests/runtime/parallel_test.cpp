@@ -82,9 +82,9 @@ TEST_F(Parallel, RejectsBadThreadCounts) {
   EXPECT_EQ(num_threads(), before);
 }
 
-TEST_F(Parallel, LanesRunOnSeveralThreads) {
+TEST_F(Parallel, RangesRunOnSeveralThreads) {
   set_num_threads(3);
-  // Each lane waits for the others, so that no thread can run two of them.
+  // Each range waits for the others, so that no thread can run two of them.
   std::atomic<int> arrived{0};
   std::mutex mutex;
   std::vector<std::thread::id> ids;
@@ -99,7 +99,7 @@ TEST_F(Parallel, LanesRunOnSeveralThreads) {
   EXPECT_TRUE(std::binary_search(ids.begin(), ids.end(), std::this_thread::get_id()));
 }
 
-TEST_F(Parallel, LanesHaveTheCallersContextBelowAndAboveTheThreshold) {
+TEST_F(Parallel, RangesHaveTheCallersContextBelowAndAboveTheThreshold) {
   set_num_threads(4);
   RngScope rng({9, 0});
   ExecContext c = context();
@@ -107,10 +107,10 @@ TEST_F(Parallel, LanesHaveTheCallersContextBelowAndAboveTheThreshold) {
   c.autocast_dtype = DType::bf16;
   for (int64_t size : {int64_t{1}, int64_t{4}, int64_t{400}}) {
     ContextGuard guard(c);
-    std::atomic<int> wrong{0}, lanes{0};
+    std::atomic<int> wrong{0}, ranges{0};
     parallel_for(0, size, 1, [&](int64_t, int64_t) {
-      ++lanes;
-      while (lanes < std::min<int64_t>(size, 4)) std::this_thread::yield();  // every lane on its own thread
+      ++ranges;
+      while (ranges < std::min<int64_t>(size, 4)) std::this_thread::yield();  // every range on its own thread
       const ExecContext& mine = context();
       if (mine.bits != c.bits || mine.rng != c.rng || mine.autocast_dtype != DType::bf16) ++wrong;
       if (&generator() != c.rng) ++wrong;
@@ -118,19 +118,19 @@ TEST_F(Parallel, LanesHaveTheCallersContextBelowAndAboveTheThreshold) {
     EXPECT_EQ(wrong, 0);
   }
   // Nothing of it stays with the workers.
-  std::atomic<int> lanes{0}, stale{0};
+  std::atomic<int> ranges{0}, stale{0};
   ExecContext plain;
   plain.bits = 0;
   ContextGuard guard(plain);
   parallel_for(0, 4, 1, [&](int64_t, int64_t) {
-    ++lanes;
-    while (lanes < 4) std::this_thread::yield();
+    ++ranges;
+    while (ranges < 4) std::this_thread::yield();
     if (context().bits != 0 || context().rng != nullptr) ++stale;
   });
   EXPECT_EQ(stale, 0);
 }
 
-TEST_F(Parallel, ALanesExceptionReachesTheCaller) {
+TEST_F(Parallel, ARangesExceptionReachesTheCaller) {
   set_num_threads(4);
   for (int64_t bad = 0; bad < 4; ++bad) {
     std::atomic<int> running{0};
@@ -140,15 +140,15 @@ TEST_F(Parallel, ALanesExceptionReachesTheCaller) {
         std::atomic<int>& r;
         ~Leave() { --r; }
       } leave{running};
-      if (a == bad) throw ShapeError("lane " + std::to_string(a));
+      if (a == bad) throw ShapeError("range " + std::to_string(a));
     };
     try {
       parallel_for(0, 4, 1, body);
       ADD_FAILURE();
     } catch (const ShapeError& e) {
-      EXPECT_EQ(e.what(), "lane " + std::to_string(bad));
+      EXPECT_EQ(e.what(), "range " + std::to_string(bad));
     }
-    EXPECT_EQ(running, 0);  // all lanes ended before the rethrow
+    EXPECT_EQ(running, 0);  // all ranges ended before the rethrow
   }
   EXPECT_THROW(parallel_for(0, 400, 100, [](int64_t, int64_t) { throw 1; }), int);
   EXPECT_THROW(parallel_for(0, 1, 100, [](int64_t, int64_t) { throw 1; }), int);
@@ -156,7 +156,7 @@ TEST_F(Parallel, ALanesExceptionReachesTheCaller) {
   EXPECT_EQ(ranges_of(0, 4, 1).size(), 4u);  // the pool still works
 }
 
-TEST_F(Parallel, BalancedLanesCoverEachIndexOnceInTheSamePieces) {
+TEST_F(Parallel, BalancedThreadsCoverEachIndexOnceInTheSamePieces) {
   for (int threads : {1, 2, 3, 7, 100}) {
     set_num_threads(threads);
     for (int64_t grain : {1, 16}) {
@@ -184,13 +184,13 @@ TEST_F(Parallel, BalancedLanesCoverEachIndexOnceInTheSamePieces) {
   }
 }
 
-TEST_F(Parallel, ALaneThatIsThroughTakesThePiecesOfAnother) {
+TEST_F(Parallel, AnIdleThreadStealsThePiecesOfAnother) {
   set_num_threads(2);
   std::atomic<int> done{0};
   std::atomic<bool> waited_in_vain{false};
   const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   parallel_balanced(0, 16, 1, [&](int64_t a, int64_t) {
-    while (a == 0 && done < 15 && !waited_in_vain) {  // the first lane stays in its first piece
+    while (a == 0 && done < 15 && !waited_in_vain) {  // the first thread stays in its first piece
       std::this_thread::yield();
       if (std::chrono::steady_clock::now() > patience) waited_in_vain = true;
     }
@@ -326,7 +326,7 @@ TEST_F(Parallel, AnIdlePoolUsesNoCpu) {
   EXPECT_LT(process_cpu_ms() - before, 20);  // of 400 that two spinning workers would use
 }
 
-TEST_F(Parallel, TheCallerSleepsForASlowLane) {
+TEST_F(Parallel, TheCallerSleepsForASlowRange) {
   set_num_threads(2);
   auto caller = std::this_thread::get_id();
   for (int i = 0; i < 5; ++i) {

@@ -30,7 +30,7 @@ int64_t nanoseconds(clockid_t clock) {
   clock_gettime(clock, &t);
   return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
 }
-// The caller's CPU time does not see other programs, but neither lanes it waits for.
+// The caller's CPU time excludes other programs, but also the pool threads it waits for.
 int64_t real_time(bool several_threads) {
   return nanoseconds(several_threads ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID);
 }
@@ -54,8 +54,8 @@ int size_class(int64_t size) {
 TuneKey::TuneKey(TunedOp op, DType dtype, uint32_t layout, std::initializer_list<int64_t> sizes) : shape(0) {
   DEFT_ASSERT(sizes.size() <= kMostSizes && layout < 1u << 16);
   for (int64_t size : sizes) shape = shape << 9 | static_cast<uint64_t>(size_class(size));
-  const int lanes = in_parallel_region() ? 1 : num_threads();
-  kind = static_cast<uint64_t>(op) | static_cast<uint64_t>(lanes) << 4 | static_cast<uint64_t>(isa_level()) << 15 |
+  const int threads = in_parallel_region() ? 1 : num_threads();
+  kind = static_cast<uint64_t>(op) | static_cast<uint64_t>(threads) << 4 | static_cast<uint64_t>(isa_level()) << 15 |
          static_cast<uint64_t>(dtype) << 19 | static_cast<uint64_t>(layout) << 27;
 }
 

@@ -8,7 +8,7 @@
 
 namespace deft::cpu {
 
-// Elements a lane should have at least, for work of about one operation per element.
+// Elements a thread should have at least, for work of about one operation per element.
 inline constexpr int64_t kElementGrain = 32 * 1024;
 
 struct Iteration {

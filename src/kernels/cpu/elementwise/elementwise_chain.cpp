@@ -13,10 +13,10 @@ namespace {
 
 constexpr int64_t kChunk = 512;
 
-// One lane's chunks.
-class Lane {
+// The chunks of one thread.
+class ChunkRunner {
  public:
-  Lane(const ChainCall& call, bool stream) : c_(call), stream_(stream) {}
+  ChunkRunner(const ChainCall& call, bool stream) : c_(call), stream_(stream) {}
 
   void run(int64_t begin, int64_t end) {
     if (c_.tile > 0 && end - begin >= c_.tile) begin = run_links(begin, end);
@@ -106,7 +106,7 @@ class Lane {
     }
     return inputs_[i];
   }
-  // No later chunk of a lane is longer than its first: what was filled then serves all.
+  // No later chunk of a thread is longer than its first: a buffer filled for the first serves all.
   const void* number(int i, int64_t n, DType to) {
     if (numbers_ready_ >> i & 1 && number_types_[i] == to) return inputs_[i];
     numbers_ready_ |= 1u << i;
@@ -170,10 +170,10 @@ void elementwise_chain(const ChainCall& call) {
   const auto reads_out = [&](const ChainInput& in) { return in.data == call.out; };
   const bool stream = streams(call.count * static_cast<int64_t>(size_of(call.step[call.steps - 1].stored))) &&
                       std::none_of(call.in, call.in + call.inputs, reads_out);
-  // Lanes end where chunks end: a chunk is computed the same way for any number of lanes.
+  // Threads split at chunks: a chunk is computed the same way for any number of threads.
   const int64_t chunks = (call.count + kChunk - 1) / kChunk;
   parallel_for(0, chunks, kElementGrain / kChunk, [&](int64_t begin, int64_t end) {
-    Lane(call, stream).run(begin * kChunk, std::min(call.count, end * kChunk));
+    ChunkRunner(call, stream).run(begin * kChunk, std::min(call.count, end * kChunk));
   });
 }
 

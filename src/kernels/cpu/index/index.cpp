@@ -82,7 +82,7 @@ struct ScatterPlan {
   int64_t dim_count, dim_size;
   bool negative;                        // there may be indices from the end
   int64_t out_dim, index_dim, src_dim;  // strides along dim
-  int64_t out_run, index_run, src_run;  // strides along a run of lanes
+  int64_t out_run, index_run, src_run;  // strides along a run of slices
 };
 
 template <class T>
@@ -95,10 +95,10 @@ void add_along_rows(const ScatterPlan<T>& p, const int64_t* at, int64_t length) 
   constexpr int64_t kBlock = 512;
   alignas(64) float sums[kWideRow], values[kBlock];
   const auto size = static_cast<size_t>(p.dim_size);
-  for (int64_t lane = 0; lane < length; ++lane) {
-    T* const out = p.out + at[0] + lane * p.out_run;
-    const int64_t* const index = p.index + at[1] + lane * p.index_run;
-    const T* const src = p.src + at[2] + lane * p.src_run;
+  for (int64_t slice = 0; slice < length; ++slice) {
+    T* const out = p.out + at[0] + slice * p.out_run;
+    const int64_t* const index = p.index + at[1] + slice * p.index_run;
+    const T* const src = p.src + at[2] + slice * p.src_run;
     convert(out, dtype_of<T>, sums, DType::f32, size);
     for (int64_t i = 0; i < p.dim_count; i += kBlock) {
       const int64_t n = std::min(kBlock, p.dim_count - i);
@@ -119,15 +119,14 @@ void combine_rows(T* out, const T* src, int64_t n) {
   }
 }
 
-// Lanes (positions apart from dim) never meet in out, so they may run in parallel and in any order; along dim order is
-// kept.
+// 1-d slices along dim never meet in out, so they may run in parallel and in any order; within a slice order is kept.
 template <class T, Scatter op>
-void scatter_lanes(const ScatterPlan<T>& p, const int64_t* at, int64_t length) {
-  const auto one = [&](int64_t lane, int64_t i) {
-    int64_t to = p.index[at[1] + lane * p.index_run + i * p.index_dim];
+void scatter_slices(const ScatterPlan<T>& p, const int64_t* at, int64_t length) {
+  const auto one = [&](int64_t slice, int64_t i) {
+    int64_t to = p.index[at[1] + slice * p.index_run + i * p.index_dim];
     if (to < 0) to += p.dim_size;
-    T& out = p.out[at[0] + lane * p.out_run + to * p.out_dim];
-    const T value = p.src[at[2] + lane * p.src_run + i * p.src_dim];
+    T& out = p.out[at[0] + slice * p.out_run + to * p.out_dim];
+    const T value = p.src[at[2] + slice * p.src_run + i * p.src_dim];
     out = op == Scatter::assign ? value : combine<T>(op, out, value);
   };
   if (p.index_run == 0 && p.out_run == 1 && p.src_run == 1) {  // whole rows
@@ -143,22 +142,22 @@ void scatter_lanes(const ScatterPlan<T>& p, const int64_t* at, int64_t length) {
     // The next row of out meanwhile: it is written all over, which no prefetcher foresees.
     const int64_t row_bytes = p.dim_size * static_cast<int64_t>(sizeof(T));
     const bool ahead = row_bytes <= 16 * 1024 && p.dim_size <= 4 * p.dim_count;
-    for (int64_t lane = 0; lane < length; ++lane) {
-      T* const out = p.out + at[0] + lane * p.out_run;
-      const int64_t* const index = p.index + at[1] + lane * p.index_run;
-      const T* const src = p.src + at[2] + lane * p.src_run;
+    for (int64_t slice = 0; slice < length; ++slice) {
+      T* const out = p.out + at[0] + slice * p.out_run;
+      const int64_t* const index = p.index + at[1] + slice * p.index_run;
+      const T* const src = p.src + at[2] + slice * p.src_run;
       if (ahead) prefetch_range(out + p.out_run, row_bytes);
       for (int64_t i = 0, count = p.dim_count; i < count; ++i) {
         out[index[i]] = op == Scatter::assign ? src[i] : combine<T>(op, out[index[i]], src[i]);
       }
     }
   } else if (std::abs(p.src_dim) < std::abs(p.src_run)) {
-    for (int64_t lane = 0; lane < length; ++lane) {
-      for (int64_t i = 0; i < p.dim_count; ++i) one(lane, i);
+    for (int64_t slice = 0; slice < length; ++slice) {
+      for (int64_t i = 0; i < p.dim_count; ++i) one(slice, i);
     }
   } else {
     for (int64_t i = 0; i < p.dim_count; ++i) {
-      for (int64_t lane = 0; lane < length; ++lane) one(lane, i);
+      for (int64_t slice = 0; slice < length; ++slice) one(slice, i);
     }
   }
 }
@@ -191,15 +190,15 @@ void scatter_typed(Scatter op, T* out, const Strided& out_s, int dim, const int6
     walk.runs(begin, end, [&](const int64_t* at, int64_t length) {
       switch (op) {
         case Scatter::assign:
-          return scatter_lanes<T, Scatter::assign>(p, at, length);
+          return scatter_slices<T, Scatter::assign>(p, at, length);
         case Scatter::add:
-          return scatter_lanes<T, Scatter::add>(p, at, length);
+          return scatter_slices<T, Scatter::add>(p, at, length);
         case Scatter::mul:
-          return scatter_lanes<T, Scatter::mul>(p, at, length);
+          return scatter_slices<T, Scatter::mul>(p, at, length);
         case Scatter::min:
-          return scatter_lanes<T, Scatter::min>(p, at, length);
+          return scatter_slices<T, Scatter::min>(p, at, length);
         case Scatter::max:
-          return scatter_lanes<T, Scatter::max>(p, at, length);
+          return scatter_slices<T, Scatter::max>(p, at, length);
       }
     });
   });

@@ -57,7 +57,7 @@ class Line {
 struct NoScratch {
   explicit NoScratch(const PoolAxis&) {}
 };
-// f(line, its number, scratch of the lane)
+// f(line, its number, scratch of the thread)
 template <class Scratch, class F>
 void each_line(const PoolPlan& p, const F& f) {
   const int64_t grain = std::max<int64_t>(1, kPoolGrain / (p.axis[2].out * p.window_cost()));
@@ -217,7 +217,7 @@ struct Bands {
     const PoolSpan ys{y.covering(begin).begin, y.covering(end - 1).end, 1};
     return {u / of_plane, z, begin, end, p.axis[0].covering(z), ys};
   }
-  // f(band, what make_scratch() gave to the lane).
+  // f(band, what make_scratch() gave to the thread).
   template <class Make, class F>
   void each(const Make& make_scratch, const F& f) const {
     const int64_t grain = std::max<int64_t>(1, kPoolGrain / (rows * p.axis[2].in));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kStackPairs = 256;
 constexpr int64_t kRadixFrom = 1024;  // below this comparing beats counting
-constexpr int64_t kGrain = 4096;      // values per lane
+constexpr int64_t kGrain = 4096;      // values per thread
 
 // Keys order like the values: unsigned, NaN last, one zero. Without a branch on the sign, which nobody can guess.
 inline uint32_t sort_key(float x) {

@@ -11,13 +11,13 @@
 namespace deft::cuda {
 namespace {
 
-// An entry is what has a destination of its own: an element of the index or, for a list, one of its indices, which
-// holds for all lanes (positions apart from dim). Destinations have keys: their number among lanes x dim_size, or just
-// the index for a list.
+// A slice is a 1-d slice along dim. An entry has a destination of its own: it is an element of the index or, for a
+// list, one of its indices, which holds for all slices. Destinations have keys: their number among slices x dim_size,
+// or for a list just the index.
 struct Plan {
-  Walk<4> walk;   // all elements: source, out (without its step along dim), index, and key (entry, for a list)
-  Walk<2> lanes;  // of a list: source and out
-  int64_t total, lane_count, entries, keys;
+  Walk<4> walk;    // all elements: source, out (without its step along dim), index, and key (entry, for a list)
+  Walk<2> slices;  // of a list: source and out
+  int64_t total, slice_count, entries, keys;
   const int64_t* index;
   int64_t index_step, src_step, out_step, key_step, size, skip;
   int64_t position_step;  // a list's entry as a position in the user's index
@@ -223,12 +223,12 @@ __global__ void make_keys(Plan p, uint64_t* keys, int64_t* numbers) {
 struct Runs {
   const uint64_t* keys;    // ascending
   const int64_t* numbers;  // the entries
-  Divider lanes;
+  Divider slices;
 };
 
 // Combines the entries of one run from `begin` to its end or the next cut, whichever comes first.
 template <class T>
-__device__ accumulate_t<T> sum_piece(const Plan& p, const Runs& r, ScatterOp op, const T* src, int64_t lane_src,
+__device__ accumulate_t<T> sum_piece(const Plan& p, const Runs& r, ScatterOp op, const T* src, int64_t slice_src,
                                      int64_t begin, int64_t& end) {
   using Acc = accumulate_t<T>;
   const uint64_t key = r.keys[begin];
@@ -237,7 +237,7 @@ __device__ accumulate_t<T> sum_piece(const Plan& p, const Runs& r, ScatterOp op,
   while (end < stop && r.keys[end] == key) ++end;
   auto value = [&](int64_t j) {
     const int64_t entry = r.numbers[j];
-    return convert<Acc>(src[p.list ? lane_src + entry * p.src_step : place_of(p, entry).src]);
+    return convert<Acc>(src[p.list ? slice_src + entry * p.src_step : place_of(p, entry).src]);
   };
   Acc sum = value(begin);
 #pragma unroll 4
@@ -245,31 +245,31 @@ __device__ accumulate_t<T> sum_piece(const Plan& p, const Runs& r, ScatterOp op,
   return sum;
 }
 
-// parts[c * lanes + lane]: what the run that goes on at entry c * kPiece has there.
+// parts[c * slices + slice]: what the run that goes on at entry c * kPiece has there.
 template <class T>
 __global__ void sum_parts(Plan p, Runs r, ScatterOp op, const T* src, int64_t pieces, accumulate_t<T>* parts) {
-  int64_t i = thread_number(), lane;
-  if (i >= pieces * p.lane_count) return;
-  const int64_t begin = r.lanes.split(i, lane) * kPiece;
+  int64_t i = thread_number(), slice;
+  if (i >= pieces * p.slice_count) return;
+  const int64_t begin = r.slices.split(i, slice) * kPiece;
   if (begin == 0 || r.keys[begin] != r.keys[begin - 1] || r.keys[begin] >= static_cast<uint64_t>(p.keys)) return;
   int64_t at[2] = {0, 0}, end;
-  if (p.list) p.lanes.at(lane, at);
+  if (p.list) p.slices.at(slice, at);
   parts[i] = sum_piece(p, r, op, src, at[0], begin, end);
 }
 
 template <class T>
 __global__ void sum_runs(Plan p, Runs r, ScatterOp op, T* out, const T* src, const accumulate_t<T>* parts) {
   using Acc = accumulate_t<T>;
-  int64_t i = thread_number(), lane;
-  if (i >= p.entries * p.lane_count) return;
-  const int64_t begin = r.lanes.split(i, lane);
+  int64_t i = thread_number(), slice;
+  if (i >= p.entries * p.slice_count) return;
+  const int64_t begin = r.slices.split(i, slice);
   const uint64_t key = r.keys[begin];
   if (key >= static_cast<uint64_t>(p.keys) || (begin > 0 && r.keys[begin - 1] == key)) return;
   int64_t at[2] = {0, 0}, end;
-  if (p.list) p.lanes.at(lane, at);
+  if (p.list) p.slices.at(slice, at);
   Acc sum = sum_piece(p, r, op, src, at[0], begin, end);
   for (; end % kPiece == 0 && end < p.entries && r.keys[end] == key; end += kPiece)
-    sum = combine<Acc>(op, sum, parts[end / kPiece * p.lane_count + lane]);
+    sum = combine<Acc>(op, sum, parts[end / kPiece * p.slice_count + slice]);
   const int64_t to = p.list ? at[1] + static_cast<int64_t>(key) * p.out_step : place_of(p, r.numbers[begin]).out;
   out[to] = convert<T>(combine<Acc>(op, convert<Acc>(out[to]), sum));
 }
@@ -287,22 +287,22 @@ void combine_in_order(Encoder& e, const Plan& p, ScatterOp op, DType dtype, void
   int64_t* sorted_numbers = numbers.as<int64_t>() + p.entries;
   e.launch(&make_keys, Encoder::blocks_for(p.entries), 256, 0, p, keys.as<uint64_t>(), numbers.as<int64_t>());
   sort_pairs(e, p.entries, bits_for(p.keys), keys.as<uint64_t>(), sorted_keys, numbers.as<int64_t>(), sorted_numbers);
-  const Runs runs{sorted_keys, sorted_numbers, Divider(p.lane_count, p.entries * p.lane_count)};
+  const Runs runs{sorted_keys, sorted_numbers, Divider(p.slice_count, p.entries * p.slice_count)};
   const int64_t pieces = (p.entries + kPiece - 1) / kPiece;
   dispatch_floating(dtype, [&]<class T>() {
     using Acc = accumulate_t<T>;
-    Workspace parts(e, static_cast<size_t>(pieces * p.lane_count) * sizeof(Acc));
+    Workspace parts(e, static_cast<size_t>(pieces * p.slice_count) * sizeof(Acc));
     if (pieces > 1)
-      e.launch(&sum_parts<T>, Encoder::blocks_for(pieces * p.lane_count), 256, 0, p, runs, op,
+      e.launch(&sum_parts<T>, Encoder::blocks_for(pieces * p.slice_count), 256, 0, p, runs, op,
                static_cast<const T*>(src), pieces, parts.as<Acc>());
-    e.launch(&sum_runs<T>, Encoder::blocks_for(p.entries * p.lane_count), 256, 0, p, runs, op, static_cast<T*>(out),
+    e.launch(&sum_runs<T>, Encoder::blocks_for(p.entries * p.slice_count), 256, 0, p, runs, op, static_cast<T*>(out),
              static_cast<const T*>(src), parts.as<Acc>());
   });
 }
 
 // --- the plan --------------------------------------------------------------------------------------------------
 
-// True if the index is the same for all lanes.
+// True if the index is the same for all slices.
 bool is_list(const IndexSpace& s, const Operand& index) {
   for (int d = 0; d < s.ndim; ++d)
     if (d != s.dim && s.sizes[d] != 1 && index.strides[d] != 0) return false;
@@ -311,35 +311,35 @@ bool is_list(const IndexSpace& s, const Operand& index) {
 
 Plan make_plan(const Encoder& e, const IndexSpace& s, const Operand& out, const Operand& index, const Operand& src) {
   const bool list = is_list(s, index);
-  int64_t out_base[kMaxDims], fourth[kMaxDims], lane_sizes[kMaxDims], lanes = 1, inner = 1, next = 1;
+  int64_t out_base[kMaxDims], fourth[kMaxDims], slice_sizes[kMaxDims], slices = 1, inner = 1, next = 1;
   for (int d = s.ndim - 1; d >= 0; --d) {
     out_base[d] = d == s.dim ? 0 : out.strides[d];
-    lane_sizes[d] = d == s.dim ? 1 : s.sizes[d];
-    fourth[d] = list ? d == s.dim : d == s.dim ? 0 : next;  // lanes numbered from the back, dim left out
-    next *= lane_sizes[d];
+    slice_sizes[d] = d == s.dim ? 1 : s.sizes[d];
+    fourth[d] = list ? d == s.dim : d == s.dim ? 0 : next;  // slices numbered from the back, dim left out
+    next *= slice_sizes[d];
     if (d > s.dim) inner *= s.sizes[d];
   }
-  lanes = next;
-  Iteration all(s.ndim, s.sizes), of_lanes(s.ndim, lane_sizes);
+  slices = next;
+  Iteration all(s.ndim, s.sizes), of_slices(s.ndim, slice_sizes);
   all.add(src.strides);
   all.add(out_base);
   all.add(index.strides);
   all.add(fourth);
   all.normalize(true);
-  of_lanes.add(src.strides);
-  of_lanes.add(out_base);
-  of_lanes.normalize(true);
-  Plan p{Walk<4>(all), Walk<2>(of_lanes)};
+  of_slices.add(src.strides);
+  of_slices.add(out_base);
+  of_slices.normalize(true);
+  Plan p{Walk<4>(all), Walk<2>(of_slices)};
   p.total = all.total;
   p.list = list;
-  p.lane_count = list ? lanes : 1;
+  p.slice_count = list ? slices : 1;
   p.entries = list ? s.sizes[s.dim] : all.total;
-  p.keys = list ? s.dim_size : lanes * s.dim_size;
+  p.keys = list ? s.dim_size : slices * s.dim_size;
   p.index = static_cast<const int64_t*>(index.data);
   p.index_step = index.strides[s.dim];
   p.src_step = src.strides[s.dim];
   p.out_step = out.strides[s.dim];
-  p.key_step = list ? 1 : lanes;
+  p.key_step = list ? 1 : slices;
   p.size = s.dim_size;
   p.skip = -1;
   p.position_step = s.list ? 1 : inner;
