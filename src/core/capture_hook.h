@@ -1,4 +1,4 @@
-// Where ops tell a capture what they did. kCapture is a slow-path bit, so ops that nobody captures pay nothing.
+// How ops notify a capture. kCapture is a slow-path bit, so ops that nobody captures pay nothing.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace deft {
 
-// Gets every op of the thread it is installed on, in order, after it ran; ops inside kernels are not told.
+// Gets every op of the thread it is installed on, in order, after it ran, without ops inside kernels.
 class CaptureHook {
  public:
   virtual ~CaptureHook() = default;
@@ -35,10 +35,10 @@ class CaptureHook {
   virtual void backward_ran(const Node& node) = 0;
   // Nobody but the caller and this capture holds the tensor or its memory.
   virtual bool is_only_here(const Tensor& x) const = 0;
-  // So many ops, writes, views and calls were told.
-  virtual size_t told() const = 0;
+  // The number of ops, writes, views and calls recorded so far.
+  virtual size_t recorded_count() const = 0;
 
-  // A header without history was made on the memory of `x`, by detach(): no op, so nobody else tells of it.
+  // A header without history was made on the memory of `x`, by detach(): that is no op, so no other call reports it.
   virtual void detached(const Tensor& x) = 0;
   // `copy` holds a part of `x` that eager mode shows as a view: a write to either would not reach the other.
   virtual void copied_view(const Tensor& x, const Tensor& copy) = 0;
@@ -56,7 +56,7 @@ class CaptureScope {
 // nullptr unless this thread captures and is not inside a kernel.
 CaptureHook* active_capture();
 
-// Tells a capture, if there is one.
+// These notify the capture, if there is one.
 inline void note_host_read(const char* what, const Tensor& x, const Site& site) {
   if (context().bits & kCapture) [[unlikely]]
     active_capture()->host_read(what, x, site);

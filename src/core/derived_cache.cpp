@@ -98,7 +98,7 @@ class Cache {
     ++stats.kept;
     memory_acquired(static_cast<size_t>(made.bytes), MemoryCategory::workspace);
     if (detail::allocations_matter()) [[unlikely]]
-      detail::tell_made({&*e, made.bytes, MemoryCategory::workspace, kCPU});
+      detail::notify_made({&*e, made.bytes, MemoryCategory::workspace, kCPU});
   }
 
   // Room for `bytes` more. What was used after `since` stays.
@@ -154,7 +154,7 @@ class Cache {
       bytes_ -= e->made.bytes;
       memory_released(static_cast<size_t>(e->made.bytes), MemoryCategory::workspace);
       if (detail::allocations_matter()) [[unlikely]]
-        detail::tell_gone(&*e);
+        detail::notify_gone(&*e);
       ++reason;
     }
     gone.splice(gone.end(), list, e);

@@ -62,7 +62,7 @@ struct DerivedCacheStats {
 };
 DerivedCacheStats derived_cache_stats();
 
-// Bytes of somebody else who tells of every write by bump_version(): what is made of them may be kept.
+// Bytes of another owner that calls bump_version() at every write: tensors derived from them may be cached.
 void trust_versions(Storage& external) noexcept;
 
 // Drops what was made of these bytes.

@@ -211,7 +211,7 @@ struct Engine {
   std::vector<Capture> captures;
   std::array<uint64_t, kMaxDevices> used_streams;   // only set where on_device is
   std::optional<std::unordered_set<Node*>> wanted;  // nodes that lead to a capture; only with captures
-  CaptureHook* hook = nullptr;                      // compile() looks on
+  CaptureHook* hook = nullptr;                      // of compile()
 
   bool leads_on(Node* n) const { return captures.empty() || wanted->count(n); }
   // Where grad() ends: the node of a requested tensor need not run, and keeps what it saved.
@@ -235,19 +235,19 @@ struct Engine {
     for (auto& h : hooks) {
       Tensor& g = task.grad(h.output_nr);
       if (!g.defined()) continue;
-      const size_t told = hook ? hook->told() : 0;
+      const size_t recorded = hook ? hook->recorded_count() : 0;
       Tensor changed = h.call(g);
-      if (hook && !(h.id & kRetainHook)) check_replayable(n, told, changed.defined());
+      if (hook && !(h.id & kRetainHook)) check_replayable(n, recorded, changed.defined());
       if (!changed.defined()) continue;
       check_hook_result(changed, g, n);
       g = std::move(changed);
     }
   }
 
-  // What a hook does beside ops is not seen: one that does nothing else would be lost.
-  void check_replayable(const Node& n, size_t told, bool changed) const {
+  // A capture sees only the ops of a hook: a hook without ops would be lost.
+  void check_replayable(const Node& n, size_t recorded, bool changed) const {
     DEFT_CHECK(
-        changed || hook->told() != told, CaptureError,
+        changed || hook->recorded_count() != recorded, CaptureError,
         "capture: a hook on the gradient of {}{} calls no op and changes no gradient, so a replay would leave it "
         "out; remove it, or leave this function uncompiled",
         n.type->name, n.has(kNodeIsLeaf) ? "" : " (forward at " + to_string(n.site) + ")");
@@ -255,12 +255,12 @@ struct Engine {
   template <class F>
   void call_node_hook(const Node& n, std::vector<Tensor>& grads, F call) {
     if (!hook) return call();
-    const size_t told = hook->told();
+    const size_t recorded = hook->recorded_count();
     std::vector<Tensor> before = grads;
     call();
     bool changed = before.size() != grads.size();
     for (size_t i = 0; !changed && i < grads.size(); ++i) changed = !grads[i].is_same(before[i]);
-    check_replayable(n, told, changed);
+    check_replayable(n, recorded, changed);
   }
 
   static void check_hook_result(const Tensor& changed, const Tensor& g, const Node& n) {

@@ -13,7 +13,7 @@ struct LeafState {
   Node accumulator;                // edges to the leaf point here
   TensorImpl* grad = nullptr;      // owned
   SpinLock mutex;                  // accumulation from several backward passes
-  std::function<void()> on_death;  // tells retain_grad's hook that the tensor is gone
+  std::function<void()> on_death;  // notifies retain_grad's hook that the tensor is gone
 };
 
 // Where the gradient of a tensor comes in: its grad_fn, or its accumulator if it is a leaf; no node if it needs none.

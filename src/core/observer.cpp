@@ -9,14 +9,14 @@ namespace deft {
 namespace {
 std::atomic<Observer*> active{nullptr};
 
-void tell_of_sync(const char* what, const Site& site) {
+void notify_sync(const char* what, const Site& site) {
   if (Observer* o = detail::active_observer()) o->host_waited(what, site);
 }
 }  // namespace
 
 void set_observer(Observer* observer) {
   active.store(observer, std::memory_order_release);
-  set_sync_hook(observer ? tell_of_sync : nullptr);
+  set_sync_hook(observer ? notify_sync : nullptr);
 }
 
 namespace detail {

@@ -1,5 +1,5 @@
-// What happens to tensors, told to who looks on: the profiler, which counts work, and the doctor, which looks for
-// mistakes. Nothing is told on threads without kProfile; see runtime/profile_hook.h for the times.
+// Events of tensors for observers: the profiler, which counts work, and the doctor, which looks for mistakes. Threads
+// without kProfile notify nobody; see runtime/profile_hook.h for the times.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace deft {
 
-// A call of a module. It may be gone later: what is needed of it is asked for during the call.
+// A call of a module, which may be gone later: observers ask for what they need during the call.
 struct ModuleCall {
   const void* module;  // an nn::Module
   std::string (*describe)(const void* module);
@@ -44,7 +44,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
-  // A kernel is done (on a device: given to it), of an eager op or of a plan. Not told of views.
+  // A kernel of an eager op or of a plan is done (on a device: enqueued). Views run none.
   virtual void kernel_ran(const KernelCall&, const Site&) {}
   // An eager op is done, in place or not; `recorded`: it has a node in the graph now. Sites are the user's lines.
   virtual void op_ran(const OpDef&, std::span<const Tensor* const> /*inputs*/, std::span<const Tensor> /*outputs*/,
@@ -68,7 +68,7 @@ class Observer {
   virtual void grads_cleared(const void* /*optimizer*/, bool /*to_none*/, const Site&) {}
 
   virtual void batch_loaded(const void* /*loader*/, int64_t /*rows*/, double /*seconds_waited*/, const Site&) {}
-  // A batch of sequences was filled up: so long they are, and so many places there are for all of them.
+  // A batch of sequences was padded: their lengths, and the places of the batch, padding included.
   virtual void padded(std::span<const int64_t> /*lengths*/, int64_t /*places*/, const Site&) {}
   // A function given to compile() could not use one of its plans. The line is that of compile().
   virtual void plan_missed(const void* /*compiled*/, const std::string& /*reason*/, const Site&) {}
@@ -77,13 +77,13 @@ class Observer {
   virtual void function_ran(const Node&) {}  // a custom function (core/function.h) is in the graph now
 };
 
-// nullptr removes it; it must outlive what is under way.
+// nullptr removes it; it must outlive the ops in progress.
 void set_observer(Observer* observer);
 
 namespace detail {
 Observer* active_observer();
 }
-// Who looks on this thread, or null.
+// The observer of this thread, or null.
 inline Observer* observer() { return context().bits & kProfile ? detail::active_observer() : nullptr; }
 
 // Where the time of a kernel belongs.

@@ -206,7 +206,7 @@ void dispatch(const OpDef& def, const Tensor* const* inputs, int count, Tensor* 
 
 namespace {
 
-// A copy that takes the original's place in the graph. A capture is told of it although the op itself is paused.
+// A copy that takes the original's place in the graph. A capture records it although the op itself is paused.
 Tensor copy_with_history(const Tensor& x, bool captured, const Site& site) {
   ExecContext quiet = context();
   quiet.bits |= captured ? kGradOff | kCapture : kGradOff;

@@ -28,7 +28,7 @@ struct Storage {
   std::atomic<StoragePlace> place;     // only core/derived_cache.cpp changes it
   std::atomic<MemoryCategory> category{MemoryCategory::other};
   Device device;
-  int32_t block_bytes;  // of the pooled block this header lies in; negative: runtime/memory_watch.h is told of this one
+  int32_t block_bytes;  // of the pooled block this header lies in; negative: runtime/memory_watch.h watches this one
   std::atomic<uint32_t> exposed{0};  // times that data<T>() gave out a pointer for writing
   void* block;                       // start of that block
   void* data;
@@ -57,7 +57,7 @@ struct Storage {
   // Tells who made it, where that is no op.
   void name_maker(const char* maker, const Site& site) const noexcept {
     if (watched()) [[unlikely]]
-      detail::tell_named(this, maker, site);
+      detail::notify_named(this, maker, site);
   }
   // Moves the live bytes to another category.
   void set_category(MemoryCategory to) noexcept;

@@ -46,7 +46,7 @@ TensorImpl* place_header(void* block, size_t block_bytes, StoragePlace place, vo
 
 [[gnu::cold, gnu::noinline]] void watch(Storage& s) noexcept {
   const MemoryBlock block{&s, static_cast<int64_t>(s.nbytes), s.category.load(std::memory_order_relaxed), s.device};
-  if (detail::tell_made(block)) s.block_bytes = -s.block_bytes;
+  if (detail::notify_made(block)) s.block_bytes = -s.block_bytes;
 }
 
 // A header with its bytes elsewhere. Takes over `memory`.
@@ -170,7 +170,7 @@ namespace {
     device_memory_changed(-static_cast<int64_t>(s.nbytes), from);
     device_memory_changed(static_cast<int64_t>(s.nbytes), to);
   }
-  if (s.watched()) detail::tell_moved(&s, to);
+  if (s.watched()) detail::notify_moved(&s, to);
 }
 
 [[gnu::always_inline]] inline void move_bytes(const Storage& s, MemoryCategory from, MemoryCategory to) noexcept {
@@ -226,7 +226,7 @@ void release_external(Storage& s) noexcept try {
 // Returns the size of the block.
 [[gnu::cold, gnu::noinline]] int32_t release_watched(Storage& s) noexcept {
   release_bytes(s);
-  detail::tell_gone(&s);
+  detail::notify_gone(&s);
   return -s.block_bytes;
 }
 
@@ -252,7 +252,7 @@ void Storage::set_category(MemoryCategory to) noexcept {
 bool Storage::add_saved() noexcept {
   if (category.load(std::memory_order_relaxed) == MemoryCategory::parameter) return false;
   if (saved_refs.fetch_add(1, std::memory_order_relaxed) == 0) {
-    count_saved_bytes(static_cast<int64_t>(nbytes));  // first: who is told of the move looks at it
+    count_saved_bytes(static_cast<int64_t>(nbytes));  // first: observers of the move read it
     auto expected = MemoryCategory::other;
     if (category.compare_exchange_strong(expected, MemoryCategory::saved, std::memory_order_relaxed))
       move_bytes(*this, MemoryCategory::other, MemoryCategory::saved);

@@ -88,16 +88,16 @@ class Layout {
     return kCallNs + 2 * static_cast<double>(m.numel) * static_cast<double>(size_of(m.dtype)) / kConvertBytesPerNs;
   }
 
-  // Whether a convolution reads an image that comes in planes.
-  bool reads_planes(const Instruction& x) const {
+  // Whether a convolution reads an NCHW image.
+  bool reads_nchw(const Instruction& x) const {
     const Meta& m = g_.value(x.inputs[0]).meta;
     const auto p = params_of<ConvGeometry>(x);
     return !twins_.contains(x.inputs[0]) && !p.channels_last && p.groups == 1 && m.device.is_cpu() &&
            gain_of(m.dtype) > 0 && m.contiguous && m.numel > 0;
   }
-  // An image of one channel is in both orders: then the convolution has to be told.
+  // An image of one channel is in both layouts: then a parameter tells the convolution.
   bool write_last(Instruction& x) {
-    if (!reads_planes(x) || g_.value(x.inputs[0]).meta.sizes[1] != 1) return false;
+    if (!reads_nchw(x) || g_.value(x.inputs[0]).meta.sizes[1] != 1) return false;
     auto p = params_of<ConvGeometry>(x);
     p.channels_last = true;
     set_params(x, p);
@@ -106,7 +106,7 @@ class Layout {
   void bring_in(const Instruction& x) {
     const ValueId id = x.inputs[0];
     const Meta& m = g_.value(id).meta;
-    if (!reads_planes(x) || m.sizes[1] == 1) return;
+    if (!reads_nchw(x) || m.sizes[1] == 1) return;
     Meta last = m;
     last.set_strides(channels_last_strides(m.sizes));
     if (last.contiguous) return;  // one pixel: both orders are the same

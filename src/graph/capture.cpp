@@ -137,7 +137,7 @@ class Recorder : public CaptureHook {
       if (h->refs.load(std::memory_order_acquire) > references(*h) + (h == x.impl())) return false;
     return s->refs.load(std::memory_order_acquire) <= known->second.size() + others;
   }
-  size_t told() const override { return graph_.instructions.size(); }
+  size_t recorded_count() const override { return graph_.instructions.size(); }
   void detached(const Tensor& x) override { note_held(x); }
 
   Captured finish(std::vector<Tensor> results) {
@@ -400,7 +400,7 @@ class Recorder : public CaptureHook {
   // What the function made and somebody still holds, beside the caller of his results and leaves of their gradients.
   std::string kept_by_function(const std::vector<Tensor>& results) const {
     std::unordered_map<const TensorImpl*, uint32_t> known;
-    std::unordered_map<const Storage*, size_t> others;  // headers of results that were never told
+    std::unordered_map<const Storage*, size_t> others;  // headers of results that were never recorded
     for (const Tensor& t : results) {
       if (known[t.impl()]++ > 0 || values_.contains(t.impl())) continue;
       ++others[t.impl()->storage];

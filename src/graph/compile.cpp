@@ -234,7 +234,7 @@ Tensor canonical(const Tensor& t) {
   return Tensor(alias);
 }
 
-// So that the function's own use of an input can be told from what it does with its argument.
+// Distinguishes the use of an input that the function holds itself from the use of its argument.
 Tensor other_header(const Tensor& t) { return Tensor(make_alias(*t.impl(), t.meta(), 0)); }
 
 std::string describe_inputs(const std::vector<Meta>& inputs) {

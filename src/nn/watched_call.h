@@ -1,4 +1,4 @@
-// Tells who looks on (core/observer.h) that a module is called. Modules whose forward() takes more than one tensor make
+// Notifies observers (core/observer.h) that a module is called. Modules whose forward() takes more than one tensor make
 // one there, before their SiteScope.
 #pragma once
 

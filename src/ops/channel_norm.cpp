@@ -40,7 +40,7 @@ void check_rank(const Meta& x, const char* op) {
              to_string(x.sizes));
 }
 
-constexpr int64_t kNearBytes = 256 << 10;  // images that are normalised in one go, if there is more than one
+constexpr int64_t kNearBytes = 256 << 10;  // of the images that are normalised in one go, if more than one
 
 // Small per-channel vectors are handled as f64.
 using Numbers = std::vector<double>;
@@ -71,7 +71,7 @@ struct Moments {
   }
 };
 
-// Moments of the planes of each group; group(plane) says which.
+// The moments of each group of planes; group(plane) is the group of a plane.
 template <class F>
 std::vector<Moments> moments(const cpu::ChannelsView& v, const void* x, int64_t groups, F&& group) {
   std::vector<Moments> all(at(groups));
@@ -84,7 +84,7 @@ std::vector<Moments> moments(const cpu::ChannelsView& v, const void* x, int64_t 
 }
 double rstd_of(const Moments& m, double eps) { return m.count ? 1 / std::sqrt(m.squares / m.count + eps) : 0; }
 
-// What comes after a norm that is fused; the factors and offsets that were used are kept.
+// What is fused after a norm; `affine` receives the factors and offsets that were used.
 struct ReluAfter {
   Tensor residual, affine;
 };
@@ -100,9 +100,9 @@ void normalize(const cpu::ChannelsView& v, const void* x, const Numbers& mean, c
     center[at(p)] = mean[k];
     offset[at(p)] = bias[channel];
   }
-  const cpu::PlaneMap map{nullptr, scale.data(), center.data(), offset.data()};
-  if (!relu) return cpu::plane_map(v, nullptr, x, map, y);
-  cpu::plane_map_relu(v, x, data_or_null(relu->residual), map, y);
+  const cpu::PlaneAffine map{nullptr, scale.data(), center.data(), offset.data()};
+  if (!relu) return cpu::apply_affine(v, nullptr, x, map, y);
+  cpu::apply_affine_relu(v, x, data_or_null(relu->residual), map, y);
   Numbers affine(at(2 * v.c));
   for (size_t k = 0; k < rstd.size(); ++k) affine[k] = rstd[k] * weight[k], affine[rstd.size() + k] = bias[k];
   write(affine, relu->affine);
@@ -112,7 +112,7 @@ void normalize(const cpu::ChannelsView& v, const void* x, const Numbers& mean, c
 struct ReluBefore {
   Numbers of_x, offset;
   Tensor y, more;
-  cpu::PlaneRelu call;
+  cpu::FusedRelu call;
 };
 ReluBefore relu_before(const KernelCall& c, const cpu::ChannelsView& v) {
   ReluBefore r;
@@ -133,7 +133,7 @@ ReluBefore relu_before(const KernelCall& c, const cpu::ChannelsView& v) {
   return r;
 }
 
-// Calls f(view, first image) for some images at a time, which are still near when they are read again.
+// Calls f(view, first image) for a few images at a time, which are still in the cache when they are read again.
 template <class F>
 void each_near_images(const cpu::ChannelsView& v, F&& f) {
   const int64_t image = v.c * v.s * static_cast<int64_t>(size_of(v.dtype));
@@ -154,7 +154,7 @@ template <class F>
 class GradPass {
  public:
   GradPass(KernelCall& c, const cpu::ChannelsView& v, int64_t groups, double count, uint8_t wanted, bool moving,
-           const F& group, const cpu::PlaneRelu* relu = nullptr)
+           const F& group, const cpu::FusedRelu* relu = nullptr)
       : c_(c),
         v_(v),
         count_(count),
@@ -173,7 +173,7 @@ class GradPass {
         group_sum_(at(groups)),
         group_product_(at(groups)) {}
 
-  // All images; `apart`: some at a time, where no group has planes of several of them.
+  // All images; `apart`: a few at a time, where no group spans images.
   void run(bool apart) {
     if (x_.numel() == 0) {
       for (int i = 0; i < c_.def.info.outputs; ++i) clear(c_.out(i));
@@ -217,11 +217,11 @@ class GradPass {
     char* to = const_cast<char*>(data(c_.out(0), first));
     if (!moving_) {
       Numbers zero(of_g.size(), 0);
-      return cpu::plane_map(v, nullptr, data(g_, first), {nullptr, of_g.data(), zero.data(), zero.data()}, to);
+      return cpu::apply_affine(v, nullptr, data(g_, first), {nullptr, of_g.data(), zero.data(), zero.data()}, to);
     }
     const bool masked = relu_ && relu_->y;
-    cpu::plane_map(v, masked ? relu_->masked : data(g_, first), data(x_, first),
-                   {of_g.data(), of_x.data(), center_.data() + begin, offset.data()}, to, masked ? nullptr : relu_);
+    cpu::apply_affine(v, masked ? relu_->masked : data(g_, first), data(x_, first),
+                      {of_g.data(), of_x.data(), center_.data() + begin, offset.data()}, to, masked ? nullptr : relu_);
   }
 
   void write_factors() const {
@@ -240,7 +240,7 @@ class GradPass {
   uint8_t wanted_;
   bool moving_;
   const F& group_;
-  const cpu::PlaneRelu* relu_;
+  const cpu::FusedRelu* relu_;
   Tensor x_, g_;
   Numbers weight_, mean_, rstd_, center_, sum_, product_, group_sum_, group_product_;
 };

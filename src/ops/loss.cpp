@@ -48,8 +48,8 @@ void check_same_shape(const char* op, const Tensor& x, const Tensor& target) {
 }
 
 void warn_of_broadcasting(const char* op, const Tensor& x, const Tensor& target) {
-  static std::atomic<bool> told{false};
-  if (told.exchange(true)) return;
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
   print_note(
       "deft: {}: a target of shape {} is broadcast with an input of shape {}, which is rarely meant; "
       "give both one shape (said once)\n",

@@ -235,8 +235,8 @@ bool states_begin(const SgdUpdate& o) { return o.first; }
 
 // What the passes did; ops that the rest was composed of speak for themselves.
 template <class Update>
-void tell_update(std::span<const UpdateTensor> tensors, const Copies& copies, unsigned needed, const Update& o,
-                 const Site& user) {
+void notify_update(std::span<const UpdateTensor> tensors, const Copies& copies, unsigned needed, const Update& o,
+                   const Site& user) {
   TensorPass::Params work;
   const Tensor* one = nullptr;
   for (const UpdateTensor& t : tensors) {
@@ -246,7 +246,7 @@ void tell_update(std::span<const UpdateTensor> tensors, const Copies& copies, un
     one = &target(t);
   }
   for (const auto& [i, copy] : copies) work.bytes += static_cast<double>(copy->numel()) * sizeof(BFloat16);
-  if (one) tell_pass(*one, work, user);
+  if (one) notify_pass(*one, work, user);
 }
 
 template <class Update>
@@ -284,7 +284,7 @@ void run(const char* name, std::span<const UpdateTensor> tensors, unsigned neede
   for (const UpdateTensor& t : tensors) written(name, t, needed, user);
   for (const auto& [i, copy] : copies) keep_rounded_copy(tensors[i].param, copy);
   if (context().bits & kProfile) [[unlikely]]
-    tell_update(tensors, copies, needed, o, user);
+    notify_update(tensors, copies, needed, o, user);
 }
 
 constexpr unsigned states(bool first, bool second = false, bool third = false) {

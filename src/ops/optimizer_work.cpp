@@ -53,18 +53,18 @@ double bytes_of_update(const UpdateTensor& t, unsigned states, bool states_begin
   return bytes;
 }
 
-void tell_pass(const Tensor& one, const TensorPass::Params& work, const Site& site) {
+void notify_pass(const Tensor& one, const TensorPass::Params& work, const Site& site) {
   const Tensor* inputs[] = {&one};
   if (Observer* o = observer()) o->kernel_ran(KernelCall{op_def<TensorPass>, inputs, 1, nullptr, &work}, site);
 }
 
-void tell_pass(std::span<const Tensor> tensors, double flops, double times_bytes, const Site& site) {
+void notify_pass(std::span<const Tensor> tensors, double flops, double times_bytes, const Site& site) {
   TensorPass::Params work;
   for (const Tensor& t : tensors) {
     work.flops += flops * static_cast<double>(t.numel());
     work.bytes += times_bytes * bytes_of(t);
   }
-  if (!tensors.empty()) tell_pass(tensors[0], work, site);
+  if (!tensors.empty()) notify_pass(tensors[0], work, site);
 }
 
 }  // namespace deft

@@ -1,4 +1,4 @@
-// What the passes of ops/optimizer_update.h do, told to who looks on (core/observer.h): they are no ops, but the
+// Notifies observers (core/observer.h) of the passes of ops/optimizer_update.h: they are no ops, but the
 // profiler counts their work like that of kernels.
 #pragma once
 
@@ -28,8 +28,8 @@ double flops_per_element(const LambUpdate& update);
 double bytes_of_update(const UpdateTensor& tensor, unsigned states, bool states_begin = false);
 
 // To the observer of this thread, if there is one.
-void tell_pass(const Tensor& one, const TensorPass::Params& work, const Site& site);
+void notify_pass(const Tensor& one, const TensorPass::Params& work, const Site& site);
 // A pass over tensors that counts so much for each of their elements and bytes.
-void tell_pass(std::span<const Tensor> tensors, double flops, double times_bytes, const Site& site);
+void notify_pass(std::span<const Tensor> tensors, double flops, double times_bytes, const Site& site);
 
 }  // namespace deft

@@ -20,7 +20,7 @@ inline ExecContext plain_context() {
   return c;
 }
 
-// These run over memory without ops: optimizers, clipping and averages tell a capture themselves.
+// These run over memory without ops: optimizers, clipping and averages notify a capture themselves.
 inline void refuse_capture(const char* name, const Site& site) {
   DEFT_CHECK(!(context().bits & kCapture), CaptureError,
              "capture: {} ({}) is not seen by compile(); call step() of an optimizer, clip_grad_norm_() or update() of "

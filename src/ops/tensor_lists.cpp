@@ -79,13 +79,13 @@ void split_by_kernel(std::span<const Tensor> tensors, Fused fused, OnGpu on_gpu,
   if (count) fused(list.data(), count);
 }
 // Of those that split_by_kernel() does not give to `other`.
-void tell_kernels(std::span<const Tensor> tensors, double flops, double times_bytes, const Site& site) {
+void notify_kernels(std::span<const Tensor> tensors, double flops, double times_bytes, const Site& site) {
   if (!(context().bits & kProfile)) [[likely]]
     return;
   std::vector<Tensor> passed;
   for (const Tensor& t : tensors)
     if (is_kernel_data(t) || detail::is_cuda_data(t)) passed.push_back(t);
-  tell_pass(passed, flops, times_bytes, effective_site(site));
+  notify_pass(passed, flops, times_bytes, effective_site(site));
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ double total_norm(std::span<const Tensor> tensors, double p, Site site) {
         }
       },
       add);
-  tell_kernels(tensors, 2, 1, site);
+  notify_kernels(tensors, 2, 1, site);
   return parts.norm();
 }
 
@@ -144,7 +144,7 @@ void scale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
       },
       [&](Tensor t) { t.mul_(factor); });
   bump_versions(tensors, "scale_tensors_", user);
-  tell_kernels(tensors, 1, 2, site);
+  notify_kernels(tensors, 1, 2, site);
 }
 
 double clip_factor(double norm, double max_norm) {

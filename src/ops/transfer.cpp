@@ -118,7 +118,7 @@ const char* name_of_copy(const Tensor& from) {
   return from.device().is_cpu() ? "copy from pageable memory" : "copy to pageable memory";
 }
 
-void tell_copied(const Tensor& from, const Tensor& to, bool non_blocking, const Site& site) {
+void notify_copied(const Tensor& from, const Tensor& to, bool non_blocking, const Site& site) {
   Observer* o = observer();
   if (!o) [[likely]]
     return;
@@ -146,7 +146,7 @@ namespace detail {
 Tensor to_host(const Tensor& x, const char* what, const Site& site) {
   SiteScope scope(site);
   Tensor found = call<Transfer>(site, {kCPU, false, what}, x);
-  tell_copied(x, found, false, site);
+  notify_copied(x, found, false, site);
   return found;
 }
 
@@ -159,7 +159,7 @@ Tensor Tensor::to(Device device, bool non_blocking, Site site) const {
   require_backend(other, "to");
   SiteScope scope(site);
   Tensor found = call<Transfer>(site, {device, non_blocking && device.is_cpu(), nullptr}, *this);
-  tell_copied(*this, found, non_blocking, site);
+  notify_copied(*this, found, non_blocking, site);
   return found;
 }
 
@@ -204,7 +204,7 @@ Event copy_async(Tensor& to, const Tensor& from, Site site) {
   }
   Event done = copy_between(from, to, name_of_copy(from), site);
   to.impl()->storage->bump_version("copy_async", effective_site(site));
-  tell_copied(from, to, true, site);
+  notify_copied(from, to, true, site);
   return done;
 }
 

@@ -20,7 +20,7 @@ struct CapturedCall {
 
 // Tells the capture of this thread, after the code ran. In a replay `run` finds the gradients in the leaves.
 void note_call(CapturedCall call, std::function<void()> run);
-// Runs it now, and tells the capture.
+// Runs it now, and notifies the capture.
 void capture_call(CapturedCall call, std::function<void()> run);
 
 // CaptureError inside a capture, for settings that a replay would not make again.

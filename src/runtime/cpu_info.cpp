@@ -130,7 +130,7 @@ int count_physical_cores(const std::vector<int>& cpus, const std::string& root) 
   std::set<std::string> cores;
   for (int cpu : cpus) {
     std::string siblings = read_word(cpu_path(cpu, root) + "/topology/thread_siblings_list");
-    cores.insert(siblings.empty() ? "cpu" + std::to_string(cpu) : siblings);  // not told: a core of its own
+    cores.insert(siblings.empty() ? "cpu" + std::to_string(cpu) : siblings);  // unknown: a core of its own
   }
   return static_cast<int>(cores.size());
 }

@@ -24,7 +24,7 @@ struct CpuInfo {
   std::vector<CpuCache> caches;        // of the first CPU
   int logical_cpus = 0;                // this process may run on
   int physical_cores = 0;              // behind those
-  std::string governor;                // frequency governor; empty where the system does not tell
+  std::string governor;                // frequency governor; empty where unknown
   std::vector<std::string> fast_here;  // "bf16 matrix instructions (BFMMLA)", ...
 };
 CpuInfo cpu_info(const std::string& root = "");

@@ -1,4 +1,4 @@
-// What a device did and when, as its driver tells it: for the profiler.
+// What a device did and when, as its driver reports it, for the profiler.
 #pragma once
 
 #include <cstdint>

@@ -65,8 +65,8 @@ class MemoryScope {
 void fail_allocation_after(int64_t n);
 
 namespace detail {
-// < 0: nobody cares about allocations, which is the one thing they test. A fuse set by fail_allocation_after() makes it
-// 0 or more, and so does who looks on (runtime/memory_watch.h).
+// < 0: nobody cares about allocations, so that each tests this one number. fail_allocation_after() and a memory watch
+// (runtime/memory_watch.h) set it to 0 or more.
 extern std::atomic<int64_t> allocation_fuse;
 inline bool allocations_matter() { return allocation_fuse.load(std::memory_order_relaxed) >= 0; }
 void burn_fuse();                   // out of line: counts down and throws at zero

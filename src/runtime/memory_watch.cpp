@@ -24,20 +24,20 @@ void set_memory_watch(MemoryWatch* watch) {
 
 namespace detail {
 
-bool tell_made(const MemoryBlock& block) noexcept {
+bool notify_made(const MemoryBlock& block) noexcept {
   std::lock_guard lock(watch_mutex);
   if (active_watch) active_watch->made(block);
   return active_watch != nullptr;
 }
-void tell_named(const void* owner, const char* maker, const Site& site) noexcept {
+void notify_named(const void* owner, const char* maker, const Site& site) noexcept {
   std::lock_guard lock(watch_mutex);
   if (active_watch) active_watch->named(owner, maker, site);
 }
-void tell_moved(const void* owner, MemoryCategory to) noexcept {
+void notify_moved(const void* owner, MemoryCategory to) noexcept {
   std::lock_guard lock(watch_mutex);
   if (active_watch) active_watch->moved(owner, to);
 }
-void tell_gone(const void* owner) noexcept {
+void notify_gone(const void* owner) noexcept {
   std::lock_guard lock(watch_mutex);
   if (active_watch) active_watch->gone(owner);
 }

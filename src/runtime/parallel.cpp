@@ -323,8 +323,8 @@ SerialScope::~SerialScope() { in_parallel = outer_; }
 ThreadChoice thread_choice() {
   const char* env = std::getenv("DEFT_NUM_THREADS");
   ThreadChoice choice = choose_threads(allowed_cpus(), env);
-  static std::atomic<bool> told{false};
-  if (env && *env && choice.from_env == 0 && !told.exchange(true))
+  static std::atomic<bool> warned{false};
+  if (env && *env && choice.from_env == 0 && !warned.exchange(true))
     std::fprintf(stderr, "deft: DEFT_NUM_THREADS=%s is not a whole number from 1 to %d; %d threads are used\n", env,
                  kMaxThreads, choice.threads);
   return choice;

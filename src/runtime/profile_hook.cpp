@@ -12,7 +12,7 @@ std::atomic<ProfileHook*> active_hook{nullptr};
 struct Entry {
   const char* name;
   Site site;
-  ProfileHook* listener;  // who was told of its begin; nobody else is told of its end
+  ProfileHook* listener;  // got its begin, so it alone gets its end
   Bucket bucket;
 };
 // On the heap: thread-local room is scarce in a library that is loaded late.

@@ -1,4 +1,4 @@
-// Zones: where the time of a thread goes. One predictable branch when nobody listens.
+// Zones: where the time of a thread goes. Without a listener a zone costs one predictable branch.
 #pragma once
 
 #include "runtime/context.h"
@@ -9,7 +9,7 @@ namespace deft {
 enum class Bucket : uint8_t {
   data_wait,       // the loop waits for its next batch
   copy,            // between host and device
-  linear_algebra,  // kernels of products, convolutions, attention
+  linear_algebra,  // kernels of matmuls, convolutions, attention
   kernel,          // all other kernels
   autograd,        // recording the graph, walking it backward
   dispatch,        // what an op does besides its kernel
@@ -21,7 +21,7 @@ enum class Bucket : uint8_t {
 inline constexpr int kBucketCount = 10;
 const char* name_of(Bucket bucket);  // "data wait", "linear algebra"
 
-// Zones inside so many others count for the innermost of these, and nobody is told of them.
+// Zones nested deeper than this count for the innermost that is not, and are not reported.
 inline constexpr int kDeepestZone = 128;
 
 // A listener gets every zone of threads that run under its context (kProfile set), on these threads. Names live as long

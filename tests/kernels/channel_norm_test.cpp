@@ -145,8 +145,8 @@ TEST(Channels, Map) {
       Data out(s.v.dtype, s.count(), s.misalign);
       auto of_g = values(s.planes(), 3), of_x = values(s.planes(), 4), center = values(s.planes(), 5),
            offset = values(s.planes(), 6);
-      plane_map(s.v, with_g ? g.data() : nullptr, x.data(),
-                {with_g ? of_g.data() : nullptr, of_x.data(), center.data(), offset.data()}, out.data());
+      apply_affine(s.v, with_g ? g.data() : nullptr, x.data(),
+                   {with_g ? of_g.data() : nullptr, of_x.data(), center.data(), offset.data()}, out.data());
       auto xs = x.read(), gs = g.read(), got = out.read();
       double eps = s.v.dtype == bf16 ? 0x1p-8 : s.v.dtype == f16 ? 0x1p-11 : eps_of(s.v.dtype);
       for (size_t i = 0; i < got.size(); ++i) {
@@ -157,8 +157,8 @@ TEST(Channels, Map) {
       }
       EXPECT_TRUE(out.guards_hold());
       // In place.
-      plane_map(s.v, with_g ? g.data() : nullptr, x.data(),
-                {with_g ? of_g.data() : nullptr, of_x.data(), center.data(), offset.data()}, x.data());
+      apply_affine(s.v, with_g ? g.data() : nullptr, x.data(),
+                   {with_g ? of_g.data() : nullptr, of_x.data(), center.data(), offset.data()}, x.data());
       EXPECT_EQ(x.read(), got);
       EXPECT_TRUE(x.guards_hold());
     }
@@ -179,8 +179,8 @@ TEST(Channels, RoundsToBf16AsTheScalarDoes) {
     }
     Data got(bf16, n, 0), summed(bf16, n, 0);
     const std::vector<double> of_x(192, 0.3f), zero(192, 0.0);
-    plane_map(v, nullptr, x.data(), {nullptr, of_x.data(), zero.data(), zero.data()}, got.data());
-    plane_map_relu(v, x.data(), residual.data(), {nullptr, of_x.data(), zero.data(), zero.data()}, summed.data());
+    apply_affine(v, nullptr, x.data(), {nullptr, of_x.data(), zero.data(), zero.data()}, got.data());
+    apply_affine_relu(v, x.data(), residual.data(), {nullptr, of_x.data(), zero.data(), zero.data()}, summed.data());
     const auto *a = static_cast<const BFloat16*>(got.data()), *b = static_cast<const BFloat16*>(summed.data());
     const auto same = [](BFloat16 found, float want) {
       return std::isnan(want) ? std::isnan(static_cast<float>(found)) : found.bits == BFloat16(want).bits;

@@ -1,4 +1,4 @@
-// What a capture is told of code with a state of its own, and what happens when it runs that code again.
+// What a capture records of code with a state of its own, and what happens when it runs that code again.
 #include "optim/captured_call.h"
 
 #include "optim/clip_grad.h"
@@ -34,14 +34,14 @@ class Recorder : public CaptureHook {
   void leaf_grad(TensorImpl&) override {}
   void backward_ran(const Node&) override {}
   bool is_only_here(const Tensor&) const override { return false; }
-  size_t told() const override { return calls.size() + static_cast<size_t>(ops); }
+  size_t recorded_count() const override { return calls.size() + static_cast<size_t>(ops); }
   void detached(const Tensor&) override {}
   void copied_view(const Tensor&, const Tensor&) override {}
   std::vector<Told> calls;
-  int ops = 0;  // what ran inside a call is not told
+  int ops = 0;  // what ran inside a call is not recorded
 };
 
-// The one call that f tells of.
+// The one call that f reports.
 template <class F>
 Told told_by(F&& f, int ops = 0) {
   Recorder recorder;
@@ -187,7 +187,7 @@ TEST(CapturedCall, TheScaleIsReadAnew) {
     EXPECT_TRUE(off.scale(loss).is_same(loss));
     off.unscale_(sgd), off.update();
   }
-  EXPECT_EQ(nothing.told(), 0u);
+  EXPECT_EQ(nothing.recorded_count(), 0u);
 }
 
 TEST(CapturedCall, AveragesAreWrittenAndParametersRead) {
@@ -230,7 +230,7 @@ TEST(CapturedCall, SettingsAreRefused) {
   expect_error<CaptureError>([&] { plateau.step(1); }, "ReduceLROnPlateau: step() " + why);
   EXPECT_EQ(sgd.lr(), 1);
   EXPECT_EQ(sgd.momentum(), 0.5);
-  EXPECT_EQ(recorder.told(), 0u);
+  EXPECT_EQ(recorder.recorded_count(), 0u);
 }
 
 }  // namespace

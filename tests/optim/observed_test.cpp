@@ -1,4 +1,4 @@
-// A step that somebody looks at is the same step, told before and after.
+// A step with an observer is the same step; the observer is notified before and after it.
 #include "core/observer.h"
 #include "optim_util.h"
 

@@ -240,16 +240,16 @@ TEST(MemoryTimeline, DevicesAreApart) {
   for (int i = 0; i < 2; ++i) {
     memory_acquired(1000, other);
     device_memory_changed(1000, other);
-    EXPECT_TRUE(detail::tell_made({&owners[i], 1000, other, kCUDA}));
+    EXPECT_TRUE(detail::notify_made({&owners[i], 1000, other, kCUDA}));
   }
   memory_moved(1000, other, gradient);
   device_memory_changed(-1000, other);
   device_memory_changed(1000, gradient);
-  detail::tell_moved(&owners[0], gradient);
+  detail::notify_moved(&owners[0], gradient);
   for (int i = 0; i < 2; ++i) {
     memory_released(1000, i ? other : gradient);
     device_memory_changed(-1000, i ? other : gradient);
-    detail::tell_gone(&owners[i]);
+    detail::notify_gone(&owners[i]);
   }
   const MemoryReport r = recorder.report();
   EXPECT_EQ(r.host.peak.use.total, before.total + 40);

@@ -63,11 +63,11 @@ constexpr double kVanishes = std::is_same_v<S, BFloat16> ? 0x1p-134
                              : std::is_same_v<S, Half>   ? 0x1p-25
                                                          : 0;
 
-// ---- A relu between the norm and g, see PlaneRelu.
+// ---- A relu between the norm and g, see FusedRelu.
 enum class Gate { none, from_x, from_y, from_y_sum };
 
 template <class F>
-void with_gate(const PlaneRelu* relu, const F& f) {
+void with_gate(const FusedRelu* relu, const F& f) {
   if (!relu) return f.template operator()<Gate::none>();
   if (!relu->y) return f.template operator()<Gate::from_x>();
   relu->more ? f.template operator()<Gate::from_y_sum>() : f.template operator()<Gate::from_y>();
@@ -78,7 +78,7 @@ struct GateData {
   const S *y = nullptr, *more = nullptr;
   S* masked = nullptr;
   GateData() = default;
-  GateData(const PlaneRelu* r, int64_t at) {
+  GateData(const FusedRelu* r, int64_t at) {
     if (!r || !r->y) return;
     y = static_cast<const S*>(r->y) + at;
     more = r->more ? static_cast<const S*>(r->more) + at : nullptr;
@@ -99,7 +99,7 @@ HWY_INLINE RowVec<S> gated(RowVec<S> g, RowVec<S> before, const GateData<S>& r, 
 
 // ---- Planes in one piece.
 template <Gate kGate, class S>
-Sums grad_sums_of(const S* g, const S* x, int64_t n, double center, const PlaneRelu* relu, int64_t plane) {
+Sums grad_sums_of(const S* g, const S* x, int64_t n, double center, const FusedRelu* relu, int64_t plane) {
   using V = RowVec<S>;
   constexpr bool kFromX = kGate == Gate::from_x;
   const V mean(static_cast<C<S>>(center)), of_x(kFromX ? static_cast<C<S>>(relu->of_x[plane]) : C<S>(0)),
@@ -220,7 +220,7 @@ void moments_of_tile(const S* x, const Tile& t, Sums* out) {
   }
 }
 template <Gate kGate, class S>
-void grad_sums_of_tile(const S* g, const S* x, const double* center, const PlaneRelu* relu, int64_t first,
+void grad_sums_of_tile(const S* g, const S* x, const double* center, const FusedRelu* relu, int64_t first,
                        int64_t plane, const Tile& t, Sums* out) {
   using V = RowVec<S>;
   constexpr bool kFromX = kGate == Gate::from_x;
@@ -248,7 +248,7 @@ void grad_sums_of_tile(const S* g, const S* x, const double* center, const Plane
 
 // Runs tile(first element, first plane, Tile, out) on every piece and merges the pieces of a strip in order.
 template <class RunTile, class Merge>
-void reduce_last(const ChannelsView& v, double* a, double* b, const RunTile& run_tile, const Merge& merge) {
+void reduce_nhwc(const ChannelsView& v, double* a, double* b, const RunTile& run_tile, const Merge& merge) {
   const int64_t strips = (v.c + kStrip - 1) / kStrip, pieces = (v.s + kPiece - 1) / kPiece;
   const int64_t units = v.n * strips * pieces;
   Workspace<Sums> partial(units * kStrip);
@@ -285,7 +285,7 @@ void moments_any(const ChannelsView& v, const void* x, double* mean, double* squ
   dispatch_floating(v.dtype, [&]<class S>() {
     const S* xs = static_cast<const S*>(x);
     if (v.last) {
-      return reduce_last(
+      return reduce_nhwc(
           v, mean, squares, [&](int64_t at, int64_t, const Tile& t, Sums* out) { moments_of_tile(xs + at, t, out); },
           merge_moments);
     }
@@ -303,9 +303,9 @@ void moments_any(const ChannelsView& v, const void* x, double* mean, double* squ
 
 template <Gate kGate, class S>
 void grad_sums(const ChannelsView& v, const S* g, const S* x, const double* center, double* sum, double* product,
-               const PlaneRelu* relu) {
+               const FusedRelu* relu) {
   if (v.last) {
-    return reduce_last(
+    return reduce_nhwc(
         v, sum, product,
         [&](int64_t at, int64_t plane, const Tile& t, Sums* out) {
           grad_sums_of_tile<kGate>(g + at, x + at, center + plane, relu, at, plane, t, out);
@@ -319,7 +319,7 @@ void grad_sums(const ChannelsView& v, const S* g, const S* x, const double* cent
   });
 }
 void grad_sums_any(const ChannelsView& v, const void* g, const void* x, const double* center, double* sum,
-                   double* product, const PlaneRelu* relu) {
+                   double* product, const FusedRelu* relu) {
   dispatch_floating(v.dtype, [&]<class S>() {
     with_gate(relu, [&]<Gate kGate>() {
       grad_sums<kGate>(v, static_cast<const S*>(g), static_cast<const S*>(x), center, sum, product, relu);
@@ -342,7 +342,7 @@ HWY_INLINE RowVec<S> mapped(RowVec<S> norm, RowVec<S> of_g, RowVec<S> other, Row
   return takes_g(kKind) ? fma(of_g, other, norm) : norm;
 }
 
-// The coefficients of all channels, as PlaneMap and PlaneRelu have them.
+// The coefficients of all channels, as PlaneAffine and FusedRelu have them.
 template <class S>
 struct ChannelMap {
   const C<S>*of_g, *of_x, *center, *offset, *gate_of_x, *gate_offset;
@@ -408,8 +408,8 @@ void map_all(const ChannelsView& v, const S* other, const S* x, const ChannelMap
   });
 }
 
-void map_any(const ChannelsView& v, const void* other, const void* x, const PlaneMap& m, void* out, MapKind kind,
-             const PlaneRelu* relu) {
+void map_any(const ChannelsView& v, const void* other, const void* x, const PlaneAffine& m, void* out, MapKind kind,
+             const FusedRelu* relu) {
   dispatch_floating(v.dtype, [&]<class S>() {
     const int64_t planes = v.n * v.c;
     const double* from[] = {
@@ -437,11 +437,11 @@ void map_any(const ChannelsView& v, const void* other, const void* x, const Plan
     }
   });
 }
-void map_gradient_any(const ChannelsView& v, const void* g, const void* x, const PlaneMap& m, void* out,
-                      const PlaneRelu* relu) {
+void map_gradient_any(const ChannelsView& v, const void* g, const void* x, const PlaneAffine& m, void* out,
+                      const FusedRelu* relu) {
   map_any(v, g, x, m, out, !g ? MapKind::x : relu ? MapKind::gated_g : MapKind::g, relu);
 }
-void map_relu_any(const ChannelsView& v, const void* x, const void* residual, const PlaneMap& m, void* out) {
+void map_relu_any(const ChannelsView& v, const void* x, const void* residual, const PlaneAffine& m, void* out) {
   map_any(v, residual, x, m, out, residual ? MapKind::sum_relu : MapKind::relu, nullptr);
 }
 
@@ -460,14 +460,14 @@ void plane_moments(const ChannelsView& v, const void* x, double* mean, double* s
   if (v.n * v.c > 0) HWY_DYNAMIC_DISPATCH(moments_any)(v, x, mean, squares);
 }
 void plane_grad_sums(const ChannelsView& v, const void* g, const void* x, const double* center, double* sum,
-                     double* product, const PlaneRelu* relu) {
+                     double* product, const FusedRelu* relu) {
   if (v.n * v.c > 0) HWY_DYNAMIC_DISPATCH(grad_sums_any)(v, g, x, center, sum, product, relu);
 }
-void plane_map(const ChannelsView& v, const void* g, const void* x, const PlaneMap& m, void* out,
-               const PlaneRelu* relu) {
+void apply_affine(const ChannelsView& v, const void* g, const void* x, const PlaneAffine& m, void* out,
+                  const FusedRelu* relu) {
   if (v.n * v.c * v.s > 0) HWY_DYNAMIC_DISPATCH(map_gradient_any)(v, g, x, m, out, relu);
 }
-void plane_map_relu(const ChannelsView& v, const void* x, const void* residual, const PlaneMap& m, void* out) {
+void apply_affine_relu(const ChannelsView& v, const void* x, const void* residual, const PlaneAffine& m, void* out) {
   if (v.n * v.c * v.s > 0) HWY_DYNAMIC_DISPATCH(map_relu_any)(v, x, residual, m, out);
 }
 

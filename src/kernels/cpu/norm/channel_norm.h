@@ -16,29 +16,29 @@ struct ChannelsView {
   bool last;
 };
 
-// Of every plane: the mean, and the sum of squared deviations from it. s > 0.
+// The mean of every plane, and the sum of squared deviations from it. s > 0.
 void plane_moments(const ChannelsView& v, const void* x, double* mean, double* squares);
 
-// Where a relu stood between the norm and g: g counts only where the relu's result is not <= 0. That is y, if given;
-// then g + more (or g) as far as it counts is written to `masked`. Otherwise it is of_x * (x - center) + offset, with
-// numbers per plane, rounded as it was stored.
-struct PlaneRelu {
+// A relu between the norm and g: its gradient is g only where its result is not <= 0. That result is y, if given; then
+// g + more (or g), zeroed by the relu, is written to `masked`. Otherwise it is of_x * (x - center) + offset, with
+// coefficients per plane, rounded as it was stored.
+struct FusedRelu {
   const double *of_x = nullptr, *offset = nullptr;
   const void *y = nullptr, *more = nullptr;
   void* masked = nullptr;
 };
-// Of every plane: sum of g, and of g * (x - center).
+// The sums of g and of g * (x - center) over every plane.
 void plane_grad_sums(const ChannelsView& v, const void* g, const void* x, const double* center, double* sum,
-                     double* product, const PlaneRelu* relu = nullptr);
+                     double* product, const FusedRelu* relu = nullptr);
 
 // Coefficients, one per plane. g and its factor may be null.
-struct PlaneMap {
+struct PlaneAffine {
   const double *of_g, *of_x, *center, *offset;
 };
 // out = of_g * g + of_x * (x - center) + offset; out may be g or x. A relu without y is one of g.
-void plane_map(const ChannelsView& v, const void* g, const void* x, const PlaneMap& m, void* out,
-               const PlaneRelu* relu = nullptr);
+void apply_affine(const ChannelsView& v, const void* g, const void* x, const PlaneAffine& m, void* out,
+                  const FusedRelu* relu = nullptr);
 // out = relu(of_x * (x - center) + offset + residual), rounded as if each step were stored; the residual may be null.
-void plane_map_relu(const ChannelsView& v, const void* x, const void* residual, const PlaneMap& m, void* out);
+void apply_affine_relu(const ChannelsView& v, const void* x, const void* residual, const PlaneAffine& m, void* out);
 
 }  // namespace deft::cpu

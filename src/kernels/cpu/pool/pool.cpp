@@ -164,7 +164,7 @@ void max_pool_forward(const PoolCall& call, const void* x, void* y, int64_t* ind
   const PoolPlan p = make_plan(call, "max_pool", true);
   if (p.outer * p.out * p.inner == 0) return;
   if (!is_plain(p, call.dtype)) {
-    return (p.inner == 1 ? max_forward_planes : max_forward_last)(p, call.dtype, x, y, indices);
+    return (p.inner == 1 ? max_forward_nchw : max_forward_nhwc)(p, call.dtype, x, y, indices);
   }
   dispatch_all(call.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, bool>) max_forward(p, static_cast<const T*>(x), static_cast<T*>(y), indices);
@@ -175,8 +175,8 @@ void max_pool_backward(const PoolCall& call, const void* dy, const int64_t* indi
   check_float(call, "max_pool_backward");
   const PoolPlan p = make_plan(call, "max_pool_backward", true);
   if (p.outer * p.in * p.inner == 0) return;
-  if (p.inner == 1) return max_backward_planes(p, call.dtype, dy, indices, dx);
-  if (!is_plain(p, call.dtype)) return max_backward_last(p, call.dtype, dy, indices, dx);
+  if (p.inner == 1) return max_backward_nchw(p, call.dtype, dy, indices, dx);
+  if (!is_plain(p, call.dtype)) return max_backward_nhwc(p, call.dtype, dy, indices, dx);
   dispatch_floating(call.dtype,
                     [&]<class T>() { max_backward(p, static_cast<const T*>(dy), indices, static_cast<T*>(dx)); });
 }
@@ -185,9 +185,9 @@ void avg_pool_forward(const PoolCall& call, const void* x, void* y) {
   check_float(call, "avg_pool");
   PoolPlan p = make_plan(call, "avg_pool", false);
   if (p.outer * p.out * p.inner == 0) return;
-  if (p.inner > 1) return avg_forward_last(p, call.dtype, x, y);
+  if (p.inner > 1) return avg_forward_nhwc(p, call.dtype, x, y);
   merge_global(p);
-  avg_forward_planes(p, call.dtype, x, y);
+  avg_forward_nchw(p, call.dtype, x, y);
 }
 
 void avg_pool_backward(const PoolCall& call, const void* dy, void* dx) {
@@ -198,7 +198,7 @@ void avg_pool_backward(const PoolCall& call, const void* dy, void* dx) {
     return dispatch_floating(call.dtype,
                              [&]<class S>() { spread_mean(p, static_cast<const S*>(dy), static_cast<S*>(dx)); });
   }
-  (p.inner == 1 ? avg_backward_planes : avg_backward_last)(p, call.dtype, dy, dx);
+  (p.inner == 1 ? avg_backward_nchw : avg_backward_nhwc)(p, call.dtype, dy, dx);
 }
 
 }  // namespace deft::cpu

@@ -76,14 +76,14 @@ inline constexpr int64_t kPoolGrain = 16 * 1024;
 inline constexpr int64_t kPoolRun = 128;  // elements added up before their sum goes to one in f64
 
 // Floats, planes of less than 2^31 elements. Channels last: vectors over the channels.
-void max_forward_last(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices);
-void max_backward_last(const PoolPlan& p, DType t, const void* dy, const int64_t* indices, void* dx);
-void avg_forward_last(const PoolPlan& p, DType t, const void* x, void* y);
-void avg_backward_last(const PoolPlan& p, DType t, const void* dy, void* dx);
+void max_forward_nhwc(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices);
+void max_backward_nhwc(const PoolPlan& p, DType t, const void* dy, const int64_t* indices, void* dx);
+void avg_forward_nhwc(const PoolPlan& p, DType t, const void* x, void* y);
+void avg_backward_nhwc(const PoolPlan& p, DType t, const void* dy, void* dx);
 // inner = 1: vectors along the last axis.
-void max_forward_planes(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices);
-void max_backward_planes(const PoolPlan& p, DType t, const void* dy, const int64_t* indices, void* dx);
-void avg_forward_planes(const PoolPlan& p, DType t, const void* x, void* y);
-void avg_backward_planes(const PoolPlan& p, DType t, const void* dy, void* dx);
+void max_forward_nchw(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices);
+void max_backward_nchw(const PoolPlan& p, DType t, const void* dy, const int64_t* indices, void* dx);
+void avg_forward_nchw(const PoolPlan& p, DType t, const void* x, void* y);
+void avg_backward_nchw(const PoolPlan& p, DType t, const void* dy, void* dx);
 
 }  // namespace deft::cpu

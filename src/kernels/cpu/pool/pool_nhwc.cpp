@@ -424,16 +424,16 @@ HWY_EXPORT(max_backward_any);
 HWY_EXPORT(avg_forward_any);
 HWY_EXPORT(avg_backward_any);
 
-void max_forward_last(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices) {
+void max_forward_nhwc(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices) {
   HWY_DYNAMIC_DISPATCH(max_forward_any)(p, t, x, y, indices);
 }
-void max_backward_last(const PoolPlan& p, DType t, const void* dy, const int64_t* indices, void* dx) {
+void max_backward_nhwc(const PoolPlan& p, DType t, const void* dy, const int64_t* indices, void* dx) {
   HWY_DYNAMIC_DISPATCH(max_backward_any)(p, t, dy, indices, dx);
 }
-void avg_forward_last(const PoolPlan& p, DType t, const void* x, void* y) {
+void avg_forward_nhwc(const PoolPlan& p, DType t, const void* x, void* y) {
   HWY_DYNAMIC_DISPATCH(avg_forward_any)(p, t, x, y);
 }
-void avg_backward_last(const PoolPlan& p, DType t, const void* dy, void* dx) {
+void avg_backward_nhwc(const PoolPlan& p, DType t, const void* dy, void* dx) {
   HWY_DYNAMIC_DISPATCH(avg_backward_any)(p, t, dy, dx);
 }
 

@@ -1,4 +1,4 @@
-// Times work on a stream, for choosing between kernels. Makes the host wait: callers have told count_sync().
+// Times work on a stream, for choosing between kernels. Makes the host wait: callers have called count_sync().
 #pragma once
 
 #include "kernels/cuda/device/encoder.h"

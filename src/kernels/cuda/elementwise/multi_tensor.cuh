@@ -1,4 +1,4 @@
-// Kernels over the elements of many tensors: what they are told about them, and who works on what.
+// Kernels over the elements of many tensors: their arguments, and which block works on what.
 //
 // Note [Tables]: a launch takes a table of tensors as a parameter, so that nothing is uploaded and nothing waits. More
 // tensors than fit take several launches. Tensors are cut into chunks, numbered through; each is the work of a block,
