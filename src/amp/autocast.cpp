@@ -21,7 +21,7 @@ constexpr bool is_low(DType t) { return t == DType::bf16 || t == DType::f16; }
 AutocastChoice choose_for_cpu() {
   for (std::string_view feature : {"amx_bf16", "avx512_bf16", "bf16"})
     if (cpu_has(feature)) return {DType::bf16, fmt::format("this CPU multiplies bf16 ({})", feature)};
-  return {DType::f32, "this CPU has no bf16 products (amx_bf16, avx512_bf16 or Arm's bf16), so f32 is the fastest"};
+  return {DType::f32, "this CPU has no bf16 instructions (amx_bf16, avx512_bf16 or Arm's bf16), so f32 is the fastest"};
 }
 
 constinit thread_local AutocastReport* active_report = nullptr;
@@ -32,7 +32,7 @@ AutocastChoice choose_autocast(Device device) {
   if (device.is_cpu()) return choose_for_cpu();
   DeviceProperties p = device_properties(device);
   return {p.major >= 8 ? DType::bf16 : DType::f16,
-          fmt::format("{} has compute capability {}.{}, and bf16 products start with 8.0", p.name, p.major, p.minor)};
+          fmt::format("{} has compute capability {}.{}, and bf16 matmuls start with 8.0", p.name, p.major, p.minor)};
 }
 
 AutocastGuard::AutocastGuard(DType dtype) : outer_bits_(context().bits & kAutocast), outer_dtype_(autocast_dtype()) {

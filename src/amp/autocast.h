@@ -1,4 +1,4 @@
-// Mixed precision: inside an AutocastGuard the expensive ops (matrix products, convolutions, attention) compute in bf16
+// Mixed precision: inside an AutocastGuard the expensive ops (matmuls, convolutions, attention) compute in bf16
 // or f16, ops that need range (exp, softmax, norms, losses, sums) in f32, and all others in the widest type of their
 // inputs. Which is which is in the op table (OpInfo::autocast). In-place calls and f64 tensors are left alone.
 #pragma once

@@ -1,10 +1,10 @@
-// What was made from a tensor's bytes and is kept for the next call that needs it: weights packed for matrix products
-// and convolutions, and weights converted by autocast.
+// A cache of tensors derived from the bytes of another: weights packed for GEMM and convolution, and weights converted
+// by autocast.
 //
-// Note [Derived]: what is kept holds while its storage lives and its version stands. All aliases share the version, so
-// every write counts, in every mode. Bytes without versions, or that others may write, are never kept: inference
-// tensors, from_blob() but for trust_versions(), tensors given to another library. data<T>() forgets what was kept; a
-// pointer from before that is written later is not noticed.
+// Note [Derived]: an entry is valid while its storage lives and its version stands. All aliases share the version, so
+// every write counts, in every mode. Nothing is cached for bytes without versions, or that others may write: inference
+// tensors, from_blob() but for trust_versions(), tensors given to another library. data<T>() drops the entries; writes
+// through a pointer from before that go unnoticed.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct Storage;
 
 enum class DerivedKind : uint8_t { gemm_b, conv_weight, cast, gemv_panels, rounded_copy };
 
-// What is made of the bytes, and how. One tensor and one form: one object.
+// What is derived, and how. A tensor has one entry per form.
 struct DerivedForm {
   DerivedKind kind;
   std::array<int64_t, 3> details{};

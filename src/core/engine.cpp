@@ -121,7 +121,7 @@ bool exclusively_ours(const Tensor& t) {
          (t.meta().contiguous || t.meta().is_dense());
 }
 
-// True for a view of all of a tensor that nobody else can see, such as a product that is turned back.
+// True for a view of all of a tensor that nobody else can see, for example a matmul result that is transposed back.
 bool is_all_of_ours(const Tensor& t) {
   const TensorImpl* base = t.impl()->base;
   const Storage& storage = *t.impl()->storage;

@@ -283,7 +283,7 @@ class Tensor {
   Tensor softmax(int64_t dim, Site site = Site::current()) const;
   Tensor log_softmax(int64_t dim, Site site = Site::current()) const;
 
-  // --- Products and indexing
+  // --- Matmul and indexing
   Tensor matmul(const Tensor& other, Site site = Site::current()) const;
   Tensor gather(int64_t dim, const Tensor& index, Site site = Site::current()) const;
   Tensor index_select(int64_t dim, const Tensor& index, Site site = Site::current()) const;

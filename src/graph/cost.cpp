@@ -39,7 +39,7 @@ double nanoseconds(const Work& work, DType dtype) {
 }
 double nanoseconds(const Graph& graph, const Instruction& x) {
   if (x.action == Action::view || x.outputs.empty()) return 0;
-  // By what a product multiplies: sums of 16-bit products may be kept as f32.
+  // By the type of the inputs: a 16-bit matmul may store its sums in f32.
   const ValueId first = !x.inputs.empty() && x.inputs[0] != kNone ? x.inputs[0] : x.outputs[0];
   return nanoseconds(work_of(graph, x), graph.value(first).meta.dtype);
 }

@@ -25,10 +25,10 @@ namespace deft::graph {
 
 namespace {
 
-// What was found on the way back from the second product.
+// What was found on the way back from the second matmul.
 struct Found {
-  size_t at = 0;                            // the second product
-  ValueId q = kNone, k = kNone, v = kNone;  // k as the first product reads it: [..., e, s]
+  size_t at = 0;                            // the second matmul
+  ValueId q = kNone, k = kNone, v = kNone;  // k as the first matmul reads it: [..., e, s]
   double scale = 1;
   bool scaled_mask = false;  // there is a factor after the place where a mask may come
   ValueId mask = kNone;
@@ -75,7 +75,7 @@ class AttentionFuser {
       }
     }
     place();
-    if (fused_) notes_.done.push_back(fmt::format("fuse_attention: {} of two products and a softmax", fused_));
+    if (fused_) notes_.done.push_back(fmt::format("fuse_attention: {} of two matmuls and a softmax", fused_));
   }
 
  private:
@@ -130,7 +130,7 @@ class AttentionFuser {
     id = g_.instructions[reader].inputs[side];
   }
 
-  // Scale, mask and casts between the first product and the softmax. False where there is no product.
+  // Scale, mask and casts between the first matmul and the softmax. False where there is no matmul.
   bool find_scores(Found& f, ValueId id, size_t reader) {
     const Shape scores = meta(id).sizes;
     for (int steps = 0; steps < 16; ++steps) {
@@ -197,16 +197,16 @@ class AttentionFuser {
     f.mask_hides = hides;
     f.read.emplace_back(mask, from);
   }
-  void scale_of_query(Found& f, size_t product) {
-    int from = maker(f.q, product);
+  void scale_of_query(Found& f, size_t matmul) {
+    int from = maker(f.q, matmul);
     auto by = from < 0 ? std::nullopt : factor(g_.instructions[static_cast<size_t>(from)]);
     if (by && std::isfinite(by->first) && meta(by->second).sizes == meta(f.q).sizes) {
       f.scale *= by->first;
       f.q = by->second;
       f.taken.push_back(static_cast<size_t>(from));
-      product = static_cast<size_t>(from);
+      matmul = static_cast<size_t>(from);
     }
-    f.read.emplace_back(f.q, product);
+    f.read.emplace_back(f.q, matmul);
   }
 
   // The op's rules, and on the CPU whether it pays.
@@ -234,18 +234,18 @@ class AttentionFuser {
   static constexpr int64_t kTileRows = 8;
   static constexpr double kSetupNs = 1000;
   void weigh(Found& f) {
-    double products = nanoseconds(g_, g_.instructions[f.at]), passes = 0;
+    double matmuls = nanoseconds(g_, g_.instructions[f.at]), passes = 0;
     for (size_t i : f.taken) {
       const Instruction& x = g_.instructions[i];
-      (x.def == &op_def<Matmul> ? products : passes) += nanoseconds(g_, x);
+      (x.def == &op_def<Matmul> ? matmuls : passes) += nanoseconds(g_, x);
     }
     const Meta &q = meta(f.q), &k = meta(f.k);
     const int64_t rows = q.sizes[q.rank() - 2], full = (rows + kTileRows - 1) / kTileRows * kTileRows;
-    double fused = kSetupNs + products * static_cast<double>(full) / static_cast<double>(rows);
+    double fused = kSetupNs + matmuls * static_cast<double>(full) / static_cast<double>(rows);
     if (k.strides[k.rank() - 2] != 1)  // keys that lie across are copied first
       fused += 2 * static_cast<double>(k.numel) * static_cast<double>(size_of(k.dtype)) / kBytesPerNs;
-    if (q.device.is_cpu() && fused >= products + passes)
-      f.why = fmt::format("it would take {:.1f} us instead of {:.1f}", fused / 1e3, (products + passes) / 1e3);
+    if (q.device.is_cpu() && fused >= matmuls + passes)
+      f.why = fmt::format("it would take {:.1f} us instead of {:.1f}", fused / 1e3, (matmuls + passes) / 1e3);
   }
 
   // A constant mask is looked through: a causal one goes, one that hides all keys from a query keeps things as they

@@ -1,8 +1,8 @@
-// Casts after 16-bit products, as autocast makes them in training steps: a result that is only widened is stored in
+// Casts after 16-bit matmuls, as autocast makes them in training steps: a result that is only widened is stored in
 // f32, gradients of weights above all. 768 x 768 x 256 takes 1.19 ms instead of 1.40 and 0.06 for the cast on a
 // Neoverse-V1: sums go to memory as they are.
 //
-// Casts of weights, f32 to bf16 in every step, stay. Rounding them while products pack them was measured: packing waits
+// Casts of weights, f32 to bf16 in every step, stay. Rounding them while matmuls pack them was measured: packing waits
 // for memory as the cast does, twice in a step, and BERT's step takes as long.
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ namespace deft::graph {
 
 namespace {
 
-// Rows and columns of a product that packs both sides for certain: others have quicker ways than FusedLinear's.
+// Rows and columns of a matmul that packs both sides for certain: others have quicker ways than FusedLinear's.
 constexpr int64_t kLeastSize = 32;
 
 class CastFuser {
@@ -46,7 +46,7 @@ class CastFuser {
     }
     insert_views();
     remove_taken(g_);
-    if (fused_) notes_.done.push_back(fmt::format("fuse_casts: {} results of products stored in f32", fused_));
+    if (fused_) notes_.done.push_back(fmt::format("fuse_casts: {} results of matmuls stored in f32", fused_));
   }
 
  private:
@@ -57,7 +57,7 @@ class CastFuser {
     if (places.empty() || places.back() != place) places.push_back(place);
   }
 
-  // The product before the cast stores what that makes.
+  // The matmul before the cast stores what that makes.
   void take(size_t at) {
     const ValueId narrow = g_.instructions[at].inputs[0], wide = g_.instructions[at].outputs[0];
     const Meta &from = meta(narrow), &to = meta(wide);
@@ -70,7 +70,7 @@ class CastFuser {
     if (x.def == &op_def<ConvBackwardWeight>) {
       if (!to.device.is_cpu() || params_of<ConvBackwardWeight::Params>(x).geometry.groups != 1) return;
       widen<ConvBackwardWeight>(x);
-    } else if (is_matrix_product(x)) {
+    } else if (is_matmul(x)) {
       as_fused_linear(index(maker));
       widen<FusedLinear>(x);
     } else {
@@ -87,14 +87,13 @@ class CastFuser {
     if (g_.buffer_of(narrow).kind != BufferKind::temporary || places.size() != 3 || places[2] != at) return false;
     Instruction &x = g_.instructions[places[0]], &view = g_.instructions[places[1]];
     if (x.action != Action::make || view.def != &op_def<Permute> || view.outputs[0] != narrow) return false;
-    if (view.inputs[0] != x.outputs[0] || !is_matrix_product(x) || !(to.meta.strides == from.meta.strides))
-      return false;
-    Meta product = meta(x.outputs[0]);
-    product.dtype = DType::f32;
-    if (!product.contiguous || to.offset != 0) return false;
+    if (view.inputs[0] != x.outputs[0] || !is_matmul(x) || !(to.meta.strides == from.meta.strides)) return false;
+    Meta matmul = meta(x.outputs[0]);
+    matmul.dtype = DType::f32;
+    if (!matmul.contiguous || to.offset != 0) return false;
     as_fused_linear(places[0]);
     widen<FusedLinear>(x);
-    x.outputs[0] = g_.add_value(product, to.buffer, to.offset);
+    x.outputs[0] = g_.add_value(matmul, to.buffer, to.offset);
     g_.instructions[at] = view;
     g_.instructions[at].inputs[0] = x.outputs[0];
     g_.instructions[at].outputs[0] = wide;
@@ -102,7 +101,7 @@ class CastFuser {
     ++fused_;
     return true;
   }
-  bool is_matrix_product(const Instruction& x) const {
+  bool is_matmul(const Instruction& x) const {
     if (x.def != &op_def<Linear> && x.def != &op_def<FusedLinear> && x.def != &op_def<Matmul>) return false;
     if (x.inputs.size() > 3 && x.inputs[3] != kNone) return false;  // a residual of the narrow type
     const Meta &left = meta(x.inputs[0]), &right = meta(x.inputs[1]), &out = meta(x.outputs[0]);

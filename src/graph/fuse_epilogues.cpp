@@ -1,4 +1,5 @@
-// relu(conv(x) + y) in one pass: products end with bias, residual and activation while their results are in registers.
+// relu(conv(x) + y) in one pass: matmuls and convolutions end with bias, residual and activation while their results
+// are in registers.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -30,11 +31,11 @@ std::optional<FusedActivation> activation_of(const Instruction& x) {
   return std::nullopt;
 }
 
-// On a CPU the pass that is saved runs in a cache and the products are bound by arithmetic, so an epilogue must cost
+// On a CPU the pass that is saved runs in a cache and the kernels are bound by arithmetic, so an epilogue must cost
 // next to nothing: relu does, and the residual of 16-bit results. Measured on a Neoverse-V1 for 128 x 768 x 768 and 128
 // x 3072 x 768: gelu of f32 in the epilogue takes 0.1 to 0.5 ns more for each value than as an op of its own, a
-// residual in f32 0.9 to 1.4 (short pieces of rows come late from the second cache level; ResNet-50's convolutions gain
-// by it all the same). A call saved is worth a few hundred values; results larger than any cache are worth it again.
+// residual in f32 0.9 to 1.4 (short pieces of rows come late from L2; ResNet-50's convolutions gain by it all the
+// same). A call saved is worth a few hundred values; results larger than any cache are worth it again.
 //
 // On the way to bf16 Arm's tiles have a shorter gelu (kernels/cpu/aarch64/gelu_bf16.S): BERT-base in bf16, 128 tokens
 // on two threads, takes 44.7 ms with it in the epilogue, 46.2 without. (x86 not measured.)
@@ -65,14 +66,14 @@ class EpilogueFuser {
       }
     }
     for (size_t i = 0; i < g_.instructions.size(); ++i)
-      if (is_product(g_.instructions[i]) && is_on_cuda(g_.instructions[i])) prepare_for_cuda(i);
+      if (is_fusable(g_.instructions[i]) && is_on_cuda(g_.instructions[i])) prepare_for_cuda(i);
     remove_taken(g_);
-    if (fused_) notes_.done.push_back(fmt::format("fuse_epilogues: {} ops into products and convolutions", fused_));
+    if (fused_) notes_.done.push_back(fmt::format("fuse_epilogues: {} ops into matmuls and convolutions", fused_));
     if (copies_) notes_.done.push_back(fmt::format("fuse_epilogues: {} copies that convolutions do without", copies_));
   }
 
  private:
-  bool is_product(const Instruction& x) const {
+  bool is_fusable(const Instruction& x) const {
     const bool known = x.def == &op_def<Convolution> || x.def == &op_def<FusedConvolution> ||
                        x.def == &op_def<Linear> || x.def == &op_def<FusedLinear>;
     return known && x.action == Action::make && is_floating(g_.value(x.outputs[0]).meta.dtype);
@@ -81,7 +82,7 @@ class EpilogueFuser {
     const OpDef* def = g_.instructions[static_cast<size_t>(at)].def;
     return def == &op_def<Convolution> || def == &op_def<FusedConvolution>;
   }
-  // One row with a weight too large for pack_rows(): an epilogue takes 2.5 us of a product of 784 x 1024.
+  // One row with a weight too large for pack_rows(): an epilogue takes 2.5 us of a matmul of 784 x 1024.
   bool is_one_row(size_t at) const {
     const Instruction& x = g_.instructions[at];
     const Meta &row = g_.value(x.inputs[0]).meta, &weight = g_.value(x.inputs[1]).meta;
@@ -100,16 +101,16 @@ class EpilogueFuser {
   }
   bool has_residual(const Instruction& x) const { return x.inputs.size() > 3 && x.inputs[3] != kNone; }
 
-  // The product that ends in `id`, if it can take more.
-  int product_before(ValueId id, size_t at) const {
+  // The matmul or convolution that ends in `id`, if it can take more.
+  int producer_before(ValueId id, size_t at) const {
     int from = uses_.maker(id, at);
-    if (from < 0 || !is_product(g_.instructions[static_cast<size_t>(from)])) return -1;
+    if (from < 0 || !is_fusable(g_.instructions[static_cast<size_t>(from)])) return -1;
     auto maker = static_cast<size_t>(from);
     if (activation(g_.instructions[maker]) != FusedActivation::none) return -1;
     return uses_.only_between(id, maker, at) && uses_.inputs_stand(maker, at) ? from : -1;
   }
 
-  // The product as the fused op of its kind.
+  // The op as the fused op of its kind.
   static Instruction as_fused(const Instruction& x) {
     Instruction fused = x;
     fused.inputs.resize(4, kNone);
@@ -127,7 +128,7 @@ class EpilogueFuser {
 
   void take_activation(size_t at) {
     Instruction& x = g_.instructions[at];
-    int from = product_before(x.inputs[0], at);
+    int from = producer_before(x.inputs[0], at);
     if (from < 0) return;
     FusedActivation a = *activation_of(x);
     const bool short_gelu = kShortGelu && a == FusedActivation::gelu && g_.value(x.outputs[0]).meta.dtype == bf16;
@@ -157,11 +158,11 @@ class EpilogueFuser {
   void take_residual(size_t at) {
     Instruction& x = g_.instructions[at];
     for (int side : {0, 1}) {
-      ValueId product = x.inputs[static_cast<size_t>(side)], other = x.inputs[static_cast<size_t>(1 - side)];
-      int from = product == other ? -1 : product_before(product, at);
+      ValueId term = x.inputs[static_cast<size_t>(side)], other = x.inputs[static_cast<size_t>(1 - side)];
+      int from = term == other ? -1 : producer_before(term, at);
       if (from < 0 || has_residual(g_.instructions[static_cast<size_t>(from)])) continue;
       const Meta& result = g_.value(x.outputs[0]).meta;
-      if (!fits(g_.value(other).meta, result) || !fits(g_.value(product).meta, result)) continue;
+      if (!fits(g_.value(other).meta, result) || !fits(g_.value(term).meta, result)) continue;
       if (weigh_ && !pays(result, size_of(result.dtype) == 2 || is_convolution(from) || is_packed_row(from)))
         return leave(x);
       // The sum may be written over the residual: each element is read before it is written.
@@ -172,8 +173,8 @@ class EpilogueFuser {
     }
   }
 
-  // The fused ops choose their kernels by timing, which pays for all products of a plan. And a convolution over few
-  // channels reads its input in any order: an image need not be copied into channels_last before.
+  // The fused ops choose their kernels by timing, which pays for all matmuls and convolutions of a plan. A convolution
+  // over few channels reads its input in any layout: an image need not be copied into channels_last before.
   void prepare_for_cuda(size_t at) {
     g_.instructions[at] = as_fused(g_.instructions[at]);
     Instruction& x = g_.instructions[at];
@@ -191,7 +192,7 @@ class EpilogueFuser {
 
   void put(size_t from, size_t at, Instruction fused) {
     Instruction& x = g_.instructions[at];
-    // A result written over another tensor stays a write of that: only products that make their own are fused.
+    // A result written over another tensor stays a write of that: only ops with a result of their own are fused.
     if (x.action == Action::write && x.outputs[0] != g_.instructions[from].outputs[0]) return;
     fused.outputs = x.outputs;
     fused.site = x.site;

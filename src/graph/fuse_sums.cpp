@@ -1,4 +1,4 @@
-// total += x w^T in one pass: the product reads what is there and stores the sum, as the gradients of residual blocks
+// total += x w^T in one pass: the matmul reads what is there and stores the sum, as the gradients of residual blocks
 // are added up. On devices, where a sum in memory is a kernel of its own: 24 of 9.5 us in a step of BERT-base on an
 // H200. On CPUs sums come late from the caches (fuse_epilogues.cpp).
 #include <fmt/format.h>
@@ -24,10 +24,10 @@ class SumFuser {
  public:
   SumFuser(Graph& graph, bool weigh) : g_(graph), uses_(graph), weigh_(weigh) {}
 
-  // Brings the first such product to the addition from `at` on, and returns the place after it.
+  // Brings the first such matmul to the addition from `at` on, and returns the place after it.
   std::optional<size_t> take_next(size_t at) {
     for (; at < g_.instructions.size(); ++at)
-      if (const std::optional<size_t> from = product_before(at)) {
+      if (const std::optional<size_t> from = matmul_before(at)) {
         take(*from, at);
         return at + 1;
       }
@@ -37,7 +37,7 @@ class SumFuser {
  private:
   const Meta& meta(ValueId id) const { return g_.value(id).meta; }
 
-  std::optional<size_t> product_before(size_t at) const {
+  std::optional<size_t> matmul_before(size_t at) const {
     const Instruction& x = g_.instructions[at];
     if (!x.def || x.def != &op_def<Add> || x.action != Action::write || x.inputs.size() != 2) return {};
     const ValueId total = x.outputs[0], term = x.inputs[1];
@@ -47,7 +47,7 @@ class SumFuser {
     const int from = uses_.maker(term, at);
     if (from < 0) return {};
     const auto maker = static_cast<size_t>(from);
-    const bool alone = is_product(g_.instructions[maker]) && g_.instructions[maker].outputs[0] == term &&
+    const bool alone = is_matmul(g_.instructions[maker]) && g_.instructions[maker].outputs[0] == term &&
                        uses_.only_between(term, maker, at) && uses_.inputs_stand(maker, at);
     return alone ? std::optional(maker) : std::nullopt;
   }
@@ -56,7 +56,7 @@ class SumFuser {
                        [&](ValueId out) { return g_.value(out).buffer == g_.value(id).buffer; });
   }
   // Without an epilogue of its own.
-  bool is_product(const Instruction& x) const {
+  bool is_matmul(const Instruction& x) const {
     if (x.action != Action::make || (x.def != &op_def<Matmul> && x.def != &op_def<FusedLinear>)) return false;
     const Meta &left = meta(x.inputs[0]), &right = meta(x.inputs[1]);
     if (!is_floating(left.dtype) || right.rank() != 2 || left.rank() < 2 || (left.rank() > 2 && !left.contiguous))
@@ -69,18 +69,18 @@ class SumFuser {
   // The sum is a value of its own, which all that follows reads instead.
   void take(size_t from, size_t at) {
     const ValueId total = g_.instructions[at].outputs[0];
-    Instruction product = std::move(g_.instructions[from]);
+    Instruction matmul = std::move(g_.instructions[from]);
     g_.instructions[from].def = nullptr;
-    if (product.def == &op_def<Matmul>) {
-      const Value right = g_.value(product.inputs[1]);
+    if (matmul.def == &op_def<Matmul>) {
+      const Value right = g_.value(matmul.inputs[1]);
       Permute::Params transposed{{1, 0}};
-      product.inputs[1] = g_.add_value(Permute::view(right.meta, transposed).meta, right.buffer, right.offset);
-      product.def = &op_def<FusedLinear>;
-      product.inputs.resize(4, kNone);
-      set_params(product, FusedLinear::Params{});
+      matmul.inputs[1] = g_.add_value(Permute::view(right.meta, transposed).meta, right.buffer, right.offset);
+      matmul.def = &op_def<FusedLinear>;
+      matmul.inputs.resize(4, kNone);
+      set_params(matmul, FusedLinear::Params{});
     }
-    product.inputs[3] = total;
-    g_.instructions[at] = std::move(product);
+    matmul.inputs[3] = total;
+    g_.instructions[at] = std::move(matmul);
     const BufferId old = g_.value(total).buffer;
     const BufferId buffer = g_.add_buffer(BufferKind::temporary, g_.buffers[static_cast<size_t>(old)].bytes);
     std::map<ValueId, ValueId> moved;
@@ -109,7 +109,7 @@ void fuse_sums(Graph& graph, Notes& notes, bool weigh) {
   std::optional<size_t> at = 0;
   while ((at = SumFuser(graph, weigh).take_next(*at))) ++count;
   remove_taken(graph);
-  if (count) notes.done.push_back(fmt::format("fuse_sums: {} sums into products", count));
+  if (count) notes.done.push_back(fmt::format("fuse_sums: {} sums into matmuls", count));
 }
 
 }  // namespace deft::graph

@@ -27,7 +27,7 @@ std::vector<Lifetime> lifetimes(const Graph& graph);
 // At each instruction, of what a plan places: the bytes alive, where results are written over inputs as in the plan.
 std::vector<int64_t> bytes_alive(const Graph& graph);
 
-// A result goes over an input that nobody reads later where the kernel allows it: elementwise ops, and products and
+// A result goes over an input that nobody reads later where the kernel allows it: elementwise ops, and matmuls and
 // convolutions over their residual. Then one after the other, each at the lowest place that is free throughout its
 // life; the best of several orders. Deterministic.
 MemoryPlan plan_memory(const Graph& graph);

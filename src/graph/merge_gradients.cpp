@@ -1,9 +1,9 @@
-// Gradients of products that became one. In a training step with three projections of x, and g the gradient of each:
+// Gradients of matmuls that became one. In a training step with three projections of x, and g the gradient of each:
 //   dx += g w                three times, with a pass over dx for each
 //   dw = g^T x, db = sum(g)  three times
 // become one of each, on gradients that are written side by side. H200, x of 4096 x 768, three of 768: dx 34 and 22 us,
-// dw 36 and 24 in bf16, 77 and 52, 121 and 85 in TF32. (cuBLASLt's product with the sums of g in its epilogue takes 5
-// to 13 us longer than the product alone in bf16, about as long as the sums by themselves.)
+// dw 36 and 24 in bf16, 77 and 52, 121 and 85 in TF32. (cuBLASLt's matmul with the sums of g in its epilogue takes 5
+// to 13 us longer than the matmul alone in bf16, about as long as the sums by themselves.)
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class GradientMerger {
     std::vector<Branch> branches;
     for (ValueId weight : s.weights) {
       std::optional<Branch> b = branch_of(weight);
-      if (!b) return "their gradients are not products alone";
+      if (!b) return "their gradients are not matmuls alone";
       branches.push_back(*b);
     }
     if (std::string why = why_apart(branches, s); !why.empty()) return why;
@@ -54,7 +54,7 @@ class GradientMerger {
     std::optional<size_t> at, cast;
   };
   struct Branch {
-    ValueId gradient;  // [..., out], what the product with the weight reads
+    ValueId gradient;  // [..., out], what the matmul with the weight reads
     int64_t columns;   // out
     Reader input, weight, bias;
   };
@@ -76,23 +76,23 @@ class GradientMerger {
   }
   Reader reader(size_t at) { return {at, cast_after(at)}; }
   std::optional<Branch> branch_of(ValueId weight) {
-    std::optional<size_t> product;
+    std::optional<size_t> matmul;
     for (const auto [i, input] : uses_of(weight).reads) {
       const Instruction& x = instruction(i);
       if (x.def != &op_def<Matmul> || x.action != Action::make || input != 1 || x.inputs[1] != weight) continue;
-      if (product) return {};
-      product = i;
+      if (matmul) return {};
+      matmul = i;
     }
-    if (!product) return {};
-    const ValueId g = instruction(*product).inputs[0];
+    if (!matmul) return {};
+    const ValueId g = instruction(*matmul).inputs[0];
     if (g_.buffer_of(g).kind != BufferKind::temporary || !is_whole(g_, g)) return {};
     const BufferUses& u = uses_of(g);
     if (u.is_output || u.writes.size() != 1 || !writes_any_rows(instruction(u.writes[0]))) return {};
-    Branch b{g, meta(g).sizes.back(), reader(*product), {}, {}};
+    Branch b{g, meta(g).sizes.back(), reader(*matmul), {}, {}};
     for (const BufferUses::Read& read : u.reads) {
       const size_t i = read.at;
       const Instruction& x = instruction(i);
-      if (i == *product) continue;
+      if (i == *matmul) continue;
       if (is_transposed_matmul(x, b) && !b.weight.at) {
         b.weight = reader(i);
       } else if (is_column_sum(x, b) && !b.bias.at) {
@@ -273,7 +273,7 @@ class GradientMerger {
     }
     return g_.add_value(m, v.buffer);
   }
-  // The last product makes the sum of all.
+  // The last matmul makes the sum of all.
   void merge_inputs(const std::vector<Branch>& all, const Siblings& s, std::vector<size_t> adds) {
     const std::vector<Branch> order = in_order(all);
     const Reader first = order[0].input, last = order.back().input;

@@ -1,4 +1,4 @@
-// Products of the same input, such as the projections to query, key and value, become one: x is packed once, and one
+// Matmuls of the same input, such as the projections to query, key and value, become one: x is packed once, and one
 // kernel is called. Their results are then columns of a wider one, which not all readers take. Constant weights are
 // joined now. Those that are trained: their casts write one buffer, or they are copied to one in every call. H200, 4096
 // x 768 x 768, three times and as one: bf16 32 and 25 us, TF32 66 and 45.
@@ -47,7 +47,7 @@ class SiblingMerger {
       if (members.size() > 1) merge(members);
     place();
     if (merged_ > 0)
-      notes_.done.push_back(fmt::format("merge_siblings: {} products into {}", merged_, replaced_.size()));
+      notes_.done.push_back(fmt::format("merge_siblings: {} matmuls into {}", merged_, replaced_.size()));
     for (const std::string& why : left_) notes_.left.push_back("merge_siblings: " + why);
     return std::move(trained_);
   }
@@ -56,7 +56,7 @@ class SiblingMerger {
   const BufferUses& uses_of(ValueId id) const { return buffers_[static_cast<size_t>(g_.value(id).buffer)]; }
   const Meta& meta(ValueId id) const { return g_.value(id).meta; }
 
-  bool is_product(const Instruction& x) const {
+  bool is_matmul(const Instruction& x) const {
     if (x.action != Action::make || (x.def != &op_def<Linear> && x.def != &op_def<Matmul>)) return false;
     const Meta &w = meta(x.inputs[1]), &y = meta(x.outputs[0]);
     if (w.rank() != 2 || meta(x.inputs[0]).rank() < 2 || !y.contiguous || y.numel == 0 || y.sizes.back() == 1)
@@ -73,7 +73,7 @@ class SiblingMerger {
   void find_groups() {
     for (size_t i = 0; i < g_.instructions.size(); ++i) {
       const Instruction& x = g_.instructions[i];
-      if (!is_product(x)) continue;
+      if (!is_matmul(x)) continue;
       const std::vector<size_t>& writes = uses_of(x.inputs[0]).writes;
       const auto before = static_cast<size_t>(std::lower_bound(writes.begin(), writes.end(), i) - writes.begin());
       const bool bias = x.inputs.size() > 2 && x.inputs[2] != kNone;
@@ -105,9 +105,9 @@ class SiblingMerger {
     const Meta wide = widened(v, own, width)->meta;
     const double pass = 2 * static_cast<double>(v.meta.numel * static_cast<int64_t>(size_of(v.meta.dtype)));
     const bool rows = wide.sizes.back() <= 1 || wide.strides.back() == 1;
-    const bool own_pass = !v.meta.device.is_cpu() && !v.meta.contiguous && rows;  // in another order than the product
+    const bool own_pass = !v.meta.device.is_cpu() && !v.meta.contiguous && rows;  // in another order than the matmul
     if (x.def->elementwise && own_pass) return 0;
-    if (x.def->elementwise) return kCallNs + pass / kBytesPerNs;  // the product's epilogue could have taken it
+    if (x.def->elementwise) return kCallNs + pass / kBytesPerNs;  // the matmul's epilogue could have taken it
     if (x.def == &op_def<ScaledDotProductAttention> && input < 3 && rows) return 0;
     if (x.def == &op_def<ScaledDotProductAttentionBackward> && input >= 1 && input < 4 && rows) return 0;
     if (x.def == &op_def<Matmul>) return 0;
@@ -136,7 +136,7 @@ class SiblingMerger {
     // A launch less and x read once, on devices where that was not measured.
     if (why.empty() && weigh_ && !x.device.is_cpu() && cost > 0) why = "a reader would copy its columns";
     if (!why.empty()) {
-      left_.insert(fmt::format("{} products from {}: {}", members.size(), to_string(first.site), why));
+      left_.insert(fmt::format("{} matmuls from {}: {}", members.size(), to_string(first.site), why));
       return;
     }
     join(members, width);
@@ -157,20 +157,20 @@ class SiblingMerger {
     auto size = static_cast<int64_t>(size_of(m.dtype));
     const BufferId buffer = g_.add_buffer(BufferKind::temporary, static_cast<size_t>(m.numel * size));
     const ValueId wide = g_.add_value(m, buffer);
-    Instruction product{first.def, Action::make, first.inputs, {wide}, first.params, first.site};
+    Instruction matmul{first.def, Action::make, first.inputs, {wide}, first.params, first.site};
     std::vector<Instruction>& list = replaced_[members[0]];
     const bool constant = has_constant_weights(first);
-    for (size_t input = 1; input < product.inputs.size(); ++input) {
-      if (product.inputs[input] == kNone) continue;
+    for (size_t input = 1; input < matmul.inputs.size(); ++input) {
+      if (matmul.inputs[input] == kNone) continue;
       const int64_t dim = input == 1 && first.def != &op_def<Linear> ? 1 : 0;
-      product.inputs[input] =
+      matmul.inputs[input] =
           constant ? add_constant(g_, side_by_side(members, input, dim)) : stack(members, input, list);
     }
     if (!constant) {
-      Siblings& s = trained_.emplace_back(Siblings{.weights = {}, .all = product.inputs[1]});
+      Siblings& s = trained_.emplace_back(Siblings{.weights = {}, .all = matmul.inputs[1]});
       for (size_t i : members) s.weights.push_back(g_.instructions[i].inputs[1]);
     }
-    list.push_back(std::move(product));
+    list.push_back(std::move(matmul));
     int64_t column = 0;
     for (size_t i : members) {
       const Instruction& x = g_.instructions[i];
@@ -253,7 +253,7 @@ class SiblingMerger {
     if (!cast) list.push_back(std::move(copy));
     return id;
   }
-  // To where the first of the products was.
+  // To where the first of the matmuls was.
   void hoist_cast(ValueId of, size_t to, std::vector<Instruction>& list) {
     const std::optional<size_t> cast = cast_before(of);
     if (!cast || *cast < to) return;

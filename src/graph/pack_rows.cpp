@@ -34,7 +34,7 @@ void pack_rows(Graph& graph, Notes& notes) {
     x.params.assign(bytes, bytes + sizeof p);
     ++packed;
   }
-  if (packed) notes.done.push_back(fmt::format("pack_rows: {} products of one row", packed));
+  if (packed) notes.done.push_back(fmt::format("pack_rows: {} matmuls of one row", packed));
 }
 
 }  // namespace deft::graph

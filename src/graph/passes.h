@@ -56,15 +56,15 @@ void merge_equal(Graph& graph, Notes& notes);
 void remove_unused(Graph& graph, Notes& notes);
 // y = batch_norm(convolution(x)) with fixed statistics becomes one convolution with other weights. Rounds differently.
 void fold_batch_norm(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes);
-// An activation and the sum with a residual go into the product or convolution before them. Rounds less often for
+// An activation and the sum with a residual go into the matmul or convolution before them. Rounds less often for
 // 16-bit floats; activations may differ in their last bits.
 void fuse_epilogues(Graph& graph, Notes& notes, bool weigh = true);
 // Batch norm in training takes the residual and the relu after it, and its gradient that of the relu; with `weigh`,
 // where that was measured to be faster. Same bits.
 void fuse_norms(Graph& graph, Notes& notes, bool weigh = true);
-// Products that are added to something in place read that and store the sum. Rounds less often.
+// Matmuls that are added to something in place read that and store the sum. Rounds less often.
 void fuse_sums(Graph& graph, Notes& notes, bool weigh = true);
-// Results of 16-bit products that are only widened are stored in f32. Rounds less often.
+// Results of 16-bit matmuls that are only widened are stored in f32. Rounds less often.
 void fuse_casts(Graph& graph, Notes& notes, bool weigh = true);
 // Elementwise ops that follow each other become one pass over memory, with the same bits; those that write parts of a
 // buffer in place as well (graph/separate_writes.h).
@@ -77,10 +77,10 @@ void assign_layout(Graph& graph, Notes& notes, bool weigh = true);
 void fuse_attention(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh = true);
 // Ops of which only some rows are read compute those rows only. Rounds as the ops do for so many rows.
 void narrow_early(Graph& graph, Notes& notes);
-// Products of one input with constant weights become one product and views of its result. Same bits, as far as the
+// Matmuls of one input with constant weights become one matmul and views of its result. Same bits, as far as the
 // kernels of the two widths agree.
 void merge_siblings(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh = true);
-// Products of a single row with a weight that is not too large read it in panels. Sums in another order.
+// Matmuls of a single row with a weight that is not too large read it in panels. Sums in another order.
 void pack_rows(Graph& graph, Notes& notes);
 // Softmax and norms take the elementwise ops before and after them, a few rows at a time. Same bits.
 void fuse_rows(Graph& graph, Notes& notes, bool weigh = true);
@@ -88,7 +88,7 @@ void fuse_rows(Graph& graph, Notes& notes, bool weigh = true);
 void keep_casts(Graph& graph, Notes& notes, bool weigh = true);
 // Results of cheap ops that are read again much later are made again right before, where memory gets less. Same bits.
 void recompute(Graph& graph, Notes& notes, bool weigh = true);
-// Constant weights of products and convolutions are packed now instead of in the second run.
+// Constant weights of matmuls and convolutions are packed now instead of in the second run.
 void prepack_weights(Graph& graph, Notes& notes);
 
 // All that are on, in the order of passes.def; the graph is verified after each.

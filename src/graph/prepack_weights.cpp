@@ -1,4 +1,4 @@
-// Products and convolutions find their weights packed at the first run. Plans for several sizes share one packed form,
+// Matmuls and convolutions find their weights packed at the first run. Plans for several sizes share one packed form,
 // and a written weight is packed anew without a new plan: the derived cache keeps them, by version.
 #include <fmt/format.h>
 

@@ -27,14 +27,14 @@ constexpr size_t kMostOps = 3;        // to get one result back
 constexpr double kMostTime = 0.01;    // of the time of all instructions
 constexpr double kLeastWorth = 1;     // bytes per nanosecond
 constexpr double kLeastSaved = 0.02;  // of the arena
-// What was away for so long comes from memory: a training step of a small ResNet, one thread, took 1.1 % longer (f32)
+// A value unused for long comes from memory: a training step of a small ResNet, one thread, took 1.1 % longer (f32)
 // and 4.3 % (bf16) where the figures in cost.h, for operands in caches, say 0.7 % and 2 %.
 constexpr double kFromMemory = 2;
 
-// Where tiles multiply (AMX with AMX-FP16) products take a quarter of the time that cost.h says: f32 runs at 300
+// Where tiles multiply (AMX with AMX-FP16) matmuls take a quarter of the time that cost.h says: f32 runs at 300
 // GFLOP/s, bf16 at 1,100, while memory is no faster. One percent was 2.5 (a step of ResNet-50, batch 8, f32, one
 // thread).
-double product_speed() { return cpu_has("amx_fp16") ? 4 : 1; }
+double matmul_speed() { return cpu_has("amx_fp16") ? 4 : 1; }
 
 bool is_batch_norm(const Instruction& x) { return x.def == &op_def<BatchNorm> || x.def == &op_def<FusedBatchNorm>; }
 
@@ -59,7 +59,7 @@ class Recomputer {
  public:
   Recomputer(Graph& graph, Notes& notes, bool weigh) : g_(graph), notes_(notes), weigh_(weigh) {
     for (const Instruction& x : graph.instructions)
-      all_ns_ += nanoseconds(graph, x) / (work_of(graph, x).flops > 0 ? product_speed() : 1);
+      all_ns_ += nanoseconds(graph, x) / (work_of(graph, x).flops > 0 ? matmul_speed() : 1);
   }
 
   void run() {
@@ -281,7 +281,7 @@ bool on_device(const Graph& g) {
 }  // namespace
 
 void recompute(Graph& graph, Notes& notes, bool weigh) {
-  // Products of a GPU are so fast that a pass over memory is a larger part of them than the figures in cost.h say.
+  // Matmuls of a GPU are so fast that a pass over memory is a larger part of them than the figures in cost.h say.
   if (weigh && on_device(graph)) {
     notes.left.push_back("recompute: not weighed on a GPU");
     return;

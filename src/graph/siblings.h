@@ -1,4 +1,4 @@
-// Products that share an input and became one, for the pass that does the same to their gradients.
+// Matmuls that share an input and became one, for the pass that does the same to their gradients.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ struct Siblings {
   ValueId all = kNone;           // the same in one piece
 };
 
-// The gradients of siblings lie side by side in one buffer, and three products become one: those of the weights, those
+// The gradients of siblings lie side by side in one buffer, and three matmuls become one: those of the weights, those
 // of the biases, and the sum of those that lead back to x. Rounds less often.
 void merge_gradients(Graph& graph, const std::vector<Siblings>& siblings, Notes& notes);
 

@@ -118,7 +118,7 @@ MultiheadAttention::Heads MultiheadAttention::project_inputs(const Tensor& query
   auto rows = [&](int64_t first, int64_t count) {
     return in_proj_weight.narrow(0, first * embed_dim_, count * embed_dim_);
   };
-  // One product where inputs are the same.
+  // One matmul where inputs are the same.
   if (key.is_same(value) && query.is_same(key)) {
     std::vector<Tensor> all = linear(q, in_proj_weight, in_proj_bias).chunk(3, -1);
     return {heads(all[0]), heads(all[1]), heads(all[2]), batched};

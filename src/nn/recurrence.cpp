@@ -118,7 +118,7 @@ Tensors composed_backward(const Recurrence& kind, const Tensors& saved, const Te
   return result;
 }
 
-// --- Forward and backward through all steps with what is needed kept in whole tensors. Per step only the product with
+// --- Forward and backward through all steps with what is needed kept in whole tensors. Per step only the matmul with
 // the hidden side and a few elementwise passes are left; everything else is done for all steps at once.
 
 // x times the transpose of one weight, step after step. Packed once if there are enough steps to pay for it, and more

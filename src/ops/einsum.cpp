@@ -1,4 +1,4 @@
-// einsum and tensordot: operands with labelled dimensions, contracted two at a time by one batched product each.
+// einsum and tensordot: operands with labelled dimensions, contracted two at a time by one batched matmul each.
 #include <algorithm>
 
 #include "base/check.h"
@@ -96,7 +96,7 @@ int64_t count_of(const Labelled& x, const Labels& labels) {
 }
 
 // Without a common sum: an elementwise product with the dims of one stretched over the other.
-Tensor stretched_product(const Labelled& a, const Labelled& b, const Labels& batch, const Labels& left,
+Tensor broadcast_product(const Labelled& a, const Labelled& b, const Labels& batch, const Labels& left,
                          const Labels& right) {
   Tensor x = reorder(a, join({batch, left})), y = reorder(b, join({batch, right}));
   for (size_t i = 0; i < right.size(); ++i) x = x.unsqueeze(-1);
@@ -113,7 +113,7 @@ Labelled contract(Labelled a, Labelled b, uint64_t keep) {
   Labels batch = filter(a.labels, in_b & keep), inner = filter(a.labels, in_b & ~keep);
   Labels left = filter(a.labels, ~in_b), right = filter(b.labels, ~in_a);
   Labels result = join({batch, left, right});
-  if (inner.empty()) return {stretched_product(a, b, batch, left, right), result};
+  if (inner.empty()) return {broadcast_product(a, b, batch, left, right), result};
   Shape sizes;
   for (int l : batch) sizes.push_back(a.size(l));
   for (int l : left) sizes.push_back(a.size(l));

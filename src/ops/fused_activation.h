@@ -1,4 +1,4 @@
-// What a product or a convolution may end with, in the same pass.
+// The activations that a matmul or a convolution may end with, in the same pass.
 #pragma once
 
 #include <cstdint>

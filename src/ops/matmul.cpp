@@ -43,7 +43,7 @@ void run(Batches& batches, cpu::GemmCall& g, const Tensor& right) {
   const auto packed = kept_right(right, g);
   g.packed_b = packed.get();
   if (batches.count == 0) return cpu::gemm(g);
-  for_each_product(batches, g, [](const cpu::GemmCall& one, int64_t n, int64_t a, int64_t b, int64_t c) {
+  for_each_gemm(batches, g, [](const cpu::GemmCall& one, int64_t n, int64_t a, int64_t b, int64_t c) {
     cpu::gemm_batched(one, n, a, b, c);
   });
 }
@@ -131,7 +131,7 @@ void Matmul::vjp(VjpContext& c) {
   if (c.needs(1)) {
     Tensor a = c.saved_input(0);
     if (vector_a) a = a.unsqueeze(0);
-    // One long product instead of a batch of products that are then summed.
+    // One long matmul instead of a batch of matmuls that are then summed.
     bool shared = c.input_sizes(1).size() <= 2 && a.dim() > 2;
     Tensor d = transposed_matmul(shared ? as_rows(a) : a, shared ? as_rows(g) : g, is_transposed(c, 1));
     c.grad_in(1) = vector_b ? d.squeeze(-1) : d;

@@ -1,4 +1,4 @@
-// Matrix products on CUDA devices.
+// Matmul on CUDA devices.
 #include "ops/matmul.h"
 #include "core/tensor_impl.h"
 #include "kernels/cuda/gemm/gemm.h"
@@ -51,7 +51,7 @@ void fold_regular(Batches& batches, cuda::GemmCall& g) {
 }
 
 void run(cuda::Encoder& e, const Batches& batches, const cuda::GemmCall& g) {
-  for_each_product(batches, g, [&](cuda::GemmCall& one, int64_t n, int64_t a, int64_t b, int64_t c) {
+  for_each_gemm(batches, g, [&](cuda::GemmCall& one, int64_t n, int64_t a, int64_t b, int64_t c) {
     one.batch = n, one.a_batch = a, one.b_batch = b, one.c_batch = c;
     cuda::gemm(e, one);
   });

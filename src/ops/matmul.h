@@ -1,4 +1,4 @@
-// Products of matrices and batches of them, and what is built from those.
+// Matmul, batched matmul, and the ops built from them.
 #pragma once
 
 #include <string_view>
@@ -78,7 +78,7 @@ Tensor bmm(const Tensor& a, const Tensor& b, Site site = Site::current());
 Tensor mv(const Tensor& a, const Tensor& b, Site site = Site::current());
 Tensor dot(const Tensor& a, const Tensor& b, Site site = Site::current());
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Site site = Site::current());
-// beta * x + alpha * (a x b); with beta = 0 the values of x are not looked at. In 16 bits the product is rounded before
+// beta * x + alpha * (a x b); with beta = 0 the values of x are not read. In 16 bits the product is rounded before
 // it is added, as any two ops round: 1.5 ulp together. linear() rounds once.
 Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1,
              Site site = Site::current());

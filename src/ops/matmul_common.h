@@ -15,13 +15,13 @@ struct GemmCall;
 class PackedMatrix;
 }  // namespace cpu
 
-// The right side in panels if it is kept from earlier calls. All products of a call share one that has two dims.
+// The cached packed right side, if there is one. All GEMMs of a call share a right side of two dims.
 std::shared_ptr<const cpu::PackedMatrix> kept_right(const Tensor& right, const cpu::GemmCall& g);
 
-// What autocast makes of an operand of a product, for those that are composed of other ops too.
+// What autocast makes of an operand of a matmul, also for ops that are composed of other ops.
 Tensor lowered(const Tensor& x);
 
-// A product over batch dims, outermost first, each with its size and the strides of a, b and c. No size is 0 or 1.
+// A matmul over batch dims, outermost first, each with its size and the strides of a, b and c. No size is 0 or 1.
 struct Batches {
   int count = 0;
   int64_t size[kMaxDims], a[kMaxDims], b[kMaxDims], c[kMaxDims];
@@ -40,7 +40,7 @@ struct Batches {
     size[count] = n, a[count] = sa, b[count] = sb, c[count] = sc;
     ++count;
   }
-  // Products of a batch each that are left when the last dim is one.
+  // The batched GEMMs that are left when the last dim is one batch.
   int64_t outer_total() const {
     int64_t total = 1;
     for (int i = 0; i + 1 < count; ++i) total *= size[i];
@@ -55,7 +55,7 @@ struct Batches {
   }
 };
 
-// Makes batch dims part of the matrices where one operand is shared: one large product beats many small ones.
+// Folds batch dims into the matrices where one operand is shared: one large GEMM beats many small ones.
 template <class Gemm>
 void fold(Batches& batches, Gemm& g) {
   auto follows = [](int64_t batch, int64_t rows, int64_t row) { return rows == 1 || batch == rows * row; };
@@ -77,7 +77,7 @@ void fold(Batches& batches, Gemm& g) {
 
 // Calls f(g at its place, batch, strides of a, b and c) for every batch over the last dim.
 template <class Gemm, class F>
-void for_each_product(const Batches& batches, const Gemm& g, F f) {
+void for_each_gemm(const Batches& batches, const Gemm& g, F f) {
   int outer = std::max(batches.count - 1, 0);
   int64_t total = batches.outer_total();
   auto bytes = static_cast<int64_t>(size_of(g.dtype));
@@ -99,7 +99,7 @@ void for_each_product(const Batches& batches, const Gemm& g, F f) {
   }
 }
 
-// One of the products of matmul(a, b), and over which batches it goes. `out` is dense and not empty.
+// One of the GEMMs of matmul(a, b), and the batches it runs over. `out` is dense and not empty.
 template <class Gemm>
 Gemm matmul_call(const Tensor& x, const Tensor& y, const Tensor& result, Batches& batches) {
   const Meta &a = x.meta(), &b = y.meta(), &out = result.meta();
@@ -128,7 +128,7 @@ Gemm matmul_call(const Tensor& x, const Tensor& y, const Tensor& result, Batches
   return g;
 }
 
-// The product of linear(x, w) + bias (undefined or contiguous), and over which rows of x it goes.
+// The GEMM of linear(x, w) + bias (undefined or contiguous), and the rows of x it runs over.
 template <class Gemm>
 Gemm linear_call(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& result, Batches& rows) {
   const Meta &x = input.meta(), &w = weight.meta(), &out = result.meta();

@@ -1,4 +1,4 @@
-// Products with bias, residual and activation on CUDA devices.
+// Matmuls with bias, residual and activation on CUDA devices.
 #include "ops/packed_linear.h"
 #include "core/tensor_impl.h"
 #include "kernels/cuda/gemm/gemm_fused.h"
@@ -14,8 +14,8 @@ namespace {
 static_assert(static_cast<int>(FusedActivation::tanh) == static_cast<int>(cuda::Activation::tanh));
 static_assert(static_cast<int>(FusedActivation::gelu_tanh) == static_cast<int>(cuda::Activation::gelu_tanh));
 
-// One product over all rows, from dense copies where the operands cannot be read as they lie. x and w hold the memory.
-cuda::GemmCall one_product(Tensor& x, Tensor& w, const Tensor& bias, const Tensor& out) {
+// One GEMM over all rows, from dense copies where the operands cannot be read in place. x and w hold the memory.
+cuda::GemmCall one_gemm(Tensor& x, Tensor& w, const Tensor& bias, const Tensor& out) {
   Batches rows;
   auto g = linear_call<cuda::GemmCall>(x, w, bias, out, rows);
   fold(rows, g);
@@ -34,7 +34,7 @@ void FusedLinear::cuda(KernelCall& c) {
   cuda::Encoder e(out.device(), c.def.info.name);
   Tensor x = c.in(0), w = c.in(1), bias = c.has(2) ? as_dense(c.in(2)) : Tensor();
   const Tensor residual = c.has(3) ? as_dense_apart(c.in(3), out) : Tensor();
-  cuda::GemmCall g = one_product(x, w, bias, out);
+  cuda::GemmCall g = one_gemm(x, w, bias, out);
   if (residual.defined()) g.residual = residual.data_ptr();
   g.activation = static_cast<cuda::Activation>(c.params<FusedLinear>().activation);
   g.wide_result = c.params<FusedLinear>().wide_result;

@@ -48,9 +48,9 @@ struct FusedLinear {
 // the same result comes from linear() and the single ops.
 class PackedLinear {
  public:
-  // `compute` = bf16 rounds an f32 weight and f32 inputs to bf16 for the product (sums stay f32, and so do bias,
+  // `compute` = bf16 rounds an f32 weight and f32 inputs to bf16 for the GEMM (sums stay f32, and so do bias,
   // residual and result): several times as fast where the CPU has bf16 instructions, at some 2e-3 relative error.
-  // Without such instructions the product stays f32. Undefined bias: none.
+  // Without bf16 instructions the GEMM stays f32. Undefined bias: none.
   explicit PackedLinear(Tensor weight, Tensor bias = {}, Site site = Site::current());
   PackedLinear(Tensor weight, Tensor bias, DType compute, Site site = Site::current());
   ~PackedLinear();

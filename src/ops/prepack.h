@@ -1,4 +1,4 @@
-// Weights in the form that the CPU's products and convolutions read, made before the first call.
+// Packs weights for the CPU's GEMMs and convolutions before the first call.
 #pragma once
 
 #include <span>

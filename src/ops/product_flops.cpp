@@ -32,7 +32,7 @@ double attention_flops(const Meta* const* in, const Meta& result, const void* pa
   return 2 * pairs(q, k, causal, heads) * number(q.sizes.back() + v.sizes.back());
 }
 
-// Up to five products: the scores again, the gradient of the weights, and from these one for each input.
+// Up to five matmuls: the scores again, the gradient of the weights, and from these one for each input.
 double attention_backward_flops(const Meta* const* in, const void* params) {
   const Meta &g = *in[0], &q = *in[1], &k = *in[2], &v = *in[3];
   const auto& p = *static_cast<const ScaledDotProductAttentionBackward::Params*>(params);

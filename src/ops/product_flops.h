@@ -1,4 +1,4 @@
-// Arithmetic of products, convolutions and attention from their shapes alone.
+// FLOPs of matmuls, convolutions and attention from their shapes alone.
 #pragma once
 
 #include "core/op.h"

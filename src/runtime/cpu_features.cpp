@@ -104,7 +104,7 @@ std::vector<std::string> fast_here(const std::vector<std::string>& features) {
       {"avx512_vnni", "int8 dot products (AVX-512 VNNI)"},
       {"avx512_bf16", "bf16 dot products (AVX-512 BF16)"},
       {"avx512_fp16", "f16 arithmetic (AVX-512 FP16)"},
-      {"amx_bf16", "bf16 matrix tiles (AMX), for large f32 products too"},
+      {"amx_bf16", "bf16 matrix tiles (AMX), for large f32 matmuls too"},
       {"amx_int8", "int8 matrix tiles (AMX)"},
       {"amx_fp16", "f16 matrix tiles (AMX)"},
   };

@@ -1,4 +1,4 @@
-// Process-wide switches of matrix products and convolutions on devices: speed against precision and start-up time.
+// Process-wide switches of matmuls and convolutions on devices: speed against precision and start-up time.
 // Thread safe; a change holds for ops called after it. Those about the CPU come last.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace deft {
 
-// f32 products and convolutions may round their inputs to TF32 (10 bits of mantissa, exponent of f32), which tensor
+// f32 matmuls and convolutions may round their inputs to TF32 (10 bits of mantissa, exponent of f32), which tensor
 // cores multiply several times as fast. On CPUs with AMX large ones keep 16 bits. Default: off, or DEFT_ALLOW_TF32=1.
 void set_allow_tf32(bool allow);
 bool allow_tf32();
@@ -23,7 +23,7 @@ bool conv_benchmark();
 void set_conv_workspace_limit(size_t bytes);
 size_t conv_workspace_limit();
 
-// The first matrix product of each shape times several kernels instead of taking the library's first choice. That
+// The first matmul of each shape times several kernels instead of taking the library's first choice. That
 // first call makes the host wait (counted as "gemm autotune"). Default: off, or DEFT_GEMM_AUTOTUNE=1.
 void set_gemm_autotune(bool on);
 bool gemm_autotune();
@@ -34,7 +34,7 @@ bool gemm_autotune();
 void set_deterministic(bool on);
 bool deterministic();
 
-// CPU: the first calls of a new shape of product or convolution try a few ways to divide it, one per call, and later
+// CPU: the first calls of a new shape of matmul or convolution try a few ways to divide it, one per call, and later
 // calls take the fastest. Results are the same whichever runs. Choices are kept in a file from run to run.
 // off: the first candidate always; exhaustive: more candidates. Default: on, or DEFT_AUTOTUNE=off|on|exhaustive.
 enum class Autotune : uint8_t { off, on, exhaustive };
@@ -47,7 +47,7 @@ Autotune autotune();
 void set_conv_winograd(bool on);
 bool conv_winograd();
 
-// CPU: large f32 products and convolutions may multiply every value as three of bf16, where AMX does that faster.
+// CPU: large f32 matmuls and convolutions may multiply every value as three of bf16, where AMX does that faster.
 // Errors are not larger than those of f32; results below about 1e-30 may lose bits (kernels/cpu/x86/split_tiles.cpp).
 // Default: on, or DEFT_SPLIT_F32=0.
 void set_split_f32(bool on);

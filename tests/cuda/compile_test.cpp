@@ -63,7 +63,7 @@ TEST_F(CudaCompile, ResidualsAreWrittenOver) {
 
 TEST_F(CudaCompile, OtherStreamsWaitForRecordedRuns) {
   NoGradGuard no_grad;
-  // Small logits: the softmax of large ones shows how products were rounded.
+  // Small logits: the softmax of large ones shows how matmuls were rounded.
   Tensor w = randn({1024, 1024}, on_gpu()) / 32, x = randn({1024, 1024}, on_gpu()), want = net(x, w);
   auto plan = compile([&](const Tensor& t) { return net(t, w); });
   for (int i = 0; i < kCalls; ++i) {
@@ -116,7 +116,7 @@ TEST_F(CudaCompile, TrainingStepsMoveTheSameWay) {
   expect_near(train(true), train(false), kCalls);
 }
 
-// A step under autocast: products store gradients of weights in f32, and the optimizer rounds weights for the next
+// A step under autocast: matmuls store gradients of weights in f32, and the optimizer rounds weights for the next
 // step.
 struct MixedTraining {
   nn::Linear up{64, 512}, down{512, 48};
@@ -174,7 +174,7 @@ TEST_F(CudaCompile, TheOptimizerRoundsWeights) {
   auto copy = find_rounded_copy(t.up.weight);
   ASSERT_TRUE(copy);  // and no cast has to run
   EXPECT_TRUE(testing::same_bits(host(*copy), host(t.up.weight).to(DType::bf16)));
-  EXPECT_NE(plan.explain().find("results of products stored in f32"), std::string::npos) << plan.explain();
+  EXPECT_NE(plan.explain().find("results of matmuls stored in f32"), std::string::npos) << plan.explain();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Results of 16-bit products that are stored in f32: what the eager function rounds is not rounded, and nothing else.
+// Results of 16-bit matmuls that are stored in f32: what the eager function rounds is not rounded, and nothing else.
 #include <gtest/gtest.h>
 
 #include "amp/autocast.h"
@@ -15,7 +15,7 @@ struct Case {
   F f;
 };
 
-constexpr const char* kOne = "fuse_casts: 1 results of products stored in f32";
+constexpr const char* kOne = "fuse_casts: 1 results of matmuls stored in f32";
 
 Tensor bf16(const Shape& sizes) { return randn(sizes).to(DType::bf16); }
 

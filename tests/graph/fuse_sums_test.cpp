@@ -1,4 +1,4 @@
-// Products that are added to something in place.
+// Matmuls that are added to something in place.
 #include "graph/training_util.h"
 
 namespace deft {
@@ -12,7 +12,7 @@ CompileOptions all() {
 
 struct Case {
   const char* what;
-  int sums;  // that become part of a product
+  int sums;  // that become part of a matmul
   std::function<Tensor(const Tensor& x, const Tensor& w)> run;
 };
 
@@ -31,13 +31,13 @@ TEST(FuseSums, SameResults) {
          total.add_(matmul(x * 3, w));
          return total * 2;
        }},
-      {"rounded products", 1,
+      {"rounded matmuls", 1,
        [](const Tensor& x, const Tensor& w) {
          Tensor total = x * 1;
          total.add_(matmul(x.to(DType::bf16), w.to(DType::bf16)).to(DType::f32));
          return total * 2;
        }},
-      {"a factor of the product", 1,
+      {"a factor of the matmul", 1,
        [](const Tensor& x, const Tensor& w) {
          Tensor total = x * 1;
          total.add_(matmul(total, w));
@@ -51,8 +51,8 @@ TEST(FuseSums, SameResults) {
        }},
       {"what was there is read before", 1,
        [](const Tensor& x, const Tensor& w) {
-         Tensor total = x * 1, product = matmul(x, w), before = matmul(total, w).exp();
-         total.add_(product);
+         Tensor total = x * 1, term = matmul(x, w), before = matmul(total, w).exp();
+         total.add_(term);
          return total + before;
        }},
       {"written again", 1,
@@ -62,17 +62,17 @@ TEST(FuseSums, SameResults) {
          total.select(0, 0).mul_(3);
          return matmul(total, w);
        }},
-      {"the product is read elsewhere", 0,
+      {"the matmul is read elsewhere", 0,
        [](const Tensor& x, const Tensor& w) {
-         Tensor total = x * 1, product = matmul(x, w);
-         total.add_(product);
-         return total + product.exp();
+         Tensor total = x * 1, term = matmul(x, w);
+         total.add_(term);
+         return total + term.exp();
        }},
       {"a factor is written in between", 0,
        [](const Tensor& x, const Tensor& w) {
-         Tensor total = x * 1, factor = x * 2, product = matmul(factor, w);
+         Tensor total = x * 1, factor = x * 2, term = matmul(factor, w);
          factor.mul_(2);
-         total.add_(product);
+         total.add_(term);
          return total + factor;
        }},
       {"a part of it", 0,
@@ -104,8 +104,8 @@ TEST(FuseSums, SameResults) {
     EXPECT_EQ(f.stats().replays, 1);
     const double bound = contains(c.what, "rounded") ? 0.05 : 1e-5;
     EXPECT_LE((found - want).abs().amax().item(), bound * want.abs().amax().item()) << f.explain();
-    const std::string done = "fuse_sums: " + std::to_string(c.sums) + " sums into products";
-    EXPECT_EQ(contains(f.explain(), c.sums ? done : "sums into products"), c.sums > 0) << f.explain();
+    const std::string done = "fuse_sums: " + std::to_string(c.sums) + " sums into matmuls";
+    EXPECT_EQ(contains(f.explain(), c.sums ? done : "sums into matmuls"), c.sums > 0) << f.explain();
   }
 }
 
@@ -118,7 +118,7 @@ TEST(FuseSums, NotOnCpusWhereItIsWeighed) {
     return total * 2;
   });
   for (int i = 0; i < 2; ++i) f(randn({16, 32}));
-  EXPECT_FALSE(contains(f.explain(), "sums into products")) << f.explain();
+  EXPECT_FALSE(contains(f.explain(), "sums into matmuls")) << f.explain();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Projections whose weights are trained become one product, and so do their gradients.
+// Projections whose weights are trained become one matmul, and so do their gradients.
 #include <random>
 
 #include "amp/autocast.h"
@@ -128,13 +128,13 @@ TEST(MergeGradients, EveryForm) {
                                     << " values " << c.values << " copied " << c.copied);
     const Steps merged = step(c, merging()), apart = step(c, not_merging());
     expect_close(merged, apart, c.type == DType::f32 ? 1e-5 : 0.02);
-    EXPECT_TRUE(contains(merged.explained, "merge_siblings: 3 products into 1")) << merged.explained;
+    EXPECT_TRUE(contains(merged.explained, "merge_siblings: 3 matmuls into 1")) << merged.explained;
     EXPECT_TRUE(contains(merged.explained, "the gradients of 1 of these")) << merged.explained;
     EXPECT_FALSE(contains(apart.explained, "done: merge_siblings"));
-    auto products = [](const Steps& s) {
+    auto matmuls = [](const Steps& s) {
       return count(s.explained, "= matmul(") + count(s.explained, "= linear(") + count(s.explained, "= fused_linear(");
     };
-    EXPECT_EQ(products(apart) - products(merged), 6u) << merged.explained;  // two of three, three times
+    EXPECT_EQ(matmuls(apart) - matmuls(merged), 6u) << merged.explained;  // two of three, three times
     EXPECT_EQ(count(apart.explained, "= sum(") - count(merged.explained, "= sum("), c.bias ? 2u : 0u);
   }
 }
@@ -320,7 +320,7 @@ TEST(MergeGradients, RandomBlocks) {
     const Found apart = train(make, {d}, true, not_merging()), fast = train(make, {d}, true, merging());
     merged += contains(fast.explained, "done: merge_siblings");
     gradients += contains(fast.explained, "of these");
-    sums += contains(fast.explained, "sums into products");
+    sums += contains(fast.explained, "sums into matmuls");
     double moved = 0;
     for (size_t i = 0; i < apart.start.size(); ++i)
       moved = std::max(moved, (apart.state[i] - apart.start[i]).abs().amax().item());

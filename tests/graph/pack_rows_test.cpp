@@ -1,4 +1,4 @@
-// Products of one row with small weights: in panels that follow the weights.
+// Matmuls of one row with small weights: in panels that follow the weights.
 #include <gtest/gtest.h>
 
 #include "core/derived_cache.h"
@@ -25,9 +25,9 @@ class PackRows : public testing::Test {
 TEST_F(PackRows, IsUsedForOneRow) {
   EXPECT_LE(error(), 1e-6);
   EXPECT_LE(error(), 1e-6);
-  EXPECT_NE(fast_.explain().find("pack_rows: 1 products"), std::string::npos);
+  EXPECT_NE(fast_.explain().find("pack_rows: 1 matmuls"), std::string::npos);
   fast_(randn({2, 40}));
-  EXPECT_EQ(fast_.explain().find("pack_rows: 1 products"), fast_.explain().rfind("pack_rows: 1 products"));
+  EXPECT_EQ(fast_.explain().find("pack_rows: 1 matmuls"), fast_.explain().rfind("pack_rows: 1 matmuls"));
 }
 
 TEST_F(PackRows, FollowsTheWeight) {

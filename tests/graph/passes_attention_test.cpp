@@ -87,7 +87,7 @@ TEST(FuseAttention, EveryFormBecomesOneOp) {
       compiled.run(x);
       Tensor found = compiled.run(y)[0], wanted = c.f(y);
       std::string text = compiled.explain();
-      EXPECT_TRUE(contains(text, "fuse_attention: 1 of two products")) << c.name << "\n" << text;
+      EXPECT_TRUE(contains(text, "fuse_attention: 1 of two matmuls")) << c.name << "\n" << text;
       EXPECT_TRUE(contains(text, "scaled_dot_product_attention(")) << c.name;
       EXPECT_FALSE(contains(text, "= matmul(") || contains(text, "= softmax(")) << c.name << "\n" << text;
       ASSERT_EQ(found.sizes(), wanted.sizes());
@@ -200,7 +200,7 @@ TEST(FuseAttention, NumbersOfThoseThatStayAreFree) {
   Compiled compiled = compile_list(f);
   std::vector<Tensor> x = inputs(DType::f32);
   compiled.run(x);
-  EXPECT_TRUE(contains(compiled.explain(), "fuse_attention: 1 of two products")) << compiled.explain();
+  EXPECT_TRUE(contains(compiled.explain(), "fuse_attention: 1 of two matmuls")) << compiled.explain();
   scale.fill_(1);
   EXPECT_LE(far(compiled.run(x)[0], f(x)), 1e-4);
   EXPECT_EQ(compiled.stats().captures, 1) << compiled.misses().back();

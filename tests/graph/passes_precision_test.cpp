@@ -48,7 +48,7 @@ TEST(AssignPrecision, WiderAndBack) {
   for (const Case& c : cases) check(c, x, y);
 }
 
-// A user who goes back to f32 between two products of an autocast region.
+// A user who goes back to f32 between two matmuls of an autocast region.
 TEST(AssignPrecision, UnderAutocast) {
   NoGradGuard no_grad;
   AutocastGuard amp(DType::bf16);

@@ -1,4 +1,4 @@
-// Passes over constant weights: products of one input merged, weights packed before the first run.
+// Passes over constant weights: matmuls of one input merged, weights packed before the first run.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -50,9 +50,9 @@ TEST(MergeSiblings, ProjectionsBecomeOneProduct) {
       Tensor x = randn({2, length, 64}).to(type);
       EXPECT_LE(far(f(x).to(DType::f32), p.attend(x).to(DType::f32)), type == DType::f32 ? 1e-4 : 0x1p-6);
       std::string text = f.explain();
-      EXPECT_TRUE(contains(text, "merge_siblings: 3 products into 1")) << text;
+      EXPECT_TRUE(contains(text, "merge_siblings: 3 matmuls into 1")) << text;
       EXPECT_EQ(count(text, "= linear("), 1u);
-      EXPECT_EQ(count(text, " view slice("), 3u) << "each result is a part of the product's";
+      EXPECT_EQ(count(text, " view slice("), 3u) << "each result is a part of the matmul's";
       EXPECT_FALSE(contains(text, "= clone(")) << text;
     }
   }
@@ -61,14 +61,14 @@ TEST(MergeSiblings, ProjectionsBecomeOneProduct) {
 TEST(MergeSiblings, SumsAreTheSame) {
   NoGradGuard no_grad;
   Projections p;
-  auto products = [&](const Tensor& x) {
+  auto matmuls = [&](const Tensor& x) {
     return matmul(linear(x, p.w[0]), linear(x, p.w[1]).t()) + matmul(x, p.w[2]).mean();
   };
-  auto f = compile(products);
+  auto f = compile(matmuls);
   Tensor x = randn({33, 64});
   f(x);
-  EXPECT_TRUE(same(f(x), products(x)));
-  EXPECT_TRUE(contains(f.explain(), "2 products into 1")) << f.explain();
+  EXPECT_TRUE(same(f(x), matmuls(x)));
+  EXPECT_TRUE(contains(f.explain(), "2 matmuls into 1")) << f.explain();
 }
 
 TEST(MergeSiblings, OfMatmul) {
@@ -81,7 +81,7 @@ TEST(MergeSiblings, OfMatmul) {
   Tensor x = randn({3, 9, 64});
   f(x);
   EXPECT_LE(far(f(x), g(x)), 1e-5);
-  EXPECT_TRUE(contains(f.explain(), "3 products into 1")) << f.explain();
+  EXPECT_TRUE(contains(f.explain(), "3 matmuls into 1")) << f.explain();
 }
 
 TEST(MergeSiblings, WeightsAreGuarded) {
@@ -104,7 +104,7 @@ TEST(MergeSiblings, WhatMustStay) {
   Projections p, large(1024);
   using F = std::function<Tensor(const Tensor&)>;
   const std::pair<const char*, F> cases[] = {
-      // Readers that want rows next to each other, or that end the product.
+      // Readers that want rows next to each other, or that end the matmul.
       {"lost to readers", [&](const Tensor& x) { return linear(x, p.w[0]).relu() * linear(x, p.w[1]); }},
       {"read across its rows",
        [&](const Tensor& x) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kKeys = 64;  // of a step
 
-// The running softmax of a lane's rows: their largest scores, sums of exponentials over this lane's columns, results.
+// The running softmax of a warp lane's rows: largest scores, sums of exponentials over this lane's columns, results.
 template <int kTiles, int kFeatures>
 struct Softmax {
   float top[kTiles * 2], sum[kTiles * 2];

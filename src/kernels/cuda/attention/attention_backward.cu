@@ -1,7 +1,7 @@
 // Gradients of attention: weights are made again from the scores and the forward pass's log_sum, a block at a time.
 //
 // Note [Two passes]: gradients of keys and values are sums over queries, that of the queries over keys. Each has its
-// own pass, which makes the scores anew: two products more than adding one of them up with atomics, but in a fixed
+// own pass, which makes the scores anew: two GEMMs more than adding one of them up with atomics, but in a fixed
 // order. Short sequences need one (attention_short.cu).
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/attention_short.h"
@@ -79,7 +79,7 @@ template <class T, int kD, int kTiles, bool kMasked, bool kForKeys>
 __global__ void __launch_bounds__(kThreads, kBlocks<kD, kTiles>)
     attention_backward_kernel(const AttentionCall c, const Pass pass, unsigned blocks) {
   constexpr int kRows = 16 * kWarps * kTiles, kWarpRows = 16 * kTiles;
-  constexpr int kColumns = kTiles == 1 || !kForKeys ? 64 : 32;  // of a product: scores share registers with the sums
+  constexpr int kColumns = kTiles == 1 || !kForKeys ? 64 : 32;  // of an MMA tile: scores share registers with the sums
   extern __shared__ __align__(128) char shared[];
   const Tile<T, kD> x_tile{shared}, y_tile{shared + kRows * kD * 2};
   const auto stage = [&](int i, int which) {

@@ -1,4 +1,4 @@
-// What both directions of attention share: tiles of rows in shared memory, products of a warp on them, masks. Internal.
+// What both directions of attention share: tiles of rows in shared memory, a warp's MMAs on them, masks. Internal.
 //
 // Note [Warps have rows]: a warp computes scores for 16 or 32 rows of its own (queries, or keys in the pass for their
 // gradients) against columns that the block shares. The result of a product lies in registers as the left side of the
@@ -101,7 +101,7 @@ struct Tile {
   }
 };
 
-// A warp's rows as the left side of products, read from shared memory each time or held in registers.
+// A warp's rows as the left side of MMAs, read from shared memory each time or held in registers.
 template <class T, int kD, int kTiles>
 struct LeftInMemory {
   Tile<T, kD> tile;

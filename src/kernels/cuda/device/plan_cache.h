@@ -1,4 +1,4 @@
-// Plans of library calls by problem: how a product or convolution of given sizes is computed. Bounded; the plan used
+// Plans of library calls by problem: how a GEMM or convolution of given sizes is computed. Bounded; the plan used
 // least recently goes first.
 #pragma once
 

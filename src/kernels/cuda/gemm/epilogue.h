@@ -1,4 +1,4 @@
-// What products and convolutions end with: bias, residual and activation.
+// What GEMMs and convolutions end with: bias, residual and activation.
 #pragma once
 
 #include <cstdint>

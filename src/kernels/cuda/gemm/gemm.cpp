@@ -1,4 +1,4 @@
-// Products through cuBLASLt. It thinks in columns, so it is asked for the transpose: c' = b' * a', whose memory is that
+// GEMMs through cuBLASLt. It is column-major, so it computes the transpose: c' = b' * a', whose memory is that
 // of c by rows. The bias, one value per column of c, is then one per row of c', which is what its epilogue adds.
 #include "kernels/cuda/gemm/gemm.h"
 
@@ -235,11 +235,11 @@ PlanPtr make_plan(const Encoder& e, const GemmKey& key, const GemmCall& g, bool 
 // takes longer than that. H200, bf16, logits of 2048 tokens, k = 768: 0.43 ms instead of 1.5, gradients 0.40 and 0.48
 // instead of 1.2 and 1.1.
 constexpr int64_t kRowBytes = 16;
-constexpr double kFlopsOfByte = 200, kLeastFlops = 4e9;  // of a product that pays for copies
+constexpr double kFlopsOfByte = 200, kLeastFlops = 4e9;  // of a GEMM that pays for copies
 
-class AlignedProduct {
+class AlignedGemm {
  public:
-  AlignedProduct(const GemmCall& g, const Operand2d& a, const Operand2d& b, const Operand2d& c)
+  AlignedGemm(const GemmCall& g, const Operand2d& a, const Operand2d& b, const Operand2d& c)
       : g_(g), c_(c), step_(kRowBytes / static_cast<int64_t>(size_of(g.dtype))) {
     const int64_t m = whole(g.m), n = whole(g.n), k = whole(g.k);
     a_ = a.by_rows ? Lines{g.m, g.k, a.ld, g.m, k} : Lines{g.k, g.m, a.ld, k, m};
@@ -328,7 +328,7 @@ bool run_library(Encoder& e, const GemmCall& g) {
   const auto run = [&](const GemmCall& call, const Operand2d& x, const Operand2d& y, const Operand2d& z) {
     return run_as_it_lies(e, call, x, y, z);
   };
-  if (const AlignedProduct aligned(g, a, b, c); aligned.pays()) {
+  if (const AlignedGemm aligned(g, a, b, c); aligned.pays()) {
     try {
       return aligned.run(e, a, b, run);
     } catch (const OutOfMemoryError&) {
@@ -362,7 +362,7 @@ void gemm_part(Encoder& e, const GemmCall& g) {
   }
   if (g.dtype != DType::f64 && run_library(e, g)) return;
   if (g.beta != 0) return gemm_tiled(e, g);
-  GemmCall fill = g;  // no epilogue: start from the bias and add the product
+  GemmCall fill = g;  // no epilogue: start from the bias and add the GEMM
   fill.k = 0;
   gemm_tiled(e, fill);
   GemmCall rest = g;

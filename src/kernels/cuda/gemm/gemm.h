@@ -1,4 +1,4 @@
-// Matrix product on plain device pointers: c = alpha * a * b + beta * c + bias, for one pair of matrices or a batch.
+// GEMM on plain device pointers: c = alpha * a * b + beta * c + bias, for one pair of matrices or a batch.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kChoiceLimit = 1024;
 
 // cuBLASLt, and an epilogue of our own for what it cannot do.
-void run_product(Encoder& e, const GemmCall& g) {
+void run_gemm(Encoder& e, const GemmCall& g) {
   if (gemm_library(e, g)) return;
   EpilogueCall rest{g.dtype, g.m, g.n, 1, true, g.c, nullptr, nullptr, g.activation};
   GemmCall product = g;
@@ -27,7 +27,7 @@ void run_product(Encoder& e, const GemmCall& g) {
   run_epilogue(e, rest);
 }
 
-// A product is a convolution of 1 x 1 over images of one pixel, for which cuDNN has all activations.
+// A GEMM is a convolution of 1 x 1 over images of one pixel, for which cuDNN has all activations.
 bool run_convolution(Encoder& e, const GemmCall& g) {
   ConvCall c{};
   c.dtype = g.dtype;
@@ -69,7 +69,7 @@ Key key_of(const Encoder& e, const GemmCall& g) {
 Choice choose(Encoder& e, const GemmCall& g) {
   count_sync("gemm autotune", effective_site({}));
   DeviceTimer timer(e);
-  auto product = [&] { return run_product(e, g), true; };
+  auto product = [&] { return run_gemm(e, g), true; };
   double apart = timer.least_ms(DeviceTimer::kNever, product);
   return {timer.least_ms(apart, [&] { return run_convolution(e, g); }) < apart};
 }
@@ -103,7 +103,7 @@ void run_wide(Encoder& e, const GemmCall& g) {
 void gemm_fused(Encoder& e, const GemmCall& call) {
   if (call.wide_result) return run_wide(e, call);
   if (takes_convolution(e, call) && run_convolution(e, call)) return;
-  run_product(e, call);
+  run_gemm(e, call);
 }
 
 }  // namespace deft::cuda

@@ -1,4 +1,4 @@
-// A matrix product with what follows it.
+// A GEMM with its epilogue.
 #pragma once
 
 #include "kernels/cuda/gemm/gemm.h"

@@ -1,4 +1,4 @@
-// The product by a kernel of our own: integers, k = 0, and strides or sizes that cuBLASLt does not take.
+// GEMM by a kernel of our own: integers, k = 0, and strides or sizes that cuBLASLt does not take.
 #pragma once
 
 #include "kernels/cuda/gemm/gemm.h"

@@ -1,4 +1,4 @@
-// Instructions of a warp for products of 16-bit matrices on tensor cores (sm_80 and later): what PTX offers, by name.
+// Warp-level MMA instructions on 16-bit matrices for tensor cores (sm_80 and later): what PTX offers, by name.
 #pragma once
 
 #include "kernels/cuda/elementwise/convert.cuh"

@@ -103,7 +103,7 @@ __device__ __forceinline__ void store_row(T* row, int n, int lane, int threads,
   }
 }
 
-// Threads of a block whose rows belong to 8 or 32 lanes each.
+// Threads of a block in which 8 or 32 warp lanes share each row.
 inline constexpr int kLaneBlock = 128;
 
 // Which row a thread works on. kLanes: 8 or 32 lanes for a row; 0: the whole block.
