@@ -41,7 +41,7 @@ struct Entry {
   Shape sizes, strides;
   DerivedForm form;
   uint32_t version;
-  uint64_t used = 0;  // when it was last asked for, in calls
+  uint64_t used = 0;  // when it was last used, in calls
   Derived made;       // without an object: seen only; its bytes, if known, found no room
 };
 using Entries = std::list<Entry>;
@@ -190,7 +190,7 @@ bool is_own(const Storage& s) {
   return place == StoragePlace::buffer || place == StoragePlace::known_buffer || place == StoragePlace::device;
 }
 
-// What is made at sight is for the CPU: devices read weights as they lie.
+// Forms made at the first call are for the CPU: devices read weights in place.
 bool may_keep(const Tensor& t) {
   if (!is_own(*t.impl()->storage) || t.impl()->storage->memory || t.is_inference()) return false;
   // The next step of the optimizer changes it.

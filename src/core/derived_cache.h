@@ -65,9 +65,9 @@ DerivedCacheStats derived_cache_stats();
 // Bytes of another owner that calls bump_version() at every write: tensors derived from them may be cached.
 void trust_versions(Storage& external) noexcept;
 
-// Drops what was made of these bytes.
+// Drops the entries of these bytes.
 void forget_derived(Storage& storage) noexcept;
-// The same, and nothing is kept any more: somebody else may write them.
+// The same, and nothing is cached any more: another owner may write them.
 void keep_nothing_derived(Storage& storage) noexcept;
 
 }  // namespace deft

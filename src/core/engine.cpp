@@ -112,7 +112,7 @@ struct RunLease {
 
 // What a capture keeps does not count.
 [[gnu::cold, gnu::noinline]] bool only_captured(const Tensor& t) { return active_capture()->is_only_here(t); }
-// True if nobody else can see the tensor's bytes, so that a sum may be made in place.
+// True if the tensor's bytes have no other owner, so that a sum may be computed in place.
 bool exclusively_ours(const Tensor& t) {
   bool single = t.impl()->unique() && t.impl()->storage->refs.load(std::memory_order_acquire) == 1;
   if (!single && (!(context().bits & kCapture) || !only_captured(t))) return false;
@@ -121,7 +121,7 @@ bool exclusively_ours(const Tensor& t) {
          (t.meta().contiguous || t.meta().is_dense());
 }
 
-// True for a view of all of a tensor that nobody else can see, for example a matmul result that is transposed back.
+// True for a view of all of a tensor without other owners, for example a matmul result that is transposed back.
 bool is_all_of_ours(const Tensor& t) {
   const TensorImpl* base = t.impl()->base;
   const Storage& storage = *t.impl()->storage;
@@ -383,7 +383,7 @@ struct Engine {
     if (Observer* o = observer()) o->node_ran(n);
   }
 
-  // Hooks around a node and the search for NaN want to see what it gives.
+  // Hooks around a node and the search for NaN read its results.
   Tensor* sum_so_far(const Node& n, const Edge& edge, DType dtype) {
     if (create_graph || anomaly || (n.hooks && !n.hooks->around.empty()) || !leads_on(edge.node)) return nullptr;
     Task* task = run.find(edge.node);

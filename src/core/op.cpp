@@ -67,7 +67,7 @@ void check_inputs(const OpDef& def, const Tensor* const* inputs, int count) {
   if (count == 0) return;
   detail::check_defined(*inputs[0], def.info.name);
   const Meta& first = inputs[0]->meta();
-  // Elementwise ops of several tensors look at the type that all are converted to (elementwise::check_types).
+  // Elementwise ops of several tensors check the type that all are converted to (elementwise::check_types).
   DEFT_CHECK((def.elementwise && count > 1) || def.info.dtypes.contains(first.dtype), DTypeError,
              "{}: does not take {}; found an input {}, convert it with to()", def.info.name, name_of(first.dtype),
              describe(first));

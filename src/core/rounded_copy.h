@@ -1,8 +1,8 @@
 // A bf16 copy of an f32 tensor that is kept from step to step of a training: plans under autocast read weights in bf16,
 // and optimizers write the copy of a weight while they update it, instead of a pass over all weights in every step.
 //
-// It holds while nobody else writes the tensor (Note [Derived] in core/derived_cache.h). It is there as long as one of
-// those who read it has a share in it: nobody rounds for plans that are gone.
+// It is valid until the tensor is written elsewhere (Note [Derived] in core/derived_cache.h). It lives as long as one
+// of its readers shares it: no optimizer rounds for plans that are gone.
 #pragma once
 
 #include <memory>

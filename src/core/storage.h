@@ -15,7 +15,7 @@ namespace deft {
 enum class StoragePlace : uint8_t {
   with_header,    // in the same pooled block as the tensor header that created it
   buffer,         // header in a pooled block, bytes from allocate_buffer()
-  external,       // bytes belong to somebody else (from_blob)
+  external,       // bytes belong to the caller (from_blob)
   device,         // bytes on a device, or pinned bytes of the host: `memory`
   known_buffer,   // a buffer, or bytes on a device, that core/derived_cache.h knows
   shared_buffer,  // the same that another library may write

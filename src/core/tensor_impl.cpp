@@ -189,7 +189,7 @@ void give_back(void* hook) {
   delete on_free;
 }
 
-// Memory of somebody else on a device goes back when our streams are done with it.
+// External memory on a device goes back to its owner when our streams are done with it.
 void release_external(Storage& s) noexcept try {
   if (s.memory) {
     uint8_t stream = s.memory->owner;

@@ -62,7 +62,7 @@ ImplPtr make_tensor(const Meta& meta);
 ImplPtr make_alias(const TensorImpl& source, const Meta& meta, int64_t offset);
 // In pinned host memory, which devices copy from and to without the host waiting.
 ImplPtr make_pinned(const Meta& meta);
-// Around memory that somebody else owns.
+// Around memory that Deft does not own.
 ImplPtr make_external(void* data, const Meta& meta, std::function<void()> on_free);
 
 }  // namespace deft

@@ -109,7 +109,7 @@ class Layout {
     if (!reads_nchw(x) || m.sizes[1] == 1) return;
     Meta last = m;
     last.set_strides(channels_last_strides(m.sizes));
-    if (last.contiguous) return;  // one pixel: both orders are the same
+    if (last.contiguous) return;  // one pixel: NCHW and NHWC are the same
     const ValueId twin = add(last);
     convert(id, twin, MemoryFormat::channels_last, x.site);
     ++in;

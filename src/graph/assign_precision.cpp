@@ -82,7 +82,7 @@ class Assigner {
   Graph& g_;
   Notes& notes_;
   std::vector<ValueId> source_;  // what a cast's result was made from, where neither is ever written
-  std::vector<bool> fixed_;      // buffers that nobody writes after they were made
+  std::vector<bool> fixed_;      // buffers that are never written after their first value
   std::vector<int> alone_;       // values in use on each buffer; results count as more
   size_t gone_ = 0, shorter_ = 0, rounds_ = 0;
 };
@@ -91,7 +91,7 @@ class Assigner {
 
 void assign_precision(Graph& graph, Notes& notes) {
   Assigner(graph, notes).run();
-  Notes quiet;  // first casts that nobody reads any more
+  Notes quiet;  // first casts without readers
   remove_unused(graph, quiet);
 }
 

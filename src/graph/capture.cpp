@@ -397,7 +397,7 @@ class Recorder : public CaptureHook {
     return s->refs.load(std::memory_order_acquire) <= headers;
   }
 
-  // What the function made and somebody still holds, beside the caller of his results and leaves of their gradients.
+  // Tensors of the function that are still held elsewhere than by the caller (results) and by leaves (gradients).
   std::string kept_by_function(const std::vector<Tensor>& results) const {
     std::unordered_map<const TensorImpl*, uint32_t> known;
     std::unordered_map<const Storage*, size_t> others;  // headers of results that were never recorded
@@ -527,7 +527,7 @@ class Recorder : public CaptureHook {
   std::vector<Tensor> kept_;    // so that no address is used twice
   std::vector<NodePtr> nodes_;  // of tensors that are gone; for the same reason
   static constexpr size_t kLeastBytes = 1 << 20;
-  size_t new_bytes_ = 0, kept_bytes_ = 0;  // of temporaries: since the last look, and after it
+  size_t new_bytes_ = 0, kept_bytes_ = 0;  // of temporaries: since the last check, and after it
   std::vector<std::pair<size_t, Instruction>> pending_;
 };
 

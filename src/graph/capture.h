@@ -23,11 +23,11 @@ struct Captured {
   std::string kept = {};
 };
 
-// Tensors that the function reads and nobody gave it become constants; those it made itself and wrote in place start
-// from the value they had.
-// Gradients may be recorded as long as backward() uses them up: nothing of them is left when the capture ends.
+// Tensors that the function reads and that are no inputs become constants; tensors that it made itself and wrote in
+// place start from the value they had.
+// Gradients may be recorded as long as backward() uses up all of their graph before the capture ends.
 // CaptureError for values read by the host, results whose shape depends on values, results that still have a history.
-// `callers`: the tensors that `inputs` are other headers of, so that a function that has hold of one is noticed.
+// `callers`: the tensors that `inputs` are other headers of, so that a function that holds one is noticed.
 Captured capture(const Function& function, const std::vector<Tensor>& inputs, const std::vector<Tensor>& callers = {});
 
 }  // namespace deft::graph

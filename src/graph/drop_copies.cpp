@@ -43,7 +43,7 @@ class Dropper {
   // Copies that are gone touch nothing.
   bool is_there(size_t i) const { return g_.instructions[i].def != nullptr; }
 
-  // The source is made for this copy alone: its op makes the copy.
+  // The copy is the only reader of its source: the op of the source computes the copy directly.
   bool make_in_place_of(size_t at) {
     const ValueId source = g_.instructions[at].inputs[0], copy = g_.instructions[at].outputs[0];
     const Meta &s = g_.value(source).meta, &c = g_.value(copy).meta;

@@ -26,7 +26,7 @@ bool draws(const Instruction& x);
 
 // A value that stands whatever the program does; kNone is one too.
 bool is_constant(const Graph& graph, ValueId id);
-// Its tensor. The plan depends on it from now on, unless nobody else can reach it.
+// Its tensor. The plan depends on it from now on, unless it is unreachable from elsewhere.
 Tensor read_constant(const Graph& graph, ValueId id, std::vector<Dependency>& dependencies);
 ValueId add_constant(Graph& graph, const Tensor& t);
 // Constants that no instruction uses any more are let go.

@@ -32,7 +32,7 @@ struct Step {
   std::vector<Tensor> outputs;
   std::vector<std::byte> params;
   Site site;
-  bool counts_version = false;  // of the memory it writes: somebody else's
+  bool counts_version = false;  // of the memory it writes, which the plan does not own
   std::shared_ptr<const OutsideCall> outside = nullptr;
   std::vector<Tensor> given = {};  // to code outside
   PreparedKernel prepared = nullptr;
@@ -83,7 +83,7 @@ struct Result {
   Tensor memory;
 };
 
-// Nobody else holds it, and nobody made it part of a graph.
+// It has no other owner and is in no graph.
 bool is_free(const Tensor& t) {
   if (!t.defined() || !t.impl()->unique()) return false;
   const TensorImpl& x = *t.impl();
@@ -261,7 +261,7 @@ struct Executable::Impl {
     outputs.push_back({id, whole ? slot : kNone});
   }
 
-  // Results that somebody still holds get new memory.
+  // Results that are still held get new memory.
   void renew_results() {
     for (Result& r : results) {
       if (is_free(r.memory)) {
@@ -383,7 +383,7 @@ struct Executable::Impl {
     d.addresses.clear();
     for (const auto* list : {&input_values, &result_values})
       for (const Moving& m : *list) d.addresses.push_back(m.header->data);
-    // What is kept of weights is made now where it no longer holds: recordings take it as it lies.
+    // Cached forms of weights that are out of date are made now: recordings read them in place.
     for (Step& s : steps)
       if (s.kept) run(s);
     d.replay.run(d.device, stream, d.addresses, [&](size_t i) {

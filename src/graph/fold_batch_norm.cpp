@@ -88,7 +88,7 @@ class BatchNormFolder {
     x.site = norm.site;
     norm = std::move(x);
   }
-  // Some channels at a time: what is made in between stays in the caches.
+  // A few channels at a time: intermediate results stay in the caches.
   static Tensor times(const Tensor& w, const Tensor& scale, MemoryFormat order) {
     constexpr int64_t kTogether = 32 * 1024;  // values
     Tensor result = empty(w.sizes(), {w.dtype(), w.device()});

@@ -248,7 +248,7 @@ class AttentionFuser {
       f.why = fmt::format("it would take {:.1f} us instead of {:.1f}", fused / 1e3, (matmuls + passes) / 1e3);
   }
 
-  // A constant mask is looked through: a causal one goes, one that hides all keys from a query keeps things as they
+  // A constant mask is inspected: a causal one goes, one that hides all keys from a query keeps things as they
   // are.
   void look_at_mask(Found& f) {
     if (f.mask == kNone || !is_constant(g_, f.mask) || !meta(f.mask).device.is_cpu() || meta(f.mask).rank() < 2) return;

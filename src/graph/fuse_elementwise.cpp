@@ -24,8 +24,8 @@ bool same_order(const Meta& a, const Meta& b) {
   return a.sizes == b.sizes && ((a.contiguous && b.contiguous) || (a.strides == b.strides && a.is_dense()));
 }
 
-// After how many elements in the memory order of `out` the values of `in` come again: 0 never, 1 for a single value; -1
-// where it is neither of these nor one value per place in the innermost dimension.
+// The period in elements with which the values of `in` repeat in the memory order of `out`: 0 never, 1 for a single
+// value; -1 for any other broadcast than one value per place in the innermost dimension.
 int64_t period_of(const Meta& in, const Meta& out) {
   if (in.device != out.device) return in.numel == 1 ? 1 : -1;  // a number next to tensors of a GPU
   if (same_order(in, out)) return 0;
@@ -131,7 +131,7 @@ class ChainFuser {
     return at;
   }
 
-  // Numbers in the program's text are constants that nobody else has hold of.
+  // Numbers in the program's text are constants without other owners.
   bool same_number(ValueId a, ValueId b) const {
     const Value &x = g_.value(a), &y = g_.value(b);
     if (!x.meta.wrapped_number || !y.meta.wrapped_number || x.meta.dtype != y.meta.dtype) return false;

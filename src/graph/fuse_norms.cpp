@@ -24,7 +24,7 @@ bool same_place(const Meta& a, const Meta& b) {
     if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
   return true;
 }
-// As the kernels want it; others they would copy.
+// The layout that kernels take without a copy.
 bool is_image(const Meta& x) { return x.contiguous || x.is_channels_last(); }
 
 #if defined(__x86_64__)
@@ -72,7 +72,7 @@ class NormFuser {
     }
     return true;
   }
-  // The last maker of `id` before `at`, if nobody else reads it in between or afterwards.
+  // The last maker of `id` before `at`, if it has no other reader in between or afterwards.
   std::optional<size_t> only_maker(ValueId id, size_t at) const {
     int from = uses_.maker(id, at);
     if (from < 0 || !uses_.only_between(id, index(from), at)) return std::nullopt;

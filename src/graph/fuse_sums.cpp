@@ -24,7 +24,7 @@ class SumFuser {
  public:
   SumFuser(Graph& graph, bool weigh) : g_(graph), uses_(graph), weigh_(weigh) {}
 
-  // Brings the first such matmul to the addition from `at` on, and returns the place after it.
+  // Fuses the first matmul that an addition from `at` on adds, and returns the place after it.
   std::optional<size_t> take_next(size_t at) {
     for (; at < g_.instructions.size(); ++at)
       if (const std::optional<size_t> from = matmul_before(at)) {

@@ -49,7 +49,7 @@ enum class Action : uint8_t {
 // An optimizer's step, say: code that keeps a state of its own.
 struct OutsideCall {
   std::string name;
-  size_t written = 0;  // so many of the inputs, the first ones; the others are only read
+  size_t written = 0;  // how many inputs, from the first, are written; the others are only read
   std::function<void(std::span<const Tensor>)> run;
 };
 extern const OpDef kOutsideCall;  // the op of such instructions: a name and no more

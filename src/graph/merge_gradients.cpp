@@ -148,8 +148,8 @@ class GradientMerger {
       if (a.sizes[d] != b.sizes[d]) return false;
     return true;
   }
-  // All have such a reader, or none; their second operands are the same, so are their types, and nobody looks at a
-  // result before the last of them is there.
+  // All have this reader, or none; their second operands and types are the same, and no result is read before the last
+  // of them is computed.
   bool alike(const std::vector<Branch>& all, Reader Branch::*which) {
     const Reader& first = all[0].*which;
     for (const Branch& b : all) {
@@ -189,8 +189,8 @@ class GradientMerger {
   bool is_output(ValueId id) { return uses_of(id).is_output; }
   ValueId result_of(const Reader& r) const { return instruction(r.cast.value_or(*r.at)).outputs[0]; }
 
-  // dx += each, one after the other, and nobody looks at dx meanwhile: the additions. The first may be dx itself, then
-  // there is one less.
+  // The additions dx += each, one after the other, with no other reader of dx in between. The first may be dx itself,
+  // then there is one less.
   std::optional<std::vector<size_t>> adds_of(const std::vector<Branch>& all) {
     const std::vector<Branch> order = in_order(all);
     std::vector<size_t> adds;

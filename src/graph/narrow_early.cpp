@@ -1,5 +1,5 @@
-// y = f(x)[:, 0] becomes f(x[:, 0]) where f treats rows on their own: a classifier that looks at one token of the last
-// layer needs that layer for one token only. Done where nobody needs the other rows, so it always saves work.
+// y = f(x)[:, 0] becomes f(x[:, 0]) where f treats rows independently: a classifier that reads one token of the last
+// layer needs that layer for one token only. Done where the other rows have no reader, so it always saves work.
 #include <fmt/format.h>
 
 #include <algorithm>

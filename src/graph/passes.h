@@ -52,7 +52,7 @@ PassOptions without(PassOptions options, const std::string& names);
 void fold_constants(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes);
 // The second of two equal instructions is left out where nothing was written in between.
 void merge_equal(Graph& graph, Notes& notes);
-// Instructions whose results nobody reads, and which write nothing that is read, are left out.
+// Instructions whose results have no reader, and which write nothing that is read, are left out.
 void remove_unused(Graph& graph, Notes& notes);
 // y = batch_norm(convolution(x)) with fixed statistics becomes one convolution with other weights. Rounds differently.
 void fold_batch_norm(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes);
@@ -75,18 +75,18 @@ void assign_precision(Graph& graph, Notes& notes);
 void assign_layout(Graph& graph, Notes& notes, bool weigh = true);
 // softmax(q k^T * scale + mask) v in single ops becomes scaled_dot_product_attention. Rounds differently.
 void fuse_attention(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh = true);
-// Ops of which only some rows are read compute those rows only. Rounds as the ops do for so many rows.
+// Ops of which only some rows are read compute those rows only. Rounds as the ops do for that number of rows.
 void narrow_early(Graph& graph, Notes& notes);
 // Matmuls of one input with constant weights become one matmul and views of its result. Same bits, as far as the
 // kernels of the two widths agree.
 void merge_siblings(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh = true);
-// Matmuls of a single row with a weight that is not too large read it in panels. Sums in another order.
+// Matmuls of a single row (GEMV) with a weight that is not too large read it packed in panels. Sums in another order.
 void pack_rows(Graph& graph, Notes& notes);
 // Softmax and norms take the elementwise ops before and after them, a few rows at a time. Same bits.
 void fuse_rows(Graph& graph, Notes& notes, bool weigh = true);
 // Weights that autocast rounds in every training step are rounded by its optimizer instead. Same bits.
 void keep_casts(Graph& graph, Notes& notes, bool weigh = true);
-// Results of cheap ops that are read again much later are made again right before, where memory gets less. Same bits.
+// Recomputes results of cheap ops right before a much later read, where that saves memory. Same bits.
 void recompute(Graph& graph, Notes& notes, bool weigh = true);
 // Constant weights of matmuls and convolutions are packed now instead of in the second run.
 void prepack_weights(Graph& graph, Notes& notes);

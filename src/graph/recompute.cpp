@@ -44,7 +44,7 @@ bool is_cheap(const Instruction& x) {
          x.def == &op_def<Clone> || x.def == &op_def<LayerNorm> || x.def == &op_def<RmsNorm>;
 }
 
-// A buffer that nobody reads between two instructions.
+// A buffer without a reader between two instructions.
 struct Gap {
   BufferId buffer = kNone;
   size_t from = 0, to = 0;    // the uses before and after it

@@ -15,7 +15,7 @@ void remove_unused(Graph& graph, Notes& notes) {
   size_t removed = 0;
   for (size_t i = graph.instructions.size(); i-- > 0;) {
     Instruction& x = graph.instructions[i];
-    // Code that is not seen may do anything, and who draws moves the generator for those that draw next.
+    // Code outside the graph may do anything, and an op that draws moves the generator for later draws.
     bool used = x.action == Action::call || x.def->redraw;
     for (ValueId id : x.outputs) used |= wanted[static_cast<size_t>(graph.value(id).buffer)];
     for (ValueId id : rewritten_values(x))

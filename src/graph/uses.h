@@ -32,7 +32,7 @@ class Uses {
   };
   bool writes(const Instruction& x, BufferId buffer) const;
   bool reads(const Instruction& x, BufferId buffer) const;
-  // Where the instruction that was at `place` is now; -1 where nobody said so.
+  // Where the instruction that was at `place` is now; -1 if unknown.
   int32_t place_now(int32_t place) const;
   // Whether one of `places`, as far as that is known, is in [from, to).
   std::optional<bool> any_within(const std::vector<int32_t>& places, size_t from, size_t to) const;

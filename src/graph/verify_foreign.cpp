@@ -66,7 +66,7 @@ class Checker {
 
   void run() {
     for (const Value& v : g_.values) check_value(v);
-    for (at_ = 0; at_ < g_.instructions.size(); ++at_) {  // before any rule looks at it
+    for (at_ = 0; at_ < g_.instructions.size(); ++at_) {  // before any rule reads it
       check_shape_of(g_.instructions[at_]);
       check_kind_of(g_.instructions[at_]);
     }

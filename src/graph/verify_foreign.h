@@ -1,4 +1,4 @@
-// Checks of a graph that somebody else wrote: after them no kernel reads or writes outside its buffers.
+// Checks of an untrusted graph: after them no kernel reads or writes outside its buffers.
 #pragma once
 
 #include "graph/ir.h"
@@ -10,7 +10,7 @@ namespace deft::graph {
 // parameters that rules leave to the functions around the ops. Only ops of inference. A typed error says what is wrong.
 void verify_foreign(const Graph& graph);
 
-// parse() for text that somebody else wrote. At most `most` buffers, values and instructions each.
+// parse() for untrusted text. At most `most` buffers, values and instructions each.
 Graph parse_foreign(const std::string& text, const std::vector<Tensor>& constants, uint64_t most);
 
 }  // namespace deft::graph

@@ -199,7 +199,7 @@ struct Gelu {
   DEFT_HD static V twice_inner(V x) {
     return x * (V(2 * kSqrt2OverPi) + V(2 * kSqrt2OverPi * kCubic) * (x * x));
   }
-  // The slope is 0 or 1 to within 1e-35 beyond 10, where its terms overflow and what they make does not.
+  // The slope is 0 or 1 to within 1e-35 beyond 10, where its terms overflow but their combination does not.
   template <class V>
   DEFT_HD static V tanh_slope(V x) {
     using namespace math;

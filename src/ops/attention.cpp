@@ -115,8 +115,8 @@ Meta ordered_like(const Meta& x, const Shape& sizes, DType dtype) {
   return m;
 }
 
-// A mask [..., 1, s] hides the same keys from all queries: what fills sequences up. A weight of 0 does not stop NaN or
-// infinity there, so these values and keys become zeros. Other masks are not looked through for such keys, and a single
+// A mask [..., 1, s] hides the same keys from all queries: padding. A weight of 0 does not stop NaN or infinity there,
+// so these values and keys become zeros. Other masks are not searched for keys that all queries hide, and a single
 // query reads every value only once: it is left as it is.
 bool hides_padding(const Tensor& mask, const Tensor& query) {
   return mask.defined() && mask.dtype() == DType::boolean && mask.dim() >= 2 && mask.size(-2) == 1 &&

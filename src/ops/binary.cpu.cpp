@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 
-// Where the exponent is the same everywhere, as a number is, it is looked at once.
+// Where the exponent is the same everywhere, as a number is, it is tested once.
 struct ShortPower {
   using Params = int;
   static constexpr const auto& kCases = kShortPowers;

@@ -195,7 +195,7 @@ struct Xlogy {
   static constexpr ResultType result = ResultType::floating;
   static constexpr Domain domain_a{.away_from = 0}, domain_b{.low = 0.3, .high = 3};
   DEFT_BINARY_FORWARD(select(isnan(b), b, select(a == V(0), V(0), a* log(b))))
-  // As in PyTorch: what was masked away (g = 0) stays 0 at b = 0 in the first one, where g log(b) would be NaN.
+  // As in PyTorch: a masked gradient (g = 0) stays 0 at b = 0 in the first one, where g log(b) would be NaN.
   DEFT_BINARY_GRADIENTS(Xlogy,
                         select((a == Expr(0)) & (b <= Expr(0)), Expr(0),
                                select((g == Expr(0)) & (b == b), Expr(0), g* log(b))),

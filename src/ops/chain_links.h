@@ -1,5 +1,5 @@
 // Simple arithmetic of chains in registers. A step is a function that takes a tile of vectors in registers, the result
-// of the step before it, and goes on by calling the next one with its own; what lies between two steps meets no memory.
+// of the step before it, and goes on by calling the next one with its own; intermediate results never reach memory.
 #pragma once
 
 #include "core/op.h"

@@ -222,7 +222,7 @@ void run_with_value(cpu::ChunkFn fn, const T* x, T value, bool value_first, T* o
   }
 }
 
-// x op value or value op x, without broadcasting machinery. Undefined if this is not such a case.
+// x op value or value op x, without broadcasting machinery. Undefined in other cases.
 Tensor with_value(const OpDef& def, const Tensor& x, const Tensor& s, bool value_first) {
   if (!fast_with_value(x.meta(), s.meta())) return {};
   DType t = x.dtype();

@@ -80,7 +80,7 @@ namespace {
 // bool < integers < floats.
 int kind_of(DType t) { return is_floating(t) ? 2 : is_integral(t) ? 1 : 0; }
 
-// The tensor whose shape and type all inputs that are no numbers have; nullptr if there is no such.
+// The tensor whose shape and type all inputs that are no numbers have; nullptr if there is none.
 const Meta* common_meta(const Tensor* const* inputs, int count) {
   const Meta* common = nullptr;
   for (int i = 0; i < count; ++i) {

@@ -83,7 +83,7 @@ void cuda_kernel(KernelCall& c);
 void cuda_gradient(const ElementwiseDef& def, const Tensor* const* inputs, const Tensor& out, DType compute,
                    const void* params, const char* op);
 // One or two contiguous tensors of the same shape and type, or one and a number: the result, computed with little work
-// on the host. Undefined if this is not such a case.
+// on the host. Undefined in other cases.
 Tensor cuda_fast(const OpDef& def, const Tensor* const* inputs, int count, const void* params);
 
 // Eager entry points: a fast path for small, contiguous, same-type inputs, otherwise dispatch().

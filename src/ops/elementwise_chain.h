@@ -36,7 +36,7 @@ struct ElementwiseChain {
   // The op of step s, and the type its formula runs in.
   static const OpDef& op_of(const Params& p, int s);
   static DType compute_type(const KernelCall& c, const Params& p, int s);
-  // On CPUs inputs may lie in rows: so many elements next to each other, with the same distance between all rows.
+  // On CPUs inputs may consist of rows: the length of the contiguous rows, and the distance from row to row.
   // Nothing where this one does not.
   struct Rows {
     int64_t length = 0, distance = 0;

@@ -14,7 +14,7 @@ struct FusedRows {
   // or a reduction of rows [n, row] to [n] between. After that one there is none.
   struct Part {
     int32_t op = -1;          // op_index(); -1: there is none
-    int32_t inputs = 0;       // so many of the list, after those of the parts before
+    int32_t inputs = 0;       // how many inputs of the list it takes, after those of the parts before
     uint32_t from_last = 0;   // bit i: input i is the result of the part before, and not given
     DType made = DType::f32;  // type of its result
     alignas(8) std::array<uint8_t, kPartBytes> params{};

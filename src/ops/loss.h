@@ -60,7 +60,7 @@ struct PairLossBackward {
 struct ClassTargets {
   struct Params {
     int64_t classes = 0, ignore_index = 0;
-    bool cross_entropy = false;  // or nll_loss: who is speaking
+    bool cross_entropy = false;  // or nll_loss: the name in error messages
     bool operator==(const Params&) const = default;
   };
   static constexpr OpInfo info{.name = "class_targets", .outputs = 2, .dtypes = only(DType::i64)};

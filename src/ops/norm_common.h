@@ -92,7 +92,7 @@ struct Channels {
 };
 // A dense result like x: channels last if x is.
 Meta layout_of(const Meta& x);
-// `m` is dense as layout_of() makes it. Batch norm need not tell images apart where channels come last.
+// `m` is dense as layout_of() makes it. For NHWC data batch norm treats all images as one.
 template <class View>
 View channels_view(const Meta& m, bool merge_images) {
   Channels s(m.sizes);

@@ -33,7 +33,7 @@ Operand operand_as(const Tensor& t, const Shape& sizes) {
 // device, or `from` is one value on the host.
 void copy_values(const Tensor& from, const Tensor& to);
 void fill_values(const Tensor& out, Scalar value);
-// ValueError where `value` lies outside the range of `dtype`; `op` is who speaks.
+// ValueError where `value` lies outside the range of `dtype`; `op` is the name in the message.
 void check_fits(Scalar value, DType dtype, const char* op);
 
 namespace detail {

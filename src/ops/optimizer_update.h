@@ -11,7 +11,7 @@
 
 namespace deft {
 
-// A parameter, its gradient and what an optimizer keeps of it. States and master are made by optimizer_state().
+// A parameter, its gradient and its optimizer state. States and master are made by optimizer_state().
 struct UpdateTensor {
   Tensor param, grad;
   Tensor state[3];  // those the update needs

@@ -27,9 +27,9 @@ double flops_per_element(const LambUpdate& update);
 // written only.
 double bytes_of_update(const UpdateTensor& tensor, unsigned states, bool states_begin = false);
 
-// To the observer of this thread, if there is one.
+// Notifies the observer of this thread, if there is one.
 void notify_pass(const Tensor& one, const TensorPass::Params& work, const Site& site);
-// A pass over tensors that counts so much for each of their elements and bytes.
+// A pass that does `flops` operations per element and moves `times_bytes` times the bytes of the tensors.
 void notify_pass(std::span<const Tensor> tensors, double flops, double times_bytes, const Site& site);
 
 }  // namespace deft

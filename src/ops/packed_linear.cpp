@@ -107,7 +107,7 @@ bool reads_panels(const KernelCall& c) {
 
 }  // namespace
 
-// What the cache forgets is gone here too; what it still keeps may be of an older version.
+// Entries that the cache dropped are gone here too; those it still keeps may be of an older version.
 PreparedKernel FusedLinear::prepare(const KernelCall& c) {
   if (!c.params<FusedLinear>().one_row || c.out().numel() == 0) return {};
   return [=, kept = std::weak_ptr<const cpu::GemvPanels>(), version = uint32_t{0}]() mutable {

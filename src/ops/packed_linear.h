@@ -43,7 +43,7 @@ struct FusedLinear {
   static OpSamples samples();
 };
 
-// Packs the weight at the first call and again whenever it was written since (its version tells; a weight made in
+// Packs the weight at the first call and again whenever it was written since (by its version; a weight made in
 // inference mode has none and counts as constant). Calls from several threads are safe. On other devices than the CPU
 // the same result comes from linear() and the single ops.
 class PackedLinear {

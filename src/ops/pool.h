@@ -16,7 +16,7 @@ struct PoolParams {
   std::array<int64_t, 3> in{0, 0, 0};   // filled by infer()
   int64_t divisor = 0;
   bool adaptive = false, ceil_mode = false, count_include_pad = true;
-  bool indices = true;  // max: whether anybody wants to know them
+  bool indices = true;  // max: whether they are wanted
   bool operator==(const PoolParams&) const = default;
 };
 

@@ -36,7 +36,7 @@ cpu::GemmCall gemm_of(const OpDef& def, const Meta& x, const Tensor& weight, con
 int64_t bytes_of(const cpu::PackedMatrix& m) { return m.bytes(); }
 int64_t bytes_of(const cpu::ConvWeight& w) { return w.bytes(); }
 
-// The first look says that the tensor is there, the second one makes the form.
+// The first lookup registers the tensor, the second one packs it.
 template <class F>
 Prepacked keep(F look) {
   auto packed = look();

@@ -53,7 +53,7 @@ uint64_t below(uint64_t range, const uint32_t* words) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * range >> 64);
 }
 
-// Rounding to a narrow type must not reach the open end: such values are low.
+// Rounding to a narrow type must not reach the open end: values that would are set to low.
 template <class T>
 void uniform_run(const UniformFill::Params& p, const uint32_t* words, int64_t count, T* to) {
   using Value = std::conditional_t<sizeof(T) == 2, float, T>;
@@ -239,7 +239,7 @@ void Dropout::vjp(VjpContext& c) { c.grad_in(0) = call<Dropout>(c.node.site, c.p
 
 namespace {
 
-// Fills a tensor that nobody has seen yet: no recording, and its version stays 0.
+// Fills a tensor that was just allocated: no recording, and its version stays 0.
 template <class Op>
 Tensor drawn(Tensor t, const typename Op::Params& params, bool requires_grad, const Site& site) {
   {

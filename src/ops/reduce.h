@@ -234,7 +234,7 @@ Tensor logsumexp(const Tensor& x, IntList dims, bool keepdim = false, Site site 
 // Sum of what is not NaN.
 Tensor nansum(const Tensor& x, IntList dims = {}, bool keepdim = false, Site site = Site::current());
 
-// Sums away what broadcasting to x.sizes() added to `sizes`.
+// The adjoint of broadcasting `sizes` to x.sizes(): sums over the added and expanded dims.
 Tensor sum_to_size(const Tensor& x, IntList sizes, Site site = Site::current());
 bool has_nan(const Tensor& x);
 

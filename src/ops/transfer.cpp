@@ -51,7 +51,7 @@ Event copy_bytes(const Tensor& from, const Tensor& to, const char* what, const S
   // Pinned memory has no stream of its own: copies that use it wait for each other.
   if (from.device().is_cpu() && source) wait_for_copies(*source, device, stream);
   if (to.device().is_cpu() && target) wait_for_copies(*target, device, stream);
-  // A copy to pageable memory waits for the work before it anyway: a profile tells the two apart.
+  // A copy to pageable memory waits for the work before it anyway: a profile shows the two separately.
   if (pageable && to.device().is_cpu() && (context().bits & kProfile)) {
     Zone zone(what, Bucket::sync, site);
     b.synchronize_stream(device, stream);

@@ -15,11 +15,10 @@ struct DeviceActivity {
   int64_t asked_ns = 0;              // when the thread that started to collect asked for it; 0: another thread did
 };
 
-// Begins to collect, for the whole process and for what this thread asks of devices. Empty if it does, otherwise why it
-// cannot.
+// Begins to collect, for the whole process and for the work this thread enqueues. Empty if it does, otherwise why not.
 std::string start_device_activity();
-// Waits for what the devices are doing and gives what they did since the start, the earliest first; at most
-// kMostActivities of it, `dropped` counts the others.
+// Waits for the devices and returns their activities since the start, the earliest first; at most kMostActivities,
+// `dropped` counts the others.
 std::vector<DeviceActivity> stop_device_activity(int64_t& dropped);
 inline constexpr int64_t kMostActivities = 1 << 20;
 

@@ -125,7 +125,7 @@ decltype(auto) dispatch_floating(DType t, F&& f) {
       return f.template operator()<Half>();
   }
 }
-// By element size only (1, 2, 4, 8 bytes): for kernels that move bits without looking at them.
+// By element size only (1, 2, 4, 8 bytes): for kernels that only move bits.
 template <class F>
 decltype(auto) dispatch_bits(DType t, F&& f) {
   switch (size_of(t)) {

@@ -142,7 +142,7 @@ int64_t MemoryScope::peak_bytes(MemoryCategory category) const {
 }
 
 namespace {
-constexpr int64_t kOff = -1, kNoFuse = INT64_MAX;  // kNoFuse: allocations matter to somebody, but none is to fail
+constexpr int64_t kOff = -1, kNoFuse = INT64_MAX;  // kNoFuse: allocations are watched, but none is to fail
 constinit std::atomic<int64_t> without_fuse{kOff};
 }  // namespace
 

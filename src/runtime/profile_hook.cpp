@@ -8,7 +8,7 @@ namespace deft {
 namespace {
 std::atomic<ProfileHook*> active_hook{nullptr};
 
-// An open zone, whether somebody listens or not.
+// An open zone, with or without a listener.
 struct Entry {
   const char* name;
   Site site;

@@ -14,7 +14,7 @@ Generator& generator() {
   return scoped ? *scoped : process_generator;
 }
 namespace {
-// A replay neither runs the function nor asks the generator for its state.
+// A replay neither runs the function nor reads the state of the generator.
 void check_uncaptured(const char* what) {
   DEFT_CHECK(!(context().bits & kCapture), CaptureError,
              "capture: {}() inside a compiled function would happen in its first call only; call it outside", what);

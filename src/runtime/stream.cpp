@@ -79,7 +79,7 @@ struct Event::State {
 
 Event::Event(Device device, bool timed) : state_(std::make_shared<State>(device, timed)) {}
 void Event::record(const Stream& stream) {
-  // Who holds a copy of this event, such as memory a copy is using, keeps the point it has.
+  // Copies of this event, for example in memory that a copy is using, keep the point they have.
   if (!state_ || state_.use_count() > 1) state_ = std::make_shared<State>(stream.device(), state_ && state_->timed);
   DEFT_CHECK(stream.device() == state_->device, DeviceError, "Event: made for {}, but the stream is of {}",
              to_string(state_->device), to_string(stream.device()));

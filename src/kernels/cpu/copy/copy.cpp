@@ -14,9 +14,9 @@ namespace {
 
 constexpr int64_t kCopyGrain = 4 * kElementGrain;  // a copy costs less than an operation
 
-// Blocks of a transpose, in bytes. A line of the destination is written whole; sources further apart than the caches
-// have ways allow no more than some sixteen columns at once. Measured and no better: blocks that follow each other
-// along the source, prefetching the next one, zeroing the lines of the destination first (dc zva).
+// Blocks of a transpose, in bytes. A cache line of the destination is written whole; sources further apart than the
+// caches have ways allow no more than some sixteen columns at once. Measured and no better: consecutive blocks along
+// the source, prefetching the next one, zeroing the lines of the destination first (dc zva).
 constexpr int64_t kTileBytes = 32 * 1024;
 // On x86, which reads and writes whole lines (kernels/cpu/copy/transpose.cpp), as much of the source as lies in order.
 constexpr int64_t kTileRowBytes = kHasStreams ? 1024 : 256;
@@ -106,11 +106,11 @@ struct Transpose {
   int64_t tile_rows, tile_cols;
   bool direct;  // rows of at least 16 bytes go straight to the destination
   bool stream;  // past the caches
-  bool packed;  // into a buffer first: the lines of a column of the source would push each other out of the caches
+  bool packed;  // into a buffer first: the cache lines of a source column would evict each other
   Iteration outer;
 };
 
-// Rows of the source that are this many bytes apart share a set of the first cache.
+// Rows of the source that are this many bytes apart share a set of L1.
 constexpr int64_t kSameSet = 16 * 1024;
 constexpr int64_t kPackedStride = kTileRowBytes + 64;
 

@@ -1,4 +1,4 @@
-// Small blocks of values whose rows and columns change places, in vectors of at most 16 bytes.
+// Transposes of small blocks of values, in vectors of at most 16 bytes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace deft::cpu {
 
-// 4 x 4 values whose rows and columns change places. T: an unsigned integer of the element's size.
+// Transposes 4 x 4 values. T: an unsigned integer of the element's size.
 template <class T>
 struct Block4 {
   typedef T V __attribute__((vector_size(4 * sizeof(T))));
@@ -48,7 +48,7 @@ struct Block4<uint64_t> {
   }
 };
 
-// Two rows of 16-bit values or four rows of bytes in turn, as the words that VNNI and AMX instructions multiply:
+// Interleaves two rows of 16-bit values or four rows of bytes, as the words that VNNI and AMX instructions multiply:
 // out[group * j + g] = rows[g][j], j < count.
 template <int group>
 inline void interleave_words(const void* const* rows, int64_t count, void* out) {
@@ -87,7 +87,8 @@ inline void interleave_words(const void* const* rows, int64_t count, void* out) 
   }
 }
 
-// Four rows of 16-bit values in turn, as groups of four values of k are packed: out[4 * j + g] = rows[g][j], j < count.
+// Interleaves four rows of 16-bit values, as groups of four values of k are packed: out[4 * j + g] = rows[g][j],
+// j < count.
 inline void interleave_four(const uint16_t* const rows[4], int64_t count, uint16_t* out) {
   typedef uint16_t Eight __attribute__((vector_size(16)));
   typedef uint16_t Four __attribute__((vector_size(8)));
@@ -121,7 +122,7 @@ inline void interleave_four(const uint16_t* const rows[4], int64_t count, uint16
   }
 }
 
-// Eight rows of bytes in turn: out[8 * j + g] = rows[g][j], j < count.
+// Interleaves eight rows of bytes: out[8 * j + g] = rows[g][j], j < count.
 inline void interleave_eight(const uint8_t* const rows[8], int64_t count, uint8_t* out) {
   typedef uint8_t Eight __attribute__((vector_size(8)));
   typedef uint8_t V __attribute__((vector_size(16)));
@@ -129,7 +130,7 @@ inline void interleave_eight(const uint8_t* const rows[8], int64_t count, uint8_
   constexpr V kHigh{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   int64_t j = 0;
   for (; j + 8 <= count; j += 8, out += 64) {
-    // Rows g and g + 4 in turn, and so on: each step doubles what lies together.
+    // Interleaves rows g and g + 4, and so on: each step doubles the length of the groups.
     V a[4], b[4];
     for (int g = 0; g < 4; ++g) {
       Eight x, y;

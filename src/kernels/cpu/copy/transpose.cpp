@@ -26,7 +26,7 @@ void move_each(TransposeBlock b) {
     for (int64_t i = 0; i < b.rows; ++i) std::memcpy(d + i * b.dst_stride, s + i * b.src_step, sizeof(T));
   }
 }
-// What whole vectors left over: columns from j.
+// The columns from j on, which whole vectors leave over.
 template <class T>
 void move_rest(TransposeBlock b, int64_t j) {
   b.src += j * b.src_stride;
@@ -105,7 +105,7 @@ HWY_INLINE void transpose_square(const char* s, int64_t s_stride, char* d, int64
   for (int i = 0; i < n; ++i, d += d_stride) store<T>(a[i], d);
 }
 
-// A line of 64 bytes in one go, so that the caches need not read it first.
+// A cache line of 64 bytes in one go, so that the caches need not read it first.
 template <class T>
 HWY_INLINE void store_line(hn::Vec<Tag<T>> a, hn::Vec<Tag<T>> b, hn::Vec<Tag<T>> c, hn::Vec<Tag<T>> d, char* p) {
 #if HWY_TARGET == HWY_NEON
@@ -160,8 +160,8 @@ HWY_INLINE void transpose_lines<uint16_t>(const char* s, int64_t s_stride, char*
 }
 
 #if HWY_TARGET == HWY_AVX3
-// 16 lines of 64 bytes, each read and written once: of src, whose rows may be further apart than the first cache has
-// ways, and of dst, which can then go past the caches. Four rounds of 16 shuffles.
+// 16 cache lines of 64 bytes, each read and written once: of src, more of whose rows may share a set than L1 has ways,
+// and of dst, which can then go past the caches. Four rounds of 16 shuffles.
 template <int k>
 HWY_INLINE __m512i interleave_blocks(__m512i a, __m512i b) {
   return _mm512_shuffle_i32x4(a, b, k ? 0xdd : 0x88);
@@ -250,7 +250,7 @@ HWY_INLINE void transpose_band(const char* s, int64_t s_stride, char* d, int64_t
   transpose_square<T>(s + k * s_step, s_stride, d + k * d_step, d_stride);
 }
 
-// As many columns as make whole lines of dst; the last rows overlap where they must.
+// The columns that make whole cache lines of dst; the last rows overlap where they must.
 template <class T>
 int64_t transpose_whole_lines(TransposeBlock b) {
   constexpr int64_t size = sizeof(T), line = 64 / size, rows = std::min<int64_t>(4, kSide<T>);
@@ -295,7 +295,7 @@ void transpose_squares(TransposeBlock b) {
   }
 }
 
-// Fewer columns than a vector has elements: what a row stores too much, the next row overwrites.
+// Fewer columns than a vector has elements: a row stores a whole vector, and the next row overwrites the excess.
 template <class T>
 void transpose_narrow(TransposeBlock b) {
   constexpr int64_t n = kSide<T>, size = sizeof(T);
@@ -310,7 +310,7 @@ void transpose_narrow(TransposeBlock b) {
   }
 }
 
-// Fewer rows than a vector has elements: columns are read with what follows them, as long as all of it is src.
+// Fewer rows than a vector has elements: columns are read with the elements behind them, as long as these are src.
 template <class T>
 void transpose_flat(TransposeBlock b) {
   constexpr int64_t n = kSide<T>, size = sizeof(T);
@@ -329,7 +329,7 @@ void transpose_flat(TransposeBlock b) {
   move_rest<T>(b, j);
 }
 
-// Two to four dense planes to dense groups and back.
+// Interleaves two to four dense planes, and back.
 template <class T>
 void interleave(TransposeBlock b) {
   const hn::ScalableTag<T> d;

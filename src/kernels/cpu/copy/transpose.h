@@ -15,7 +15,7 @@ struct TransposeBlock {
   char* dst;
   int64_t dst_stride;
   int64_t rows, cols;
-  bool stream = false;  // whole lines of dst may be written past the caches; end_stream() is the caller's
+  bool stream = false;  // whole cache lines of dst may be written past the caches; the caller calls end_stream()
 };
 
 // Where cols * size < 16, the 16 bytes after the last element of dst may be written, and rows must not be further

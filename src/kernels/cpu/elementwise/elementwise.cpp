@@ -12,8 +12,8 @@
 namespace deft::cpu {
 namespace {
 
-// Elements at a time: of results that are written as they are, and of others, through the caches and past them. Whole
-// steps of three vectors (chunk-inl.h) are best for those, and past the caches few, which ask for few lines at once.
+// Elements per chunk: of results written in place, and of buffered results, through the caches and past them. Whole
+// steps of three vectors (chunk-inl.h) are best for the latter; past the caches few, which request few lines at once.
 constexpr int64_t kChunk = 512, kConvertedChunk = 768, kConvertedStreamChunk = 384;
 constexpr int64_t kLongestChunk = kConvertedChunk;
 // Runs at least this long are computed in place; shorter ones are gathered so that fn always gets long chunks.
@@ -98,7 +98,7 @@ void plan_input(Plan& p, int i) {
   if (!in.direct) p.buffered = true;
 }
 
-// Lines that are read anyway are in the caches.
+// Cache lines that are read anyway are in the caches.
 bool is_in_place(const ElementwiseCall& c) {
   for (int i = 0; i < c.inputs; ++i)
     if (c.in[i].data == c.out.data) return true;
@@ -231,7 +231,7 @@ bool all_contiguous(const ElementwiseCall& c, int64_t& total) {
   return true;
 }
 
-// Blocks in the first cache, written while the next is computed; what is read comes some blocks ahead.
+// Blocks in L1, streamed out while the next is computed; inputs are prefetched some blocks ahead.
 void run_streamed(const LinearCall& c, int64_t begin, int64_t end) {
   alignas(64) char block[kStreamBlock];
   const auto in_size = static_cast<int64_t>(c.in_size), out_size = static_cast<int64_t>(c.out_size);

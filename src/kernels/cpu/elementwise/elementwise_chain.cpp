@@ -29,7 +29,7 @@ class ChunkRunner {
   }
 
  private:
-  // As many whole tiles as there are; where the rest begins.
+  // Runs all whole tiles; returns where the rest begins.
   int64_t run_links(int64_t begin, int64_t end) {
     float* slots[kChainInputs + kChainSteps];
     for (int i = 0; i < c_.inputs; ++i) {
@@ -46,7 +46,7 @@ class ChunkRunner {
     }
     return rest;
   }
-  // Chunk by chunk, each from its own beginning.
+  // Chunk by chunk, each starting at its own first element.
   void stream_links(float* const* slots, int64_t begin, int64_t end) {
     float* here[kChainInputs + kChainSteps];
     std::copy_n(slots, kChainInputs + c_.steps, here);

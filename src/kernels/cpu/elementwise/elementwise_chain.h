@@ -1,6 +1,6 @@
-// Several elementwise formulas in one pass over memory: chunk by chunk, what lies between two formulas stays in the
-// first cache level. Every formula's result is rounded to the type it would have in memory, so a chain gives the same
-// bits as its formulas one by one.
+// Several elementwise formulas in one pass over memory: chunk by chunk, intermediate results stay in L1. Every
+// formula's result is rounded to the type it would have in memory, so a chain gives the same bits as its formulas one
+// by one.
 #pragma once
 
 #include <cstdint>

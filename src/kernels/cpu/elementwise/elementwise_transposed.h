@@ -1,4 +1,4 @@
-// Inputs that lie the other way round than the output, as in x + y.t().
+// Inputs that are transposed relative to the output, as in x + y.t().
 #pragma once
 
 #include "kernels/cpu/copy/strided.h"

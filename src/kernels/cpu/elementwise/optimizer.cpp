@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
-// Four vectors that go through a formula together: the chains of one alone are longer than the processor looks ahead.
+// Four vectors go through a formula together: the dependency chain of one exceeds the CPU's out-of-order window.
 using F = Vec<float>;
 constexpr int kWide = 4;
 constexpr int64_t kLanes = kWide * F::kLanes;
@@ -62,7 +62,7 @@ inline V load_wide(const G* p) {
   return {load_vec(p), load_vec(p + F::kLanes), load_vec(p + 2 * F::kLanes), load_vec(p + 3 * F::kLanes)};
 }
 
-// As store_vec(), but NaN is looked for once.
+// As store_vec(), but checks for NaN once.
 inline void store_wide(V v, BFloat16* p) {
 #if HWY_TARGET == HWY_NEON
   uint32x4_t u[kWide], ordered = vdupq_n_u32(~0u);

@@ -17,7 +17,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 // On NEON words are in lanes of their size. On x86 they are in the lower halves of wider lanes, with anything in the
-// upper halves: that is how products take them and nearly how they give them.
+// upper halves: the widening multiply reads them like that and nearly returns them like that.
 #if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SCALAR
 using Lane = uint32_t;
 #else

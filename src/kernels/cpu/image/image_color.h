@@ -1,4 +1,4 @@
-// Colours of 8-bit pictures: the changes of colour jitter, and the way from bytes to normalised floats. Integers, or
+// Colours of 8-bit images: the changes of colour jitter, and the conversion of bytes to normalised floats. Integers, or
 // single IEEE operations that no compiler can fuse: the same bits on every machine.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace deft::cpu {
 void blend_with_level(uint8_t* pixels, int64_t count, int base, int32_t factor);
 // The same with each pixel's own gray as base: saturation.
 void blend_with_gray(uint8_t* pixels, int64_t count, int32_t factor);
-// Turns the hue by `turn` / 2^16 of the circle, -0.5 to 0.5; value and saturation (of HSV) stay.
+// Rotates the hue by `turn` / 2^16 of the circle, -0.5 to 0.5; value and saturation (of HSV) stay.
 void turn_hue(uint8_t* pixels, int64_t count, int32_t turn);
 // Mean of the grays, rounded. Gray is (77 R + 150 G + 29 B) / 256, rounded: within 0.7 of ITU-R 601's.
 int mean_gray(const uint8_t* pixels, int64_t count);

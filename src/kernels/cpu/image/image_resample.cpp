@@ -37,7 +37,7 @@ constexpr int kColumnShift = 8, kRowShift = 20;  // 2^-14 to 2^-6; 2^-6 * 2^-14 
 inline int16_t to_word(int32_t sum) { return static_cast<int16_t>((sum + (1 << (kColumnShift - 1))) >> kColumnShift); }
 inline int32_t product(int16_t weight, uint8_t value) { return weight * static_cast<int16_t>(value); }
 
-// One row of the intermediate picture: `n` sums over source rows. Compilers make widening products of these loops.
+// One row of the intermediate image: `n` sums over source rows. Compilers use widening multiplies for these loops.
 template <int kTaps>
 void sum_few_columns(const uint8_t* HWY_RESTRICT from, int64_t stride, const int16_t* HWY_RESTRICT weights, int64_t n,
                      int16_t* HWY_RESTRICT out) {

@@ -1,4 +1,4 @@
-// Resizing of 8-bit pictures, antialiased: each value is a weighted mean of all source pixels under a filter that is as
+// Resizing of 8-bit images, antialiased: each value is a weighted mean of all source pixels under a filter that is as
 // wide as the reduction.
 //
 // Arithmetic: integers only, so that every SIMD width and machine gives the same bits. Weights are multiples of 2^-14

@@ -1,4 +1,4 @@
-// Resizing of 1 to 3 spatial dims. Contiguous data outer x spatial x inner: N*C planes with inner = 1, or channels last
+// Resizing of 1 to 3 spatial dims. Contiguous data outer x spatial x inner: NCHW with outer = N*C, inner = 1, or NHWC
 // with outer = N, inner = C.
 #pragma once
 

@@ -139,7 +139,7 @@ void scatter_slices(const ScatterPlan<T>& p, const int64_t* at, int64_t length) 
     if constexpr (op == Scatter::add && kIsShort<T>) {
       if (p.dim_size <= std::min(kWideRow, 4 * p.dim_count)) return add_along_rows(p, at, length);
     }
-    // The next row of out meanwhile: it is written all over, which no prefetcher foresees.
+    // Prefetches the next row of out: its writes are scattered, which no hardware prefetcher foresees.
     const int64_t row_bytes = p.dim_size * static_cast<int64_t>(sizeof(T));
     const bool ahead = row_bytes <= 16 * 1024 && p.dim_size <= 4 * p.dim_count;
     for (int64_t slice = 0; slice < length; ++slice) {

@@ -73,7 +73,7 @@ void add_few_rows(DType dtype, const void* grad, int64_t count, int64_t width, c
   });
 }
 
-// Rows of a result that is larger than the caches are made in the first one and written past the others.
+// Rows of a result that is larger than the caches are computed in L1 and written past the other caches.
 class RowWriter {
  public:
   RowWriter(int64_t rows, int64_t bytes, const char* out)

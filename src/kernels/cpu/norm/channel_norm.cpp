@@ -15,15 +15,15 @@ namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kGrain = 16384;
-// Channels-last data is summed in tiles: strips of channels, pieces of rows of a fixed size that share one partial
-// result, and within a piece blocks of rows that are short enough for f32. Rows are taken four at a time, so that what
-// belongs to the channels is loaded and stored once for all of them.
+// NHWC data is summed in tiles: strips of channels, pieces of rows of a fixed size that share one partial result, and
+// within a piece blocks of rows that are short enough for f32. Rows are taken four at a time, so that the sums and
+// coefficients of the channels are loaded and stored once for four rows.
 constexpr int64_t kStrip = 512;
 constexpr int64_t kPiece = 512;
 constexpr int64_t kBlock = 64;
 constexpr int64_t kTogether = 4;
-// Bytes between rows that are summed and those that memory is asked for. Four rows at a time are not foreseen by the
-// CPU: sums over 25 MB of f32 read 25 to 27 GB/s instead of 13 to 16.
+// Prefetch distance in bytes. The hardware prefetcher does not foresee four rows at a time: with this, sums over 25 MB
+// of f32 read 25 to 27 GB/s instead of 13 to 16.
 constexpr int64_t kSumAhead = 2048;
 
 template <class S>
@@ -33,7 +33,7 @@ struct Sums {
   double a, b;
 };
 
-// As if it had been stored.
+// Rounded as if it had been stored.
 template <class S>
 HWY_INLINE RowVec<S> rounded(RowVec<S> v) {
   if constexpr (std::is_same_v<S, C<S>>) return v;
@@ -85,7 +85,7 @@ struct GateData {
     masked = static_cast<S*>(r->masked) + at;
   }
 };
-// What counts of g at element `at` and its neighbours; `before`: what the relu got, for Gate::from_x.
+// The gradient before the relu at element `at` and its neighbours; `before`: the relu's input, for Gate::from_x.
 template <Gate kGate, class S>
 HWY_INLINE RowVec<S> gated(RowVec<S> g, RowVec<S> before, const GateData<S>& r, int64_t at, int64_t m) {
   using V = RowVec<S>;
@@ -97,7 +97,7 @@ HWY_INLINE RowVec<S> gated(RowVec<S> g, RowVec<S> before, const GateData<S>& r, 
   return g;
 }
 
-// ---- Planes in one piece.
+// ---- NCHW: contiguous planes.
 template <Gate kGate, class S>
 Sums grad_sums_of(const S* g, const S* x, int64_t n, double center, const FusedRelu* relu, int64_t plane) {
   using V = RowVec<S>;
@@ -114,7 +114,7 @@ Sums grad_sums_of(const S* g, const S* x, int64_t n, double center, const FusedR
   return {sum, product};
 }
 
-// ---- Channels last: all channels of a strip at once, row after row.
+// ---- NHWC: all channels of a strip at once, row after row.
 struct Tile {
   int64_t rows, width, stride;
 };
@@ -124,8 +124,8 @@ struct StripSums {
   C<S> a[kStrip], b[kStrip];
 };
 
-// Adds up to kTogether rows: add(at, i, count, a, b) adds to the sums of channels i .. i + count - 1 what element `at`
-// of the tile and its neighbours give. fetch(at) asks for the line of an element that is `ahead`.
+// Adds up to kTogether rows: add(at, i, count, a, b) adds the terms of element `at` of the tile and its neighbours to
+// the sums of channels i .. i + count - 1. fetch(at) prefetches the cache line of an element that is `ahead`.
 template <int kRows, class S, class F, class Fetch>
 inline void add_rows(int64_t first, const Tile& t, StripSums<S>& sums, const F& add, int64_t ahead,
                      const Fetch& fetch) {
@@ -328,11 +328,11 @@ void grad_sums_any(const ChannelsView& v, const void* g, const void* x, const do
 }
 
 // ---- The map.
-enum class MapKind { x, g, gated_g, relu, sum_relu };  // what it takes besides x
+enum class MapKind { x, g, gated_g, relu, sum_relu };  // what it reads or applies besides x
 
 constexpr bool takes_g(MapKind kind) { return kind == MapKind::g || kind == MapKind::gated_g; }
 
-// norm: of_x * (x - center) + offset; other: g or the residual; before: what the gate's relu got.
+// norm: of_x * (x - center) + offset; other: g or the residual; before: the input of the gate's relu.
 template <MapKind kKind, class S>
 HWY_INLINE RowVec<S> mapped(RowVec<S> norm, RowVec<S> of_g, RowVec<S> other, RowVec<S> before) {
   using V = RowVec<S>;

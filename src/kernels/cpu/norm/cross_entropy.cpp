@@ -19,7 +19,7 @@ constexpr int64_t kGrain = 8192;
 template <class S>
 using C = accumulate_t<S>;
 
-// A call with types, and what its rows have in common. Row (o, k) is number o * inner + k and begins at o * n * inner +
+// A typed call, and what its rows share. Row (o, k) is number o * inner + k and begins at o * n * inner +
 // k.
 template <class S>
 struct Task {
@@ -83,7 +83,7 @@ void forward_row(const Task<S>& t, int64_t row, double* loss, C<S>* largest, C<S
         return load_some(x + i, m);
       },
       [](int64_t, int64_t, RowVec<S>) {});
-  const double log_of_sum = t.n == 1 ? 0 : base.log_of(sum);  // the rounding of the base would be all there is
+  const double log_of_sum = t.n == 1 ? 0 : base.log_of(sum);  // otherwise it is only the rounding of the base
   *log_sum = static_cast<C<S>>(log_of_sum);
   *loss = t.loss(row, static_cast<double>(*largest), log_of_sum, t.spread == 0 ? 0 : sum_below(t, x, *largest));
 }

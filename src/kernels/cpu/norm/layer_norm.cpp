@@ -62,8 +62,8 @@ Moments<S> norm_moments(const S* x, int64_t n, double eps, const Map& also = {})
 
 // A row is written in the loop that sums the next one, so that memory is read and written at the same time. (Two rows
 // at a time, which share the loads of gamma and beta, take half as long again; one more row between the sums and the
-// result gains nothing, nor does prefetching. The loop is bound by its 20 loads and stores and 20 operations a line: it
-// takes 9.8 cycles a line in assembly, 9 without what a row costs, and 8 where all is in L1; a copy takes 6.4.)
+// result gains nothing, nor does prefetching. The loop is bound by its 20 loads and stores and 20 operations a cache
+// line: it takes 9.8 cycles a line in assembly, 9 without the overhead per row, and 8 from L1; a copy takes 6.4.)
 template <class S, bool kLayer, bool kGamma, bool kBeta>
 void forward_rows(const NormCall& c, int64_t begin, int64_t end) {
   using V = RowVec<S>;

@@ -1,4 +1,4 @@
-// The sum of a loss over pairs of numbers in one pass: what lies between is never in memory.
+// The sum of a loss over pairs of numbers in one pass: the single losses are never in memory.
 #pragma once
 
 #include <cstdint>

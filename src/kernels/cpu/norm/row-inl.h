@@ -41,8 +41,7 @@ inline void store_some(RowVec<S> v, S* p, int64_t count) {
   std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(S));
 }
 
-// How rows are written past the caches (kernels/cpu/copy/streaming_store.h): `ahead` of what is read next. Nowhere:
-// they are not.
+// Streaming of rows past the caches (kernels/cpu/copy/streaming_store.h); `ahead` is prefetched. Nowhere: no streaming.
 inline constexpr int64_t kAhead = 2048;  // bytes
 template <class S>
 struct Ahead {
@@ -60,7 +59,7 @@ struct Ahead {
  private:
   static const S* at(const S* p) { return p + kAhead / static_cast<int64_t>(sizeof(S)); }  // only prefetched
 };
-// Whether `rows` rows of n are written so: whole lines only.
+// Whether `rows` rows of n are streamed: only whole cache lines are.
 template <class S>
 inline bool streams_rows(const S* out, int64_t rows, int64_t n) {
   const int64_t bytes = n * static_cast<int64_t>(sizeof(S));
@@ -199,7 +198,7 @@ inline RowMoments moments_of_row(const S* x, int64_t n, const Map& also = {}) {
   return {static_cast<double>(center) + shift, squares > 0 || squares != squares ? squares : 0};
 }
 
-// The largest element. Where there is a NaN it may be any number: what is computed from the row finds the NaN again.
+// The largest element. Where there is a NaN it may be any number: later passes over the row see the NaN again.
 template <class S>
 inline accumulate_t<S> max_of_row(const S* x, int64_t n) {
   using V = RowVec<S>;
@@ -249,7 +248,7 @@ struct ExpBase {
 // e^x 2^-whole of k vectors, within 2.6 ulp; 0 from half a step below the normal numbers. The vectors go through it
 // side by side: one alone would wait for its own results. Row kernels that take exponentials are bound by these 13
 // operations a vector, of which a Neoverse V1 starts two to three per cycle; memory leaves time for six.
-// Tried on a row in the first cache level, against 6.1 cycles a vector with the sum: 11 operations (log2(e) in one
+// Tried on a row in L1, against 6.1 cycles a vector with the sum: 11 operations (log2(e) in one
 // part, Horner, the last product in an fma) 5.8, and 3 % of a softmax; whole vectors of constants instead of lanes: no
 // gain; eight vectors side by side in assembly 5.1; four and the next four half a step apart, without the sum, 4.6.
 inline constexpr Coefficient kPower[] = {1.0f,           0x1.62e42ap-1f, 0x1.ebf9c2p-3f,

@@ -33,7 +33,7 @@ struct SoftmaxRows {
   SoftmaxRows(int64_t length, bool streamed)
       : n(length), stream(streamed), room(kLog || (kKeep && !streamed) ? 0 : 2 * n) {}
 
-  // What makes the result of a row: `from` are its exponentials, or the row itself for the logarithm.
+  // Computes the result of a row: `from` are its exponentials, or the row itself for the logarithm.
   struct Rest {
     const std::conditional_t<kLog, S, T>* from;
     S* y;

@@ -30,7 +30,7 @@ struct PoolIndices {
   static PoolIndices load(const PoolIndex<T>* p) { return PoolIndices(hn::LoadU(D(), p)); }
   void store(PoolIndex<T>* p) const { hn::StoreU(raw, D(), p); }
 
-  // Of int64 in memory, `count` of them; more may be read before `end`.
+  // Loads `count` int64 from memory; more may be read before `end`.
   static PoolIndices load_some(const int64_t* p, int64_t count, const int64_t* end) {
     if (count >= kLanes || end - p >= kLanes) return load_long(p);
     int64_t lanes[kLanes] = {};
@@ -77,7 +77,7 @@ inline Mask<T> operator==(PoolIndices<T> a, PoolIndices<T> b) {
   return {hn::RebindMask(hn::ScalableTag<T>(), hn::Eq(a.raw, b.raw))};
 }
 
-// The first of equal values wins, but always a NaN and of them the last. Positions only if somebody asks for them.
+// The first of equal values wins, but a NaN always does, the last one first. Positions only where they are wanted.
 template <bool kPositions, class T>
 inline void take_larger(Vec<T> v, PoolIndices<T> at, Vec<T>& best, PoolIndices<T>& where) {
   const Mask<T> loses{hn::AndNot((v > best).raw, (v == v).raw)};

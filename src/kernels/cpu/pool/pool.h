@@ -1,5 +1,5 @@
-// Max and average pooling over 1 to 3 spatial dims. Contiguous data outer x spatial x inner: N*C planes with inner = 1,
-// or channels last with outer = N, inner = C.
+// Max and average pooling over 1 to 3 spatial dims. Contiguous data outer x spatial x inner: NCHW with outer = N*C,
+// inner = 1, or NHWC with outer = N, inner = C.
 #pragma once
 
 #include <cstdint>

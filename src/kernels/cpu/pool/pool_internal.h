@@ -32,7 +32,7 @@ struct PoolAxis {
     const int64_t first = i + pad - (kernel - 1) * dilation;
     return {first <= 0 ? 0 : (first + stride - 1) / stride, std::min(out, (i + pad) / stride + 1), 1};
   }
-  // What window o counts for in a mean, with the padding it covers or without.
+  // The number of elements of window o in a mean, with the padding it covers or without.
   int64_t length(int64_t o, bool with_pad) const {
     const PoolSpan s = window(o);
     if (adaptive || !with_pad) return std::max<int64_t>(1, s.end - s.begin);
@@ -53,7 +53,7 @@ struct PoolPlan {
 
   int64_t window_cost() const { return axis[0].largest_window() * axis[1].largest_window() * axis[2].largest_window(); }
   int64_t covering_cost() const { return axis[0].most_covering() * axis[1].most_covering() * axis[2].most_covering(); }
-  // The divisor of a window is the product of what its axes give: this one, and along the last axis of_column().
+  // The divisor of a window is the product over its axes: this factor, and along the last axis of_column().
   int64_t of_line(int64_t z, int64_t y) const {
     return divisor ? divisor : axis[0].length(z, include_pad) * axis[1].length(y, include_pad);
   }
@@ -75,12 +75,12 @@ class PoolSpans {
 inline constexpr int64_t kPoolGrain = 16 * 1024;
 inline constexpr int64_t kPoolRun = 128;  // elements added up before their sum goes to one in f64
 
-// Floats, planes of less than 2^31 elements. Channels last: vectors over the channels.
+// Floats, planes of less than 2^31 elements. NHWC: vectors over the channels.
 void max_forward_nhwc(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices);
 void max_backward_nhwc(const PoolPlan& p, DType t, const void* dy, const int64_t* indices, void* dx);
 void avg_forward_nhwc(const PoolPlan& p, DType t, const void* x, void* y);
 void avg_backward_nhwc(const PoolPlan& p, DType t, const void* dy, void* dx);
-// inner = 1: vectors along the last axis.
+// NCHW (inner = 1): vectors along the last axis.
 void max_forward_nchw(const PoolPlan& p, DType t, const void* x, void* y, int64_t* indices);
 void max_backward_nchw(const PoolPlan& p, DType t, const void* dy, const int64_t* indices, void* dx);
 void avg_forward_nchw(const PoolPlan& p, DType t, const void* x, void* y);

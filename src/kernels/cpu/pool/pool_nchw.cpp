@@ -36,7 +36,7 @@ class Line {
     fill();
   }
   int64_t row(int64_t k) const { return rows_[k]; }  // its first element in the plane
-  // The same once more: a compiler that wants it in a vector would move it from there to the address otherwise.
+  // A second copy: otherwise a compiler that keeps it in a vector would move it from there to the address.
   int64_t position(int64_t k) const { return positions_[k]; }
   int64_t plane, z, y, count;
 
@@ -261,8 +261,8 @@ void max_backward_any(const PoolPlan& p, DType t, const void* dy, const int64_t*
   });
 }
 
-// ---- Average. What a line of windows holds is summed over its rows first, into a row with room for the padding; then
-// along it.
+// ---- Average. The rows of a line of windows are summed first, into one row with room for the padding; then this row
+// along the windows.
 template <int kCount, class S, class Out>
 inline void sum_some_rows(const S* const* rows, int64_t some, int64_t n, Out* to) {
   const int64_t count = kCount ? kCount : some;
@@ -331,7 +331,7 @@ struct PaddedRow {
     return sum;
   }
 };
-// What the columns of the output give to the divisors, and ones behind them.
+// The factors of the divisors by output column, and ones behind them.
 template <class T>
 void fill_columns(const PoolPlan& p, T* columns) {
   constexpr int64_t kLanes = Vec<T>::kLanes;

@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace deft::cpu::HWY_NAMESPACE {
 namespace {
 
-// Every position of the result is a fold over positions of the other side: its taps. They are taken in groups of kTaps
-// for a strip of channels; what is found so far waits in memory between two groups.
+// Every position of the result is a fold over positions of the other side: its taps. Taps are folded in groups of kTaps
+// for a strip of channels; between two groups the partial result is in memory.
 constexpr int64_t kStrip = 256;
 constexpr int64_t kTaps = 16;
 constexpr int64_t kGroupsPerRun = kPoolRun / kTaps;
@@ -170,7 +170,7 @@ struct AvgBackward : GradientSum<S> {
   }
 };
 
-// The other way round, where no input is in two windows: a window writes what belongs to its inputs.
+// The reverse, where no input is in two windows: a window writes the results of its inputs.
 template <class S>
 struct GradientSpread {
   using T = accumulate_t<S>;

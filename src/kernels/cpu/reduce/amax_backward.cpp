@@ -11,7 +11,7 @@ namespace deft::cpu {
 
 namespace {
 
-constexpr int64_t kColumns = 256;  // of a block, whose counts stay in the first cache level
+constexpr int64_t kColumns = 256;  // of a block, whose counts stay in L1
 constexpr int64_t kGrain = 1 << 14;
 constexpr int64_t kPart = 1 << 20;  // elements counted in 32 bits
 constexpr int64_t kRows = 1 << 15;  // and in 16
@@ -39,7 +39,7 @@ bool matches(B x, B mask, B target, B range) {
   return static_cast<B>((x & mask) - target) <= range;
 }
 
-// What each extreme gets; the others get 0. Counts are exact, so that it does not matter who counts.
+// The gradient of each extreme; other elements get 0. Counts are exact, so any split over threads gives the same.
 template <class S>
 Bits<S> share_of(S g, int64_t count) {
   return std::bit_cast<Bits<S>>(static_cast<S>(static_cast<accumulate_t<S>>(g) / static_cast<accumulate_t<S>>(count)));

@@ -184,7 +184,7 @@ void fold_kernel(const void* x, int64_t n, int64_t, double param, Partial* out) 
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Vectors as many as a block of 16 bytes has lanes: lane k of each block is the fold of that block of a[k].
+// One vector per lane of a block of 16 bytes: lane k of each block is the fold of that block of a[k].
 template <class F>
 inline Vec<float> fold_blocks(const Vec<float>* a) {
   using V = Vec<float>;
@@ -282,7 +282,7 @@ void lines_kernel(const void* x, int64_t stride, int64_t lines, int64_t n, doubl
   }
 }
 
-// In pairs: one chain of eight would be as long as the processor looks ahead.
+// In pairs: one dependency chain of eight would fill the CPU's out-of-order window.
 template <class F, class V>
 inline void fold_tree(V* v) {
   for (int k = 0; k < 4; ++k) v[k] = F::fold(v[k], v[k + 4]);

@@ -16,7 +16,7 @@ constexpr int64_t kStackPairs = 256;
 constexpr int64_t kRadixFrom = 1024;  // below this comparing beats counting
 constexpr int64_t kGrain = 4096;      // values per thread
 
-// Keys order like the values: unsigned, NaN last, one zero. Without a branch on the sign, which nobody can guess.
+// Keys order like the values: unsigned, NaN last, one zero. Without a branch on the sign, which is unpredictable.
 inline uint32_t sort_key(float x) {
   if (x != x) return std::numeric_limits<uint32_t>::max();
   const int32_t u = std::bit_cast<int32_t>(x + 0.0f);

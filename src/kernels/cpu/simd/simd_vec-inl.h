@@ -238,7 +238,7 @@ inline Vec<T> max(Vec<T> a, Vec<T> b) {
 #endif
 }
 
-// y, but f(x) in the lanes that are marked: what the others get does not depend on them.
+// y, but f(x) in the marked lanes; the results of the other lanes do not depend on them.
 template <class T, class F>
 [[gnu::noinline]] inline Vec<T> mend_lanes(Mask<T> marked, Vec<T> x, Vec<T> y, F f) {
   T from[Vec<T>::kLanes], to[Vec<T>::kLanes];

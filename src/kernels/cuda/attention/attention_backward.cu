@@ -1,7 +1,7 @@
-// Gradients of attention: weights are made again from the scores and the forward pass's log_sum, a block at a time.
+// Gradients of attention: weights are recomputed from the scores and the forward pass's log_sum, a block at a time.
 //
 // Note [Two passes]: gradients of keys and values are sums over queries, that of the queries over keys. Each has its
-// own pass, which makes the scores anew: two GEMMs more than adding one of them up with atomics, but in a fixed
+// own pass, which recomputes the scores: two GEMMs more than accumulating one gradient with atomics, but in a fixed
 // order. Short sequences need one (attention_short.cu).
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/attention_short.h"

@@ -35,7 +35,7 @@ struct Shared {
         dots(log_sums + kRows) {}
 };
 
-// A part of a row of o for each thread, which is asked for early, and its dot product with that of g.
+// A part of a row of o for each thread, which is loaded early, and its dot product with the same part of g.
 template <class T>
 struct RowDot {
   static constexpr int kLanes = kBlockThreads / kRows, kPacks = kD / 8 / kLanes;

@@ -1,8 +1,8 @@
 // What both directions of attention share: tiles of rows in shared memory, a warp's MMAs on them, masks. Internal.
 //
 // Note [Warps have rows]: a warp computes scores for 16 or 32 rows of its own (queries, or keys in the pass for their
-// gradients) against columns that the block shares. The result of a product lies in registers as the left side of the
-// next one wants it, so that scores never leave them.
+// gradients) against columns that the block shares. The result of an MMA is in registers in the layout of the left side
+// of the next one, so that scores never leave them.
 #pragma once
 
 #include <algorithm>
@@ -67,12 +67,12 @@ struct Tile {
   __device__ __forceinline__ char* piece(int row, int index) const {
     return data + row * kRowBytes + ((index ^ (row & 7)) * 16);
   }
-  // Lane's part of four matrices: the rows from `row`, 16 of them, by two pieces. Sides a, and b if transposed.
+  // The address of this warp lane in four matrices: 16 rows from `row` by two pieces. Sides a, and b if transposed.
   __device__ __forceinline__ const char* tall(int row, int index) const {
     const int lane = threadIdx.x % 32;
     return data + row * kRowBytes + lane % 16 * kRowBytes + (((lane / 16) ^ (lane & 7)) * 16 ^ index * 16);
   }
-  // The same, but the matrices in the order that side b wants.
+  // The same with the matrices in the order of side b.
   __device__ __forceinline__ const char* wide(int row, int index) const {
     const int lane = threadIdx.x % 32;
     return data + row * kRowBytes + (lane / 16 * 8 + lane % 8) * kRowBytes +

@@ -86,7 +86,7 @@ struct ConvGraph {
 };
 using GraphPtr = std::shared_ptr<ConvGraph>;
 
-// nullptr where cuDNN refuses the problem as such.
+// nullptr where cuDNN refuses the problem itself.
 GraphPtr make_graph(cudnnHandle_t handle, const ConvProblem& problem, bool fused);
 
 // Engine configurations for the graph, best first.

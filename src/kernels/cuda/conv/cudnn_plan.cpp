@@ -24,9 +24,9 @@ namespace deft::cuda {
 namespace {
 
 constexpr size_t kPlanLimit = 512;
-constexpr int kTimed = 24;  // plans a benchmark looks at, at most
-constexpr int kFused = 5;   // of these with the whole epilogue: cuDNN compiles such kernels when they are asked for
-constexpr int kEnough = 4;  // after so many it does not look beyond the engines cuDNN ranks by speed
+constexpr int kTimed = 24;  // most plans that a benchmark times
+constexpr int kFused = 5;   // of them with the whole epilogue: cuDNN compiles fused kernels on request
+constexpr int kEnough = 4;  // with this many it does not try engines beyond those that cuDNN ranks by speed
 
 struct ConvPlan {
   GraphPtr graph;  // nullptr: cuDNN has nothing for this problem

@@ -1,4 +1,4 @@
-// Sliding blocks of planes as columns (im2col) and their sum back (col2im), over two spatial dims.
+// Sliding blocks as columns (im2col) and their sum back (col2im), over two spatial dims of NCHW data.
 #pragma once
 
 #include "kernels/cuda/device/encoder.h"

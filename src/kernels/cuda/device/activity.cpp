@@ -97,7 +97,7 @@ void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes, size_t* most_records)
   *most_records = 0;
 }
 
-// CUPTI tells threads apart by the low half of what pthreads calls them.
+// CUPTI identifies threads by the low half of their pthread_t.
 uint32_t this_thread() { return static_cast<uint32_t>(pthread_self()); }
 
 // The runtime's call and the driver's inside it have one number: the earlier counts.
@@ -138,7 +138,7 @@ void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t u
   std::free(buffer);
 }
 
-// What to add to CUPTI's time: between two looks at the host's clock, of the closest pair.
+// The offset from CUPTI's time to the host's clock: from the closest pair of host readings around a CUPTI reading.
 int64_t clock_difference() {
   using Clock = std::chrono::steady_clock;
   const auto now = [] {

@@ -33,7 +33,7 @@ class Allocator {
   void reset_peak();
   void set_guard_words(bool on);
   int64_t check_guard_words();
-  // Until end_keeping(), what is freed of the stream's blocks is handed out to that stream again and to nobody else;
+  // Until end_keeping(), what is freed of the stream's blocks is handed out to that stream again and to no other;
   // then it is the caller's. For recordings: their addresses are written down.
   void begin_keeping(uint8_t stream);
   std::vector<Block*> end_keeping();

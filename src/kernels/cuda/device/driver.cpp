@@ -33,7 +33,7 @@ int gpu_count() {
 }
 
 void use_gpu(int index) {
-  int now = -1;  // asked every time: other libraries change it too
+  int now = -1;  // queried every time: other libraries change it too
   if (cudaGetDevice(&now) == cudaSuccess && now == index) [[likely]]
     return;
   check(cudaSetDevice(index), "cuda", "choosing the device");

@@ -44,7 +44,7 @@ bool find(void* library, const char* name, F& function) {
   return function != nullptr;
 }
 
-// Where the other libraries of the toolkit are, then where the loader looks.
+// First where the other libraries of the toolkit are, then the loader's search path.
 std::vector<std::string> folders() {
   std::vector<std::string> all;
   Dl_info info;

@@ -7,7 +7,7 @@
 
 namespace deft::cuda {
 
-// Waits for the work enqueued so far and gives the number it left at `device_value`. The caller has told
+// Waits for the work enqueued so far and returns the number it left at `device_value`. The caller has called
 // count_sync(), which may refuse.
 int64_t read_back(const Encoder& e, const int64_t* device_value);
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ C number_as(const Number& n) {
     return static_cast<C>(n.i);
 }
 
-// Elements a thread works on: some 16-byte packs of each input, and not so many that the formula is repeated too often.
+// Elements per thread: some 16-byte packs of each input, few enough that the formula is not unrolled too often.
 template <class T, int kInputs>
 inline constexpr int kPerThread = sizeof(T) == 8                  ? 4
                                   : sizeof(T) == 4 && kInputs > 1 ? 8

@@ -231,7 +231,7 @@ PlanPtr make_plan(const Encoder& e, const GemmKey& key, const GemmCall& g, bool 
 }
 
 // ---- Rows that begin between multiples of 16 bytes, and rows and sums that do not end there, as those of 50257
-// classes: the library's fast kernels do not take them. They are copied, with zeros behind them, where the product
+// classes: the library's fast kernels do not take them. They are copied, padded with zeros, where the GEMM
 // takes longer than that. H200, bf16, logits of 2048 tokens, k = 768: 0.43 ms instead of 1.5, gradients 0.40 and 0.48
 // instead of 1.2 and 1.1.
 constexpr int64_t kRowBytes = 16;

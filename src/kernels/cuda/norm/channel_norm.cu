@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kChannelThreads) segment_moments(const T* x, c
   }
 }
 
-// The same for channels-last data: out[plane * chunks + chunk].
+// The same for NHWC data: out[plane * chunks + chunk].
 template <class T, int kVec>
 __global__ void __launch_bounds__(kChannelThreads) last_moments(const T* x, const LastRows r, Moments* out) {
   using A = accumulate_t<T>;
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kChannelThreads) last_moments(const T* x, cons
   }
 }
 
-// What is known of a group: the moments of `members` planes (or of the group itself), each in `chunks` chunks.
+// The partial results of a group: the moments of `members` planes (or of the group itself), each in `chunks` chunks.
 struct Parts {
   const Moments* moments;                 // null where there is no element
   int64_t members, chunks, chunk, total;  // chunk and total: elements of a chunk and of a member

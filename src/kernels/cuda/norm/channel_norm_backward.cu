@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
-// The same for channels-last data: out[plane * chunks + chunk].
+// The same for NHWC data: out[plane * chunks + chunk].
 template <Gate kGate, class T, int kVec>
 __global__ void __launch_bounds__(kChannelThreads, 2)
     last_grad_sums(const T* g, const T* x, const accumulate_t<T>* means, const GroupOf group_of, const LastRows r,

@@ -1,4 +1,4 @@
-// How the kernels of batch and group norm walk planes and channels-last rows, and the map both passes end with.
+// How the kernels of batch and group norm walk NCHW planes and NHWC rows, and the affine map both passes end with.
 #pragma once
 
 #include <algorithm>
@@ -10,19 +10,19 @@
 namespace deft::cuda {
 
 inline constexpr int kChannelThreads = 256;
-// Of a block that adds up so many parts: a few for each thread. One warp took 12 us for a norm of ResNet-50.
+// Threads of a block that adds up `parts` partial sums: a few for each. One warp took 12 us for a norm of ResNet-50.
 inline unsigned finish_threads(int64_t parts) {
   return static_cast<unsigned>(std::clamp<int64_t>((parts / 4 + 31) / 32 * 32, 32, kChannelThreads));
 }
-// Blocks that sum channels-last rows, per multiprocessor. Each leaves a part per channel for the finish to read: a step
+// Blocks that sum NHWC rows, per multiprocessor. Each leaves a part per channel for the finish to read: a step
 // of ResNet-50 in bf16 takes 19.2 ms with 2, 19.7 with 4, 20.3 with 8.
 inline constexpr int kResidentBlocks = 2;
 // Packs a thread has in flight.
 template <int kVec>
 inline constexpr int kChannelItems = kVec == 1 ? 8 : 4;
 
-// What planes are summed over: each segment has `parts` runs of `length` elements, part_stride apart, and is cut into
-// chunks, one for a block. Runs are counted in packs of kVec.
+// The segments that NCHW planes are summed over: each has `parts` runs of `length` elements, part_stride apart, and is
+// cut into chunks, one for a block. Runs are counted in packs of kVec.
 struct Segments {
   int64_t count, stride;
   int64_t parts, length, part_stride;  // length in packs, strides in elements

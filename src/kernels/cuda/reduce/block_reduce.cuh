@@ -12,7 +12,7 @@ namespace deft::cuda {
 
 // --- Reductions -------------------------------------------------------------------------------------------------
 
-// Over kLanes neighbouring lanes; all of them get the same bits. The whole warp must take part.
+// Over kLanes neighbouring warp lanes; all of them get the same bits. The whole warp must take part.
 template <int kLanes = 32, class A>
 __device__ __forceinline__ A lanes_sum(A v) {
 #pragma unroll

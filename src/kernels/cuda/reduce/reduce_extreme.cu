@@ -1,4 +1,4 @@
-// Largest and smallest values, and where they are. The smallest is found as the largest of the values turned round:
+// Largest and smallest values, and where they are. The smallest is found as the largest of the flipped values:
 // floats with the other sign, integers with all bits flipped.
 #include <cmath>
 
@@ -27,26 +27,26 @@ __device__ __forceinline__ C lowest() {
     return std::numeric_limits<C>::min();
 }
 
-// (bits & keep) ^ turn.
+// (bits & keep) ^ flip.
 template <class C>
-struct Turn {
+struct Flip {
   using Bits = std::conditional_t<sizeof(C) == 8, uint64_t, uint32_t>;
-  Bits keep, turn;
-  __device__ __forceinline__ static C apply(C v, Bits keep, Bits turn) {
+  Bits keep, flip;
+  __device__ __forceinline__ static C apply(C v, Bits keep, Bits flip) {
     if constexpr (std::is_same_v<C, float>)
-      return __uint_as_float((__float_as_uint(v) & keep) ^ turn);
+      return __uint_as_float((__float_as_uint(v) & keep) ^ flip);
     else if constexpr (std::is_same_v<C, double>)
-      return __longlong_as_double(static_cast<long long>((static_cast<Bits>(__double_as_longlong(v)) & keep) ^ turn));
+      return __longlong_as_double(static_cast<long long>((static_cast<Bits>(__double_as_longlong(v)) & keep) ^ flip));
     else
-      return static_cast<C>((static_cast<Bits>(v) & keep) ^ turn);
+      return static_cast<C>((static_cast<Bits>(v) & keep) ^ flip);
   }
-  __device__ __forceinline__ C there(C v) const { return apply(v, keep, turn); }
-  __device__ __forceinline__ C back(C v) const { return apply(v, ~Bits(0), turn); }
+  __device__ __forceinline__ C there(C v) const { return apply(v, keep, flip); }
+  __device__ __forceinline__ C back(C v) const { return apply(v, ~Bits(0), flip); }
 };
 
 template <class C>
-Turn<C> turn_for(bool smallest, bool absolute) {
-  using Bits = typename Turn<C>::Bits;
+Flip<C> flip_for(bool smallest, bool absolute) {
+  using Bits = typename Flip<C>::Bits;
   constexpr bool real = std::is_floating_point_v<C>;
   const Bits all = ~Bits(0), sign = Bits(1) << (8 * sizeof(C) - 1);
   return {absolute && real ? static_cast<Bits>(~sign) : all, !smallest ? Bits(0) : real ? sign : all};
@@ -67,10 +67,10 @@ struct ExtremeOp {
   using State = Value;
   static constexpr int kPack = 16 / sizeof(T), kColumnPack = is_float_v<T> ? kPack : 1, kRows = 8;
   static constexpr bool kOrdered = false;
-  Turn<Value> turn;
+  Flip<Value> flip;
 
   __device__ __forceinline__ State identity() const { return lowest<Value>(); }
-  __device__ __forceinline__ Value load(T v) const { return turn.there(convert<Value>(v)); }
+  __device__ __forceinline__ Value load(T v) const { return flip.there(convert<Value>(v)); }
   template <int Run, int N>
   __device__ __forceinline__ void add(State& s, const Value (&x)[N], int64_t, int64_t) const {
 #pragma unroll
@@ -78,7 +78,7 @@ struct ExtremeOp {
   }
   __device__ __forceinline__ void combine(State& s, const State& o) const { s = larger(s, o); }
   __device__ __forceinline__ void store(const ReduceArgs& a, const State& s, int64_t at) const {
-    store_extreme<T>(a, turn.back(s), at);
+    store_extreme<T>(a, flip.back(s), at);
   }
 };
 
@@ -102,11 +102,11 @@ struct ArgOp {
   using State = Place<Value>;
   static constexpr int kPack = 16 / sizeof(T), kColumnPack = 1, kRows = 4;
   static constexpr bool kOrdered = true;
-  Turn<Value> turn;
+  Flip<Value> flip;
   bool index_only;
 
   __device__ __forceinline__ State identity() const { return {INT64_MAX, lowest<Value>()}; }
-  __device__ __forceinline__ Value load(T v) const { return turn.there(convert<Value>(v)); }
+  __device__ __forceinline__ Value load(T v) const { return flip.there(convert<Value>(v)); }
   template <int Run, int N>
   __device__ __forceinline__ void add(State& s, const Value (&x)[N], int64_t first, int64_t jump) const {
     Value best = x[0];
@@ -128,7 +128,7 @@ struct ArgOp {
   __device__ __forceinline__ void store(const ReduceArgs& a, const State& s, int64_t at) const {
     int64_t* indices = index_only ? static_cast<int64_t*>(a.out) : a.indices;
     indices[at] = s.index;
-    if (!index_only) store_extreme<T>(a, turn.back(s.value), at);
+    if (!index_only) store_extreme<T>(a, flip.back(s.value), at);
   }
 };
 
@@ -145,14 +145,14 @@ void reduce_extreme(Encoder& e, const ReduceCall& c) {
   bool absolute = c.op == ReduceOp::norm;
   bool smallest = absolute ? c.param < 0 : c.op == ReduceOp::min;
   dispatch_extreme(c.in.dtype,
-                   [&]<class T>() { run_reduce(e, c, ExtremeOp<T>{turn_for<compute_t<T>>(smallest, absolute)}); });
+                   [&]<class T>() { run_reduce(e, c, ExtremeOp<T>{flip_for<compute_t<T>>(smallest, absolute)}); });
 }
 
 void reduce_arg(Encoder& e, const ReduceCall& c) {
   bool smallest = c.op == ReduceOp::min || c.op == ReduceOp::argmin;
   bool index_only = c.op == ReduceOp::argmax || c.op == ReduceOp::argmin;
   dispatch_extreme(c.in.dtype, [&]<class T>() {
-    run_reduce(e, c, ArgOp<T>{turn_for<compute_t<T>>(smallest, false), index_only});
+    run_reduce(e, c, ArgOp<T>{flip_for<compute_t<T>>(smallest, false), index_only});
   });
 }
 
