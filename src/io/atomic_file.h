@@ -34,8 +34,8 @@ class AtomicFile {
   int lock_ = -1;  // a second number of the same file, which keeps it locked until it has its name
 };
 
-// Removes what savers that were killed left in `folder` of files whose names begin with `prefix`. Files that are being
-// written are locked and stay, whoever writes them; where the file system has no locks, everything stays.
+// Removes temporary files that killed savers left in `folder`, of files whose names begin with `prefix`. Files that are
+// being written are locked and stay, whoever writes them; where the file system has no locks, everything stays.
 void remove_abandoned(const std::string& folder, const std::string& prefix);
 
 namespace detail {

@@ -1,4 +1,4 @@
-// One number for all that a file means: what a damaged file says instead has another one.
+// One number for the whole content of a file: a damaged file has another one.
 #pragma once
 
 #include <map>

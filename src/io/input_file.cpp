@@ -100,7 +100,7 @@ void InputFile::read(uint64_t offset, void* to, uint64_t bytes, Field field) con
 }
 
 std::vector<std::byte> InputFile::read(uint64_t offset, uint64_t bytes, Field field) const {
-  if (offset > size_ || bytes > size_ - offset)  // before anything is allocated
+  if (offset > size_ || bytes > size_ - offset)  // before any allocation
     source_.fail(field, offset, "{} bytes are needed, but the file ends at byte {}", bytes, size_);
   std::vector<std::byte> data(bytes);
   read(offset, data.data(), bytes, field);

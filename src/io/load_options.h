@@ -40,7 +40,7 @@ struct LoadLimits {
 };
 
 struct LoadOptions {
-  // Maps the file instead of reading it. Faster to open, but a file that somebody shortens meanwhile ends the program.
+  // Maps the file instead of reading it. Faster to open, but a file that is truncated meanwhile ends the program.
   bool mmap = false;
   // Of the whole file, as 64 hex digits; checked before anything is read from it. Empty: not checked.
   std::string sha256 = {};

@@ -1,4 +1,4 @@
-// Tensor names of other libraries' checkpoints, turned into Deft's.
+// Converts tensor names of other libraries' checkpoints to Deft's.
 #pragma once
 
 #include <span>

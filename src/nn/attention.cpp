@@ -28,7 +28,7 @@ bool is_packed(int64_t embed, const MultiheadAttentionOptions& o) {
   return (o.kdim == 0 || o.kdim == embed) && (o.vdim == 0 || o.vdim == embed);
 }
 
-// As scaled_dot_product_attention takes it: true for keys that take part, or numbers to add in `dtype`.
+// The mask of scaled_dot_product_attention: true for keys that take part, or numbers to add in `dtype`.
 Tensor as_op_mask(const Tensor& mask, DType dtype) {
   return mask.dtype() == DType::boolean ? logical_not(mask) : mask.to(dtype);
 }
@@ -152,7 +152,7 @@ Tensor MultiheadAttention::combined_mask(const AttentionMasks& masks, const Head
   }
   if (masks.causal && (mask.defined() || expand_causal || more > 0))
     mask = both(mask, tril(ones({queries, keys}, {DType::boolean, heads.q.device()})), dtype);
-  // Rows that were added are seen by all.
+  // All queries see the added rows.
   if (more > 0 && mask.defined()) mask = pad(mask, {0, more}, PadMode::constant, mask.dtype() == DType::boolean);
   return mask;
 }

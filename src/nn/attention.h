@@ -6,8 +6,8 @@
 
 namespace deft::nn {
 
-// What a query may not look at. As in PyTorch's module, true means hidden (the op scaled_dot_product_attention has it
-// the other way round); masks of floats are added to the scores. A query that sees nothing gets zeros.
+// The keys a query may not attend to. As in PyTorch's module, true means hidden (in the op scaled_dot_product_attention
+// it means the opposite); masks of floats are added to the scores. A query that sees no key gets zeros.
 struct AttentionMasks {
   Tensor attn_mask = {};         // [queries, keys] or [batch * heads, queries, keys]
   Tensor key_padding_mask = {};  // [batch, keys], or [keys] without a batch

@@ -39,7 +39,7 @@ void initialize(Tensor& weight, Tensor& bias) {
   init::uniform_(bias, -bound, bound);
 }
 
-// What both kinds have to say, after the channels.
+// The part of the description that both kinds share, after the channels.
 std::string describe_common(const Tensor& weight, const Tensor& bias, const Sizes& stride, const Sizes& padding,
                             const Sizes& dilation, int64_t groups) {
   std::string kernel;

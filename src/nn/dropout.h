@@ -39,7 +39,7 @@ class Dropout3d : public DropoutBase {
   Tensor forward(const Tensor& x) override;
 };
 
-// For SELU: what is dropped takes its lower limit, and mean and variance stay.
+// For SELU: dropped elements take its lower limit, which keeps mean and variance.
 class AlphaDropout : public DropoutBase {
  public:
   explicit AlphaDropout(double p = 0.5) : DropoutBase(p) {}

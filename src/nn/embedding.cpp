@@ -33,7 +33,7 @@ void initialize(Tensor& weight, std::optional<int64_t> padding) {
   weight[*padding].zero_();
 }
 
-// Shortens those rows that are about to be read.
+// Renormalises the rows that are about to be read.
 void limit_rows(Tensor& weight, const Tensor& index, double max_norm, double norm_type) {
   NoGradGuard no_grad;
   Tensor rows = index.reshape({-1});

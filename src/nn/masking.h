@@ -1,4 +1,4 @@
-// Padded sequences in layers and losses: what stands where there is no token has no influence, whatever it is.
+// Padded sequences in layers and losses: values in places without a token have no influence.
 // Masks are bool [n, length], true where there is a token: data::padding_mask().
 #pragma once
 
@@ -14,7 +14,7 @@ Tensor mask_padding(const Tensor& x, const Tensor& mask, Site site = Site::curre
 Tensor masked_mean(const Tensor& x, const Tensor& mask, Site site = Site::current());
 
 // The tokens of all rows, one after the other: [n, length, ...] -> [tokens, ...], and back with zeros between them.
-// Layers that look at more than one token at once, such as BatchNorm1d, are right on these.
+// Layers that combine several tokens, for example BatchNorm1d, are right on packed tokens.
 Tensor take_tokens(const Tensor& x, const Tensor& mask, Site site = Site::current());
 Tensor put_tokens(const Tensor& tokens, const Tensor& mask, Site site = Site::current());
 

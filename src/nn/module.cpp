@@ -356,7 +356,7 @@ EvalGuard::~EvalGuard() {
 Module& Module::replace_tensors(const std::function<Tensor(const Tensor&, bool is_parameter)>& fn) {
   InferenceModeGuard normal(false);
   NoGradGuard no_grad;
-  // All new ones first: should memory run out, the module is as it was. What is tied stays tied.
+  // Allocates all new tensors first: if memory runs out, the module is unchanged. Tied tensors stay tied.
   std::unordered_map<const TensorImpl*, Tensor> replaced;
   std::vector<Module*> modules = all_modules();
   for (Module* m : modules) {

@@ -45,8 +45,8 @@ BatchNorm::BatchNorm(int spatial, int64_t channels, const BatchNormOptions& opti
 
 namespace {
 
-// Running statistics that weigh all batches alike. The count is never read by the host: a compiled function goes on
-// counting, and a device is not waited for.
+// Running statistics that weigh all batches alike. The host never reads the count: compiled functions go on counting,
+// and the host does not wait for a device.
 Tensor norm_with_average(BatchNorm& n, const Tensor& x, double eps) {
   const auto set = [&](const Tensor& mean, const Tensor& var) {
     NoGradGuard no_grad;

@@ -18,7 +18,7 @@ struct MaxPoolOptions {
 class MaxPool : public Layer {
  public:
   Tensor forward(const Tensor& x) override;
-  // Besides, the flat spatial positions (i64) of the values.
+  // Also returns the flat spatial positions (i64) of the values.
   std::array<Tensor, 2> forward_with_indices(const Tensor& x, Site site = Site::current());
   std::string describe() const override;
 

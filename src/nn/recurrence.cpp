@@ -56,7 +56,7 @@ class Steps {
   bool reverse_ = false;
 };
 
-// The rows of a state that take part in a step, and the state after they changed. A state that is written must be ours.
+// The rows of a state that take part in a step, and the state after they changed. Only an owned state may be written.
 Tensor top(const Tensor& state, int64_t rows) { return state.size(0) == rows ? state : state.narrow(0, 0, rows); }
 void put(Tensor& state, const Tensor& changed) {
   if (changed.size(0) == state.size(0))
@@ -121,12 +121,12 @@ Tensors composed_backward(const Recurrence& kind, const Tensors& saved, const Te
 // --- Forward and backward through all steps with what is needed kept in whole tensors. Per step only the matmul with
 // the hidden side and a few elementwise passes are left; everything else is done for all steps at once.
 
-// x times the transpose of one weight, step after step. Packed once if there are enough steps to pay for it, and more
-// rows than the kernels for few read the weight as it lies for: packed, an LSTM of 100 steps, one row and 64 units
-// took 1.5 ms instead of 1.2 for forward and backward.
-class StepProduct {
+// x times the transpose of one weight, step after step. The weight is packed once if there are enough steps to pay for
+// it, and too many rows for the GEMV kernels, which read it in place: packed, an LSTM of 100 steps, one row and 64
+// units took 1.5 ms instead of 1.2 for forward and backward.
+class StepMatmul {
  public:
-  StepProduct(const Tensor& weight, const Tensor& bias, int64_t steps, int64_t rows)
+  StepMatmul(const Tensor& weight, const Tensor& bias, int64_t steps, int64_t rows)
       : weight_(weight.detach()), bias_(bias.defined() ? bias.detach() : bias) {
     if (steps >= 4 && rows > 3) packed_.emplace(weight_, bias_);
   }
@@ -184,22 +184,22 @@ ForwardResult run_forward(const Recurrence& kind, const Tensors& in, bool keep) 
     r.kept.gates = empty(gates.sizes(), like);
     r.kept.extra = empty(r.output.sizes(), like);
   }
-  StepProduct product(in[3], in[4], steps.count, steps.batch());
+  StepMatmul matmul(in[3], in[4], steps.count, steps.batch());
   FusedActivation end = kind.cell == Cell::relu ? FusedActivation::relu : FusedActivation::tanh;
   for (int64_t i = 0; i < steps.count; ++i) {
     Tensor x = steps.of(gates, i), h = top(r.hidden, steps.rows(i)), z, extra;
     if (lstm) {
-      z = product(h, x);
+      z = matmul(h, x);
       extra = top(r.cell, steps.rows(i));
       h = lstm_step(z, extra);
       put(r.cell, extra);
     } else if (gru) {
       z = x.clone();
-      Tensor side = product(h);
+      Tensor side = matmul(h);
       h = gru_step(z, side, h);
       extra = gate(side, 2, n);
     } else {
-      h = product(h, x, end);
+      h = matmul(h, x, end);
     }
     put(r.hidden, h);
     steps.of(r.output, i).copy_(h);
@@ -226,8 +226,8 @@ class StateGrad {
   // After the i-th step.
   Tensor after(int64_t i) const { return steps_.even ? state_ : top(state_, steps_.rows(i)) + steps_.of(outputs_, i); }
   // Before it, dz times the weight. If all rows take part, what came from outside is added on the way.
-  Tensor before(int64_t i, const StepProduct& product, const Tensor& dz) const {
-    return product(dz, steps_.even && i > 0 ? steps_.of(outputs_, i - 1) : Tensor());
+  Tensor before(int64_t i, const StepMatmul& matmul, const Tensor& dz) const {
+    return matmul(dz, steps_.even && i > 0 ? steps_.of(outputs_, i - 1) : Tensor());
   }
   void set(const Tensor& before) { put(state_, before); }
   const Tensor& first() const { return state_; }
@@ -254,7 +254,7 @@ StepGrads lstm_backward(const Steps& steps, const Tensors& in, const Kept& kept,
   gate(d.gates, 3, n).mul_(bounded);
   Tensor to_cell = out * tanh_slope(bounded);
   StateGrad state(steps, grads[0], grads[1]);
-  StepProduct product(weight.t(), {}, steps.count, steps.batch());
+  StepMatmul matmul(weight.t(), {}, steps.count, steps.batch());
   for (int64_t i = steps.count - 1; i >= 0; --i) {
     Tensor dh = state.after(i);
     Tensor dc = addcmul(top(d.c, steps.rows(i)), dh, steps.of(to_cell, i));
@@ -262,7 +262,7 @@ StepGrads lstm_backward(const Steps& steps, const Tensors& in, const Kept& kept,
     split.narrow(1, 0, 3).mul_(dc.unsqueeze(1));
     split.select(1, 3).mul_(dh);
     put(d.c, dc.mul_(steps.of(forget, i)));
-    state.set(state.before(i, product, dz));
+    state.set(state.before(i, matmul, dz));
   }
   d.side = d.gates;
   d.h = state.first();
@@ -281,13 +281,13 @@ StepGrads gru_backward(const Steps& steps, const Tensors& in, const Kept& kept, 
   gate(d.side, 1, n).mul_(before - fresh);
   gate(d.side, 2, n).copy_(to_fresh).mul_(reset);
   StateGrad state(steps, grads[0], grads[1]);
-  StepProduct product(weight.t(), {}, steps.count, steps.batch());
+  StepMatmul matmul(weight.t(), {}, steps.count, steps.batch());
   Tensor dh_all = empty_like(grads[0]);
   for (int64_t i = steps.count - 1; i >= 0; --i) {
     Tensor dh = state.after(i), ds = steps.of(d.side, i);
     ds.view({steps.rows(i), 3, n}).mul_(dh.unsqueeze(1));
     steps.of(dh_all, i).copy_(dh);
-    state.set(state.before(i, product, ds).addcmul_(dh, steps.of(update, i)));
+    state.set(state.before(i, matmul, ds).addcmul_(dh, steps.of(update, i)));
   }
   d.gates.narrow(-1, 0, 2 * n).copy_(d.side.narrow(-1, 0, 2 * n));
   gate(d.gates, 2, n).copy_(to_fresh * dh_all);
@@ -300,10 +300,10 @@ StepGrads plain_backward(const Recurrence& kind, const Steps& steps, const Tenso
   Tensor slope = kind.cell == Cell::relu ? (y > 0).to(y.dtype()) : tanh_slope(y);
   StepGrads d{.gates = slope, .side = {}, .h = {}, .c = {}};
   StateGrad state(steps, grads[0], grads[1]);
-  StepProduct product(in[3].t(), {}, steps.count, steps.batch());
+  StepMatmul matmul(in[3].t(), {}, steps.count, steps.batch());
   for (int64_t i = steps.count - 1; i >= 0; --i) {
     Tensor dz = steps.of(d.gates, i).mul_(state.after(i));
-    state.set(state.before(i, product, dz));
+    state.set(state.before(i, matmul, dz));
   }
   d.side = d.gates;
   d.h = state.first();

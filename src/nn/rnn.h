@@ -17,7 +17,7 @@ struct RNNOptions {
   bool batch_first = false;
   double dropout = 0;  // between layers
   bool bidirectional = false;
-  int64_t proj_size = 0;  // LSTM only: outputs and hidden states are projected to so many features; 0: they are not
+  int64_t proj_size = 0;  // LSTM only: the features that outputs and hidden states are projected to; 0: no projection
 };
 
 class RecurrentLayer : public Layer {

@@ -47,7 +47,7 @@ class TransformerEncoderLayer : public Layer {
 class TransformerDecoderLayer : public Layer {
  public:
   TransformerDecoderLayer(int64_t d_model, int64_t nhead, const TransformerOptions& options = {});
-  // `masks` for the target's look at itself, `memory_masks` for its look at the encoder's result.
+  // `masks` for the self-attention of the target, `memory_masks` for its cross-attention to the encoder's result.
   using Layer::forward;
   Tensor forward(const Tensor& target, const Tensor& memory, const AttentionMasks& masks = {},
                  const AttentionMasks& memory_masks = {}, Site site = Site::current());

@@ -42,7 +42,7 @@ void Addcdiv::vjp(VjpContext& c) {
 }
 
 namespace {
-// Gradient of the larger (or smaller) of x and one bound: equal ones share it, and incomparable ones both get all of it.
+// Gradient of the larger (or smaller) of x and one bound: equal ones share it, incomparable ones both get all of it.
 void bound_vjp(VjpContext& c, int bound, const Tensor& x_is_out, const Tensor& x_is_in) {
   Tensor shared = where(c.saved_input(0) == c.saved_input(bound), c.grad() * 0.5, c.grad());
   if (c.needs(0)) c.grad_in(0) = where(x_is_out, 0, shared);

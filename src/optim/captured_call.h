@@ -1,5 +1,5 @@
 // Code with a state of its own - an optimizer's step, an average - inside a function that compile() captures: it runs
-// as always, and a replay calls it again. Whatever it reads on the host is read anew.
+// as always, and a replay calls it again. A replay repeats its reads on the host.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace deft::optim {
 
-// What the code touches: tensors it writes, tensors it only reads, and the gradients of leaves that have one.
+// The operands of the code: tensors it writes, tensors it only reads, and the gradients of leaves that have one.
 struct CapturedCall {
   const char* name;
   std::vector<Tensor> written, read;
@@ -18,7 +18,7 @@ struct CapturedCall {
   Site site;
 };
 
-// Tells the capture of this thread, after the code ran. In a replay `run` finds the gradients in the leaves.
+// Notifies the capture of this thread, after the code ran. In a replay `run` finds the gradients in the leaves.
 void note_call(CapturedCall call, std::function<void()> run);
 // Runs it now, and notifies the capture.
 void capture_call(CapturedCall call, std::function<void()> run);

@@ -15,7 +15,7 @@ namespace {
 
 DType average_dtype(DType t) { return is_floating(t) && size_of(t) == 2 ? DType::f32 : t; }
 
-// Writes that nobody records, into tensors that live on after an inference mode around them.
+// Unrecorded writes into tensors that live on after an inference mode around them.
 struct Plain {
   explicit Plain(const Site& site) : normal(false, site), quiet(site) {}
   InferenceModeGuard normal;

@@ -2,7 +2,7 @@
 //
 //   Tensor loss = ...;                       // under AutocastGuard(DType::f16)
 //   scaler.scale(loss).backward();
-//   scaler.unscale_(optimizer);              // only to clip, or to look at the gradients
+//   scaler.unscale_(optimizer);              // only to clip, or to inspect the gradients
 //   optim::ScaledStep done = scaler.step(optimizer);
 //   scaler.update();                         // also after a step that was skipped
 #pragma once

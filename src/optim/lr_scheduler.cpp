@@ -11,7 +11,7 @@ namespace deft::optim {
 
 namespace {
 
-// What has come of `to` after `part` of half a cosine.
+// The fraction of the way to `to` after `part` of half a cosine.
 double half_cosine(double from, double to, double part) {
   return to + (from - to) * (1 + std::cos(std::numbers::pi * part)) / 2;
 }

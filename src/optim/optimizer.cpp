@@ -190,7 +190,7 @@ void Optimizer::step_group(size_t group, const StepOptions& options, const Site&
     prepare(slots_[i], group, site);
     active_.push_back(i);
   }
-  // Those that missed a step are behind the others: one call for each count of steps.
+  // Parameters that missed a step are behind the others: one call for each count of steps.
   std::sort(active_.begin(), active_.end(), [&](size_t a, size_t b) {
     return slots_[a].steps != slots_[b].steps ? slots_[a].steps < slots_[b].steps : a < b;
   });
@@ -233,7 +233,8 @@ void Optimizer::prepare_master(Slot& slot, const Site& site) {
     slot.master = optimizer_state(slot.param, site);
     slot.master.copy_(slot.param, site);
   } else if (slot.version != slot.param.version()) {
-    // Somebody wrote the parameter: what still is the rounded master keeps its lost bits, the rest is taken over.
+    // The parameter was written elsewhere: elements that still equal the rounded master keep its low bits, the
+    // others are copied to the master.
     Tensor same = slot.master.to(slot.param.dtype(), site) == slot.param;
     slot.master.copy_(where(same, slot.master, slot.param.to(DType::f32, site), site), site);
   }

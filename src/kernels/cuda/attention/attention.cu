@@ -68,7 +68,7 @@ __device__ __forceinline__ void drop(const AttentionCall& c, unsigned head, int 
 template <int kD, int kTiles>
 constexpr size_t kSharedBytes = (size_t{64} * kTiles + 4 * kKeys) * kD * 2;
 
-// On a multiprocessor at once: what registers allow.
+// Blocks on a multiprocessor at once, as registers allow.
 template <int kD, int kTiles, bool kMasked>
 constexpr int kBlocks = kD* kTiles > 64 ? 2
                         : kMasked       ? 3

@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A pass. Rows are keys and columns queries, or the other way round: x are the queries or keys of either side, y the
-// results' gradients or values. d_x += ds x', and for keys d_y += p y'.
+// A pass. Rows are keys and columns queries, or the reverse: x are the queries or keys of either side, y the results'
+// gradients or values. d_x += ds x', and for keys d_y += p y'.
 struct Pass {
   HeadsView x, y, other_x, other_y, dx, dy;
   const float* dots;  // [heads, queries]
@@ -71,7 +71,7 @@ struct QueryTerms {
 template <int kD, int kTiles>
 constexpr size_t kSharedBytes = (size_t{128} * kTiles + 4 * kStage) * kD * 2 + 4 * kStage * sizeof(float);
 
-// On a multiprocessor at once: what registers allow.
+// Blocks on a multiprocessor at once, as registers allow.
 template <int kD, int kTiles>
 constexpr int kBlocks = kD* kTiles > 64 ? 2 : 3;
 

@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks)
     for (int r = 0; r < kTiles * 2; ++r) factor[r] = static_cast<float>(by);
     store_rows(acc, factor, room, first, HeadRows<T>(c, to, head, rows, features), first);
   };
-  // By way of tiles that no other warp reads any more.
+  // Through tiles that no other warp reads any more.
   if (grads.dv.data) store(dv, c.drop.factor, shared.v, grads.dv, c.keys, c.value_features);
   __syncthreads();
   if (grads.dk.data) store(dk, c.scale, shared.g, grads.dk, c.keys, c.features);

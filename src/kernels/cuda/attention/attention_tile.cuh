@@ -184,7 +184,7 @@ __device__ __forceinline__ void clear(float (&acc)[kTiles][kColumns][4]) {
       for (int r = 0; r < 4; ++r) acc[i][j][r] = 0;
 }
 
-// Row r of this lane's 2 * kTiles rows of a result, and its columns.
+// Row r of this warp lane's 2 * kTiles rows of a result, and its columns.
 __device__ __forceinline__ int lane_row(int r) { return r / 2 * 16 + r % 2 * 8 + threadIdx.x % 32 / 4; }
 __device__ __forceinline__ int lane_column(int j) { return j * 8 + threadIdx.x % 4 * 2; }
 
@@ -296,8 +296,8 @@ __device__ __forceinline__ uint32_t kept_of_block(const Dropping& d, uint64_t bl
   return kept;
 }
 
-// What dropout leaves of this lane's part of scores: bit 4 * j + r of element i is that of s[i][j][r]. Four keys share
-// a draw; where they begin at a multiple of 4, each lane makes one for its neighbours too.
+// The dropout mask of this warp lane's part of scores: bit 4 * j + r of element i is that of s[i][j][r]. Four keys
+// share a draw; where they begin at a multiple of 4, each lane draws for its neighbours too.
 template <bool kRowsAreKeys, int kTiles, int kColumns>
 __device__ __forceinline__ void find_kept(const AttentionCall& c, unsigned head, int row, int column,
                                           uint32_t (&kept)[kTiles]) {

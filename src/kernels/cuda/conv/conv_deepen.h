@@ -13,8 +13,8 @@ bool can_deepen(const ConvCall& call);
 // The same convolution on the deeper image; x and w are still to be set.
 ConvCall deepened(const ConvCall& call);
 
-// Writes x and w of `deep` from those of `call`, which may lie anyhow: strides in elements, [n, c, h, w] and [c_out, c,
-// h, w]. The weights are so few that they ride along in the same launch.
+// Writes x and w of `deep` from those of `call`, which may have any layout: strides in elements, [n, c, h, w] and
+// [c_out, c, h, w]. The weights are few: the same launch writes them.
 void deepen(Encoder& e, const ConvCall& call, const int64_t* x_strides, const int64_t* w_strides, const ConvCall& deep);
 
 }  // namespace deft::cuda

@@ -82,7 +82,7 @@ __global__ void forward_kernel(Shape5 s, const T* x, const T* w, const T* bias, 
   }
 }
 
-// Where tap k of dim d saw input position p from: false if from nowhere.
+// The output position whose tap k of dim d reads input position p; false if there is none.
 __device__ __forceinline__ bool seen_from(const Shape5& s, int d, int64_t p, int64_t k, int64_t& q) {
   q = p + s.pad[d] - k * s.dilation[d];
   if (q < 0 || q % s.stride[d] != 0) return false;

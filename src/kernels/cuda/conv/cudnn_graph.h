@@ -28,8 +28,8 @@ struct ConvProblem {
   bool has_epilogue() const { return bias || align_residual || activation; }
 };
 
-// A backend descriptor. The first failure sticks; later calls do nothing. Refusals are ordinary here: cuDNN says no to
-// what an engine cannot do.
+// A backend descriptor. The first failure sticks; later calls do nothing. Refusals are ordinary here: cuDNN refuses
+// problems that an engine does not support.
 class Descriptor {
  public:
   Descriptor() = default;

@@ -34,8 +34,8 @@ struct ConvPlan {
   int64_t workspace = 0;
 };
 
-// What there is once per device. The lock is held for a whole call: neither handles nor plans may be used by two
-// threads at a time.
+// The state per device. The lock is held for a whole call: neither handles nor plans may be used by two threads at a
+// time.
 struct Library {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
@@ -67,7 +67,7 @@ bool describe(ConvProblem& p, ConvKind kind, const ConvCall& c, bool accumulate)
     p.in[d] = c.in[d], p.out[d] = c.out[d], p.kernel[d] = c.kernel[d];
     p.stride[d] = c.stride[d], p.pad[d] = p.post_pad[d] = c.pad[d], p.dilation[d] = c.dilation[d];
     int64_t reach = c.dilation[d] * (c.kernel[d] - 1) + 1, room = c.in[d] + 2 * c.pad[d] - reach;
-    // A transposed convolution may have more room than it makes steps: then less padding at the end.
+    // A transposed convolution may have room for more steps than c.out: then the padding at the end is smaller.
     if (room < 0 || room / c.stride[d] + 1 != c.out[d])
       p.post_pad[d] = (c.out[d] - 1) * c.stride[d] + reach - c.in[d] - c.pad[d];
     if (p.post_pad[d] < 0) return false;
@@ -90,7 +90,7 @@ bool describe(ConvProblem& p, ConvKind kind, const ConvCall& c, bool accumulate)
   return true;
 }
 
-// Where plans are looked for, most promising first.
+// The stages of the search for plans, most promising first.
 struct Stage {
   cudnnBackendHeurMode_t mode;
   bool fused;   // with bias, residual and activation in the same kernel

@@ -25,7 +25,7 @@ __device__ __forceinline__ To convert_stored(stored_t<From> v) {
 }
 
 constexpr int kConvertPacks = 4;
-// As many elements as fit into 16 bytes of the wider type.
+// The number of elements that fit into 16 bytes of the wider type.
 template <class To, class From>
 inline constexpr int kConvertWidth = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));
 
@@ -280,8 +280,8 @@ bool transpose(Encoder& e, const Iteration& it, const Operand& from, const Opera
   }
 }
 
-// Few neighbours in `from` and many in `to`: going through `from` in order reads each line once, and its few columns
-// are written in runs.
+// Few neighbours in `from` and many in `to`: going through `from` in order reads each cache line once, and its few
+// columns are written in runs.
 bool read_in_order(const Iteration& it) {
   int last = it.ndim - 1;
   if (it.strides[1][last] < 2) return false;

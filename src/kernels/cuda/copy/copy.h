@@ -10,8 +10,8 @@ namespace deft::cuda {
 // elements in the same order and of the same type. Stride 0 in `to` is not allowed for sizes > 1.
 void copy_strided(Encoder& e, const Operand& from, const Operand& to, int ndim, const int64_t* sizes);
 
-// Lines of values that lie side by side, `step` values from one to the next, into lines of another length without gaps
-// between them, from an address that 16 divides. What is not there becomes zeros.
+// Copies contiguous rows of values, `step` values from row to row, into rows of another length without gaps between
+// them, at an address that 16 divides. Missing values become zeros.
 struct LinesCopy {
   size_t size;  // of a value: 2 or 4
   const void* from;

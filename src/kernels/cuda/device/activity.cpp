@@ -1,4 +1,4 @@
-// Activity of GPUs by CUPTI, where it is installed: the library is looked for and never linked.
+// Activity of GPUs by CUPTI, where it is installed: the library is loaded at run time and never linked.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <fmt/format.h>

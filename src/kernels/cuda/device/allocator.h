@@ -1,4 +1,4 @@
-// The caching allocator of one GPU. Blocks are handed out and taken back in the order of a stream, so that freed memory
+// The caching allocator of one GPU. Blocks are allocated and freed in the order of a stream, so that freed memory
 // is reused at once on the stream it belongs to; memory that other streams still work on waits for their events.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How work gets onto a GPU. Everything Deft enqueues goes through an Encoder: it knows the stream and the name of the
+// Enqueues work on a GPU. Everything Deft enqueues goes through an Encoder: it knows the stream and the name of the
 // op, so that launches can be captured and errors can be named in one place.
 #pragma once
 

@@ -19,7 +19,7 @@ struct FaultRecord {
   long long values[4];
 };
 
-// What a checking kernel is given, by value.
+// The argument of a checking kernel, by value.
 struct FaultSite {
   FaultRecord* record;
   unsigned* taken;

@@ -17,7 +17,7 @@ namespace {
 
 int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
 
-// True if dim a should lie outside dim b: by the first operand that tells them apart.
+// True if dim a should lie outside dim b: by the first operand whose strides differ.
 bool outside(const Iteration& it, int a, int b) {
   for (int o = 0; o < it.operands; ++o) {
     int64_t sa = magnitude(it.strides[o][a]), sb = magnitude(it.strides[o][b]);

@@ -10,7 +10,7 @@ namespace deft::cuda {
 
 inline constexpr int kMaxOperands = 5;
 
-// A tensor as kernels see it.
+// A tensor argument of a kernel.
 struct Operand {
   void* data;
   DType dtype;

@@ -1,4 +1,4 @@
-// The empty kernel, launched without an Encoder: what a launch costs the driver.
+// The empty kernel, launched without an Encoder: measures the driver's cost of a launch.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// NVIDIA's compiler at run time, where it is installed: the library is looked for and never linked.
+// NVIDIA's compiler at run time, where it is installed: the library is loaded at run time and never linked.
 #pragma once
 
 #include <span>

@@ -34,7 +34,7 @@ class CudaRecording : public Recording {
   std::vector<Block*> memory_;
 };
 
-// From its making to finish() the stream writes down. Gone without finish(): nothing of it stays.
+// From construction to finish() the stream is captured. Destroyed without finish(), the capture is discarded.
 class Capture {
  public:
   Capture(Gpu& gpu, uint8_t stream) : gpu_(gpu), id_(stream), stream_(gpu.stream(stream)) {
@@ -49,7 +49,7 @@ class Capture {
     if (ended_) return;
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess && graph) cudaGraphDestroy(graph);
-    cudaGetLastError();  // of what could not be recorded: it has been reported
+    cudaGetLastError();  // the error of work that could not be recorded has been reported
     release();
   }
   Capture(const Capture&) = delete;

@@ -28,7 +28,7 @@ const Driver& driver() {
   DEFT_CHECK(d.load && d.get && d.launch, DeviceError, "cuda: libcuda.so.1 was not found; install the driver");
   return d;
 }
-// The driver's numbers of errors are the runtime's.
+// The driver's error codes are the runtime's.
 void check_driver(CUresult status, const char* op, const char* what) {
   check(static_cast<cudaError_t>(status), op, what);
 }

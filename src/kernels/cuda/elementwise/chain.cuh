@@ -1,5 +1,5 @@
-// Several elementwise formulas in one pass over memory: the part that every chain shares. What a chain computes and how
-// its inputs lie is generated (ops/elementwise_chain_source.h) and compiled by NVRTC together with this file.
+// Several elementwise formulas in one pass over memory: the part that every chain shares. The formulas of a chain and
+// the layout of its inputs are generated (ops/elementwise_chain_source.h); NVRTC compiles them together with this file.
 #pragma once
 
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace deft::cuda {
 
-// How an element type lies in memory: any byte but 0 is true.
+// The type of an element in memory: any byte but 0 is true.
 template <class T>
 using in_memory_t = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 template <class T>
@@ -112,7 +112,7 @@ __device__ __forceinline__ C operand(T v) {
     return static_cast<C>(v.i);
 }
 
-// The result of a step as it would be in memory. The compiler may make one instruction of a product and a sum within
+// The result of a step as it would be in memory. The compiler may contract a product and a sum into an fma within
 // a formula, as it does in that formula's own kernel, but not across formulas: it cannot know that `zero` is 0.
 template <class Stored, class R>
 __device__ __forceinline__ Stored stored(R result, const ChainArgs& a) {
@@ -156,7 +156,7 @@ template <class F, class Out, class Inputs, int kWidth, int kPacks>
 struct Chain {
   static constexpr int kTile = kChainThreads * kWidth * kPacks;
 
-  // Everything is loaded before anything is computed. Threads side by side touch memory side by side.
+  // All loads come before any computation. Neighbouring threads access neighbouring memory (coalesced).
   __device__ __forceinline__ static void tile(const ChainArgs& a, int64_t begin) {
     typename Inputs::template Held<kWidth> held[kPacks];
 #pragma unroll

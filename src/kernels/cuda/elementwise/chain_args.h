@@ -1,4 +1,4 @@
-// What a generated chain kernel is given: kernels/cuda/elementwise/chain.cuh.
+// The arguments of a generated chain kernel: kernels/cuda/elementwise/chain.cuh.
 #pragma once
 
 #include "kernels/cuda/device/iteration.h"

@@ -14,7 +14,7 @@ namespace deft::cuda {
 
 inline constexpr int kElementwiseThreads = 256;
 
-// How an element type lies in memory: any byte but 0 is true.
+// The type of an element in memory: any byte but 0 is true.
 template <class T>
 using stored_t = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 
@@ -54,7 +54,7 @@ struct LinearKernel {
   template <int I>
   using In = stored_t<std::conditional_t<F::condition && I == 0, bool, T>>;
 
-  // Where in a block's tile a thread's packs are: threads side by side touch memory side by side.
+  // The place of a thread's packs in a block's tile: neighbouring threads access neighbouring memory (coalesced).
   __device__ __forceinline__ static int pack_at(int pack) {
     return (pack * kElementwiseThreads + static_cast<int>(threadIdx.x)) * kWidth;
   }
@@ -94,7 +94,7 @@ struct LinearKernel {
     *reinterpret_cast<Pack<Out, kWidth>*>(static_cast<Out*>(a.out) + at) = r;
   }
 
-  // ---- All at the same place: everything is loaded before anything is computed.
+  // ---- All at the same place: all loads come before any computation.
   template <int I>
   __device__ __forceinline__ static void load_same(const LinearArgs& a, int64_t begin,
                                                    C (&v)[kPacks][kInputs][kWidth]) {

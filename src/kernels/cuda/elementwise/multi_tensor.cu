@@ -37,7 +37,7 @@ __device__ __forceinline__ void with_type(DType t, const F& f) {
     f.template operator()<Half>();
 }
 
-// each(values, address) for all elements of a chunk, as f32, in arrays of as many as 16 bytes hold or of one.
+// Calls each(values, address) for all elements of a chunk, as f32, in arrays of 16 bytes' worth or of one.
 template <class T, class Each>
 __device__ __forceinline__ void for_each_value(const Entry& t, int64_t begin, int64_t end, const Each& each) {
   constexpr int kVec = 16 / sizeof(T);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kChunkThreads)
     });
   });
   if (!scale.found) return;
-  // The lowest index has the highest number, so that it stays whatever the order of the blocks.
+  // The lowest index has the highest number, so that atomicMax keeps it in any order of the blocks.
   if (__syncthreads_or(bad) && threadIdx.x == 0)
     atomicMax(scale.found, static_cast<unsigned long long>(kFoundBase - t.index));
 }

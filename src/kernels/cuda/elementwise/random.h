@@ -1,5 +1,4 @@
-// Random numbers: the same as on the CPU, element by element. `n` elements lie one behind the other unless said
-// otherwise.
+// Random numbers: the same as on the CPU, element by element. `n` elements are contiguous unless stated otherwise.
 #pragma once
 
 #include "kernels/cuda/device/encoder.h"

@@ -58,7 +58,7 @@ __device__ __forceinline__ int64_t thread_number() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-// True in one of the threads that are here together: the first, so that small cases name the first bad element.
+// True in one of the active threads of a warp: the first, so that small cases name the first bad element.
 __device__ __forceinline__ bool first_of_warp() {
   return (threadIdx.x & 31) == static_cast<unsigned>(__ffs(static_cast<int>(__activemask())) - 1);
 }

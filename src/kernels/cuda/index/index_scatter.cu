@@ -130,7 +130,7 @@ __device__ __forceinline__ T combine(ScatterOp op, T a, T b) {
       case ScatterOp::mul:
         return a * b;
       case ScatterOp::min:
-        return a < b || a != a || (a == b && signbit(a)) ? a : b;  // of zeros too it is not the order that decides
+        return a < b || a != a || (a == b && signbit(a)) ? a : b;  // the order must not decide between zeros either
       default:
         return a > b || a != a || (a == b && !signbit(a)) ? a : b;
     }
@@ -245,7 +245,7 @@ __device__ accumulate_t<T> sum_piece(const Plan& p, const Runs& r, ScatterOp op,
   return sum;
 }
 
-// parts[c * slices + slice]: what the run that goes on at entry c * kPiece has there.
+// parts[c * slices + slice]: the partial sum of the run that continues at entry c * kPiece.
 template <class T>
 __global__ void sum_parts(Plan p, Runs r, ScatterOp op, const T* src, int64_t pieces, accumulate_t<T>* parts) {
   int64_t i = thread_number(), slice;

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kChannelThreads) segment_moments(const T* x, c
 
 // The same for NHWC data: out[plane * chunks + chunk].
 template <class T, int kVec>
-__global__ void __launch_bounds__(kChannelThreads) last_moments(const T* x, const LastRows r, Moments* out) {
+__global__ void __launch_bounds__(kChannelThreads) last_moments(const T* x, const NhwcRows r, Moments* out) {
   using A = accumulate_t<T>;
   using P = Pack<T, kVec>;
   constexpr int kItems = 4;
@@ -309,7 +309,7 @@ void run(Encoder& e, const ChannelNormCall& c) {
   if (empty || !c.training) return finish<T>(e, c, {}, empty);
   if (v.last) {
     const bool packs = aligned16(x) && v.c % kVec == 0;
-    const LastRows r(e, v, packs ? kVec : 1, kResidentBlocks);
+    const NhwcRows r(e, v, packs ? kVec : 1, kResidentBlocks);
     Workspace moments(e, static_cast<size_t>(v.n * v.c * r.chunks) * sizeof(Moments));
     e.launch(packs ? last_moments<T, kVec> : last_moments<T, 1>, Encoder::blocks_for(r.units(), 1), kChannelThreads, 0,
              x, r, moments.as<Moments>());

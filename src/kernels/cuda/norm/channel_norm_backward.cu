@@ -28,14 +28,14 @@ void with_gate(const ChannelNormBackwardCall& c, const F& f) {
   : c.affine ? f.template operator()<Gate::from_x>()
              : f.template operator()<Gate::none>();
 }
-// Loads what belongs to y; the pack at element `at`.
+// Loads the operands of the gate: the pack at element `at`.
 template <class T, int kVec>
 __device__ __forceinline__ void load_gate(const GateData<T>& gate, int64_t at, Pack<T, kVec>& y, Pack<T, kVec>& more) {
   using P = Pack<T, kVec>;
   y = load_once(reinterpret_cast<const P*>(gate.y + at));
   if (gate.more) more = load_once(reinterpret_cast<const P*>(gate.more + at));
 }
-// g becomes what counts of it, and is stored.
+// Zeroes g where the relu does not pass it, and stores it.
 template <class T, int kVec>
 __device__ __forceinline__ void apply_gate(const GateData<T>& gate, int64_t at, Pack<T, kVec>& g,
                                            const Pack<T, kVec>& y, const Pack<T, kVec>& more) {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kChannelThreads)
 // The same for NHWC data: out[plane * chunks + chunk].
 template <Gate kGate, class T, int kVec>
 __global__ void __launch_bounds__(kChannelThreads, 2)
-    last_grad_sums(const T* g, const T* x, const accumulate_t<T>* means, const GroupOf group_of, const LastRows r,
+    last_grad_sums(const T* g, const T* x, const accumulate_t<T>* means, const GroupOf group_of, const NhwcRows r,
                    const GateData<T> gate, GradSums* out) {
   using A = accumulate_t<T>;
   using P = Pack<T, kVec>;
@@ -317,7 +317,7 @@ void run(Encoder& e, const ChannelNormBackwardCall& c) {
   const int vec = packs ? kVec : 1;
   const GroupOf group_of{c.groups ? v.c / c.groups : 1};
   if (v.last) {
-    const LastRows r(e, v, vec, kResidentBlocks);
+    const NhwcRows r(e, v, vec, kResidentBlocks);
     Workspace sums(e, static_cast<size_t>(v.n * v.c * r.chunks) * sizeof(GradSums));
     e.launch(packs ? last_grad_sums<kGate, T, kVec> : last_grad_sums<kGate, T, 1>, Encoder::blocks_for(r.units(), 1),
              kChannelThreads, 0, g, x, static_cast<const A*>(c.mean), group_of, r, gate, sums.as<GradSums>());

@@ -51,7 +51,7 @@ struct PlaneWalk {
 
 template <MapKind kKind, class T, int kVec, class Index>
 __global__ void __launch_bounds__(kChannelThreads)
-    map_planes(const T* other, const T* x, T* out, const MapTable<accumulate_t<T>> m, const PlaneWalk<Index> w) {
+    map_nchw(const T* other, const T* x, T* out, const MapTable<accumulate_t<T>> m, const PlaneWalk<Index> w) {
   using A = accumulate_t<T>;
   using P = Pack<T, kVec>;
   constexpr int kItems = 4;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kChannelThreads)
 
 template <MapKind kKind, class T, int kVec>
 __global__ void __launch_bounds__(kChannelThreads)
-    map_last(const T* other, const T* x, T* out, const MapTable<accumulate_t<T>> m, const LastRows r) {
+    map_nhwc(const T* other, const T* x, T* out, const MapTable<accumulate_t<T>> m, const NhwcRows r) {
   using A = accumulate_t<T>;
   using P = Pack<T, kVec>;
   constexpr int kItems = 4;
@@ -111,18 +111,18 @@ __global__ void __launch_bounds__(kChannelThreads)
 }
 
 template <MapKind kKind, class T, int kVec>
-void run_planes(Encoder& e, const ChannelsView& v, bool per_plane, const T* other, const T* x,
-                const MapTable<accumulate_t<T>>& m, T* out) {
+void run_nchw(Encoder& e, const ChannelsView& v, bool per_plane, const T* other, const T* x,
+              const MapTable<accumulate_t<T>>& m, T* out) {
   const int64_t plane = v.s / kVec, packs = v.n * v.c * plane, entries = per_plane ? v.n * v.c : v.c;
   const unsigned blocks = Encoder::blocks_for(packs, kChannelThreads * 4);
   if (packs < INT32_MAX) {
     const auto narrow = [](int64_t i) { return static_cast<uint32_t>(i); };
     const PlaneWalk<uint32_t> w{narrow(packs), narrow(plane), narrow(entries), FastDivide(narrow(plane)),
                                 FastDivide(narrow(entries))};
-    e.launch(map_planes<kKind, T, kVec, uint32_t>, blocks, kChannelThreads, 0, other, x, out, m, w);
+    e.launch(map_nchw<kKind, T, kVec, uint32_t>, blocks, kChannelThreads, 0, other, x, out, m, w);
   } else {
     const PlaneWalk<int64_t> w{packs, plane, entries, {}, {}};
-    e.launch(map_planes<kKind, T, kVec, int64_t>, blocks, kChannelThreads, 0, other, x, out, m, w);
+    e.launch(map_nchw<kKind, T, kVec, int64_t>, blocks, kChannelThreads, 0, other, x, out, m, w);
   }
 }
 
@@ -132,13 +132,13 @@ void run(Encoder& e, const ChannelsView& v, bool per_plane, const T* other, cons
   constexpr int kVec = 16 / sizeof(T);
   const bool packs = all_aligned16(other, x, out) && (v.last ? v.c : v.s) % kVec == 0;
   if (v.last) {
-    const LastRows r(e, v, packs ? kVec : 1, 16);
-    e.launch(packs ? map_last<kKind, T, kVec> : map_last<kKind, T, 1>, r.blocks(), kChannelThreads, 0, other, x, out, m,
+    const NhwcRows r(e, v, packs ? kVec : 1, 16);
+    e.launch(packs ? map_nhwc<kKind, T, kVec> : map_nhwc<kKind, T, 1>, r.blocks(), kChannelThreads, 0, other, x, out, m,
              r);
   } else if (packs) {
-    run_planes<kKind, T, kVec>(e, v, per_plane, other, x, m, out);
+    run_nchw<kKind, T, kVec>(e, v, per_plane, other, x, m, out);
   } else {
-    run_planes<kKind, T, 1>(e, v, per_plane, other, x, m, out);
+    run_nchw<kKind, T, 1>(e, v, per_plane, other, x, m, out);
   }
 }
 

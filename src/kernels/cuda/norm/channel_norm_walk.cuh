@@ -58,13 +58,13 @@ struct Segments {
   }
 };
 
-// Channels-last rows of c elements: a block has 2^log_x threads along channels, the others along the `rows` rows of an
+// NHWC rows of c elements: a block has 2^log_x threads along channels, the others along the `rows` rows of an
 // image, of which it works on a chunk.
-struct LastRows {
+struct NhwcRows {
   int log_x = 0;
   int64_t images, rows, c, strips, chunks, chunk;
 
-  LastRows(const Encoder& e, const ChannelsView& v, int vec, int blocks_per_processor)
+  NhwcRows(const Encoder& e, const ChannelsView& v, int vec, int blocks_per_processor)
       : images(v.n), rows(v.s), c(v.c) {
     const int64_t packs = c / vec;
     while (log_x < 5 && (int64_t{1} << log_x) < packs) ++log_x;
@@ -80,13 +80,13 @@ struct LastRows {
   unsigned blocks() const { return static_cast<unsigned>(std::min<int64_t>(units(), UINT32_MAX)); }
 };
 
-// The place of a thread in LastRows: strips are next to each other.
+// The place of a thread in NhwcRows: strips are next to each other.
 template <int kVec>
 struct LastPlace {
   int x, y, height;
   int64_t image, part, channel, begin, end;
   bool live;
-  __device__ __forceinline__ explicit LastPlace(const LastRows& r, int64_t block = blockIdx.x) {
+  __device__ __forceinline__ explicit LastPlace(const NhwcRows& r, int64_t block = blockIdx.x) {
     x = threadIdx.x & ((1 << r.log_x) - 1);
     y = threadIdx.x >> r.log_x;
     height = kChannelThreads >> r.log_x;
@@ -99,17 +99,17 @@ struct LastPlace {
     end = min(begin + r.chunk, r.rows);
   }
   // Element number of row `row` of the image.
-  __device__ __forceinline__ int64_t at(const LastRows& r, int64_t row) const {
+  __device__ __forceinline__ int64_t at(const NhwcRows& r, int64_t row) const {
     return (image * r.rows + row) * r.c + channel;
   }
 };
 
-// As if it had been stored.
+// Rounded as if it had been stored.
 template <class T, class A>
 __device__ __forceinline__ A rounded(A v) {
   return convert<A>(convert<T>(v));
 }
-// What a relu lets through of g, by its result.
+// The gradient that a relu passes, by its result.
 template <class A>
 __device__ __forceinline__ A passed(A g, A result) {
   return result <= A(0) ? A(0) : g;

@@ -24,7 +24,7 @@ struct Row {
       : x(static_cast<const T*>(c.x) + row * c.n), weight(static_cast<const T*>(c.weight)), n(c.n) {}
   __device__ __forceinline__ A weight_of(int64_t i) const { return weight ? convert<A>(weight[i]) : A(1); }
 
-  // f(i, count, v) for values [i, i + count) of this thread: kWidth that lie in 16 aligned bytes, or one of those
+  // f(i, count, v) for values [i, i + count) of this thread: kWidth in 16 aligned bytes, or one of those
   // before and behind. Values past the count are -inf.
   template <class F>
   __device__ __forceinline__ void each(const F& f) const {

@@ -33,7 +33,7 @@ struct RowInputs {
   }
 };
 
-// Adds what the `groups` groups of a block have for the same columns, one group after the other, and writes it.
+// Adds the sums of the `groups` groups of a block for the same columns, one group after the other, and writes them.
 template <int kVec, int kItems, class A>
 __device__ void write_sums(const A (&sum)[kVec * kItems], A* out, int n, int group, int groups, int lane, int threads,
                            A* shared) {

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(1024) softmax_long(const T* x, T* y, int64_t r
   }
 }
 
-// Rows side by side. Those of up to kColumnItems * height elements stay in registers.
+// Interleaved rows (inner > 1). Rows of up to kColumnItems * height elements stay in registers.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kColumnThreads)
     softmax_columns(const T* x, T* y, const ColumnShape s, bool log_result) {

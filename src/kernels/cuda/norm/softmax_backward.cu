@@ -6,7 +6,7 @@ namespace {
 template <class T>
 using A = accumulate_t<T>;
 
-// What is summed over a row, and what the sum makes of an element.
+// The term that is summed over a row, and the gradient of an element from the sum.
 template <class T>
 __device__ __forceinline__ A<T> term(A<T> g, A<T> y, bool log_result) {
   return log_result ? g : g * y;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// Rows side by side: read twice.
+// Interleaved rows (inner > 1): read twice.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kColumnThreads)
     backward_columns(const T* g, const T* y, T* dx, const ColumnShape s, bool log_result) {

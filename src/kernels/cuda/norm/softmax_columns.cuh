@@ -1,4 +1,4 @@
-// How softmax kernels share rows whose elements do not lie side by side: (outer, n, inner) with inner > 1.
+// How softmax kernels divide rows whose elements are not contiguous: (outer, n, inner) with inner > 1.
 #pragma once
 
 #include "kernels/cuda/norm/softmax.h"

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kPoolThreads) max_forward(const Plan<Index> p,
   }
 }
 
-// What a walk in order would have kept: the first of equal values, but the last NaN.
+// The result of a walk in order: the first of equal values, but the last NaN.
 template <class C>
 __device__ __forceinline__ bool replaces(C v, int32_t at, C best, int32_t best_at) {
   if (at < 0) return false;

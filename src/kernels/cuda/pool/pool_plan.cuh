@@ -1,4 +1,4 @@
-// Windows of pooling: which inputs belong to an output, and the other way round.
+// Windows of pooling: which inputs belong to an output, and which outputs read an input.
 #pragma once
 
 #include <algorithm>

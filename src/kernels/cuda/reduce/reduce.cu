@@ -135,7 +135,7 @@ ReducePlan plan_reduce(const Encoder& e, const ReduceCall& c, const ReduceTraits
     plan_rows(p, e, t.pack > 1 && (flat || packed) ? t.pack : 1, false);
     return p;
   }
-  // Narrow columns in great number: a thread for each output reads next to its neighbour as well.
+  // Many narrow columns: with a thread per output, reads are coalesced as well.
   const int64_t outer = kept.total / width, multiprocessors = e.multiprocessors();
   bool narrow = width < 128 && kept.total >= multiprocessors * kThreadsPerMultiprocessor;
   bool tiny = width * n < 2048 && outer > multiprocessors * kBlocksPerMultiprocessor;

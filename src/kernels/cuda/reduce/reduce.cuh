@@ -1,5 +1,5 @@
-// The engine behind reduce(): an Op says how to take elements in, combine states and give the result; the kernels here
-// say who reads what. Included by the files that instantiate it.
+// The engine behind reduce(): an Op defines how to take elements in, combine states and finish the result; the kernels
+// here define which thread reads what. Included by the files that instantiate it.
 #pragma once
 
 #include <optional>
@@ -47,7 +47,7 @@ struct ElementMap {
   }
 };
 
-// What kernels get. A "unit" is what one load of a row takes: a pack or an element.
+// The arguments of kernels. A "unit" is what one load of a row takes: a pack or an element.
 struct ReduceArgs {
   const void* in;
   void* out;
@@ -73,7 +73,7 @@ struct ReducePlan {
   unsigned blocks;
 };
 
-// What the plan has to know about an Op.
+// The properties of an Op that the plan uses.
 struct ReduceTraits {
   int pack;          // elements in a load of a row
   int column_pack;   // elements in a load of wide columns; 1: there are none

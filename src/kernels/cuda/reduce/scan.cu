@@ -1,5 +1,5 @@
-// Scans in up to three launches: totals of pieces of the lines, a scan of those, and the scan of every piece from where
-// the ones before it ended. A piece is scanned by a warp along its line, or by one thread where lines lie side by side.
+// Scans in up to three launches: totals of pieces of the lines, a scan of the totals, and the scan of every piece from
+// the total before it. A piece is scanned by a warp along its line, or by one thread where lines are interleaved.
 #include "kernels/cuda/elementwise/convert.cuh"
 #include "kernels/cuda/reduce/scan.h"
 
@@ -8,7 +8,7 @@ namespace deft::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kItems = 4;  // neighbours a lane takes
+constexpr int kItems = 4;  // neighbours a warp lane takes
 constexpr int64_t kTile = 32 * kItems;
 
 struct ScanArgs {
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads) scan_totals(const __grid_constant__ 
   }
 }
 
-// As many pieces as keep the device busy, but none so short that its total costs more than it gives.
+// Enough pieces to keep the device busy, but none so short that its total costs more than it saves.
 void cut_lines(const Encoder& e, ScanArgs& a, bool side_by_side) {
   const int64_t threads = static_cast<int64_t>(e.multiprocessors()) * 1024;
   const int64_t workers = side_by_side ? threads : threads / 32, shortest = side_by_side ? 64 : 16 * kTile;

@@ -39,7 +39,7 @@ void start_keys(Encoder& e, KeySort<sort_key_t<T>>& s, const void* in, int64_t c
 void sort_large(Encoder& e, DType dtype, const char* in, int64_t outer, int64_t n, int64_t k, bool descending,
                 char* values, int64_t* indices) {
   const auto size = static_cast<int64_t>(size_of(dtype));
-  // Element numbers have 31 bits: more rows than that are sorted in turns.
+  // Element numbers have 31 bits: more elements are sorted in several rounds of rows.
   const int64_t most = (kLongestSort - 1) / n;
   for (int64_t first = 0; first < outer; first += most) {
     const int64_t rows = outer - first < most ? outer - first : most;

@@ -53,7 +53,7 @@ void KeySort<K>::run(int bits) {
 template <class K>
 void KeySort<K>::by_rows(int64_t outer, int64_t n) {
   if (outer == 1) return;
-  // The keys have done their work: rows take their place.
+  // The keys are no longer needed: row numbers take their place.
   uint32_t* rows[2] = {reinterpret_cast<uint32_t*>(keys_[0]), reinterpret_cast<uint32_t*>(keys_[1])};
   e_.launch(rows_of, Encoder::blocks_for(count_), 256, 0, numbers(), rows[at_], count_, n);
   int bits = 1;
