@@ -59,7 +59,7 @@ class Assigner {
  private:
   size_t buffer(ValueId id) const { return static_cast<size_t>(g_.value(id).buffer); }
 
-  // True where the cast is not needed: others read what it was made from.
+  // True where the cast is not needed: its readers read its source.
   bool visit(Instruction& x, std::vector<ValueId>& same) {
     const ValueId in = x.inputs[0], out = x.outputs[0];
     if (const ValueId first = source_[static_cast<size_t>(in)]; first != kNone) {

@@ -45,7 +45,7 @@ class Recorder : public CaptureHook {
     if (new_bytes_ > std::max(kLeastBytes, kept_bytes_ / 8)) forget_unused();
     Instruction x = make_instruction(def, Action::make, inputs, count, params, site);
     for (int i = 0; i < def.info.outputs; ++i) {
-      // A result may be there already: ops that give their input back.
+      // A result may be known already: ops that return their input.
       bool known = values_.contains(outputs[i].impl());
       if (!known) add_storage(outputs[i], BufferKind::temporary);
       x.outputs.push_back(add(outputs[i]));
@@ -177,7 +177,7 @@ class Recorder : public CaptureHook {
         "compiled function",
         what, describe(meta), to_string(site));
   }
-  // What the host read must stay as it was.
+  // Guards values that the host read: they must not change.
   std::vector<Dependency> reads() const {
     std::vector<Dependency> all;
     for (const Read& r : read_) {
@@ -201,7 +201,7 @@ class Recorder : public CaptureHook {
                "capture: result {} retains its gradient; return that as a result of its own", index);
     return t.detach();
   }
-  // What the function made itself needs no guard.
+  // Tensors that the function made need no guard.
   void keep_outside_needs(const std::vector<Tensor>& results) {
     std::vector<GradState::Need> outside;
     for (const GradState::Need& n : state_.constants) {
@@ -258,8 +258,8 @@ class Recorder : public CaptureHook {
     if (kind == BufferKind::temporary) new_bytes_ += s->nbytes;
     return id;
   }
-  // Memory that only this capture still holds is given up, as it would be without one. Neither it nor its headers can
-  // come up again, so their addresses may serve others.
+  // Frees memory that only this capture still holds, as without a capture. Neither it nor its headers can appear again,
+  // so their addresses may be reused.
   void forget_unused() {
     std::unordered_set<const Storage*> gone;
     kept_bytes_ = new_bytes_ = 0;
@@ -438,7 +438,7 @@ class Recorder : public CaptureHook {
                        describe(t.meta), made);
   }
 
-  // Tensors that the function made without an op and then wrote: each run begins with what they were.
+  // Tensors that the function made without an op and then wrote: each run begins with their first values.
   void make_own_tensors(const std::vector<Tensor>& results) {
     for (auto& [id, start] : starts_) {
       Buffer& b = graph_.buffers[static_cast<size_t>(id)];
@@ -463,7 +463,7 @@ class Recorder : public CaptureHook {
     x.params.assign(bytes, bytes + op_def<Clone>.params_bytes);
     return x;
   }
-  // What begins with a copy over all of it need not be anything before.
+  // A tensor that is first overwritten as a whole needs no first value.
   bool make_instead(size_t first, BufferId id) {
     if (first == graph_.instructions.size()) return false;
     Instruction& x = graph_.instructions[first];

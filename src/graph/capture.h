@@ -1,4 +1,4 @@
-// Runs a function once and writes down what it does.
+// Runs a function once and records its ops.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ struct Captured {
   std::vector<Tensor> results;  // of this run, without history
   GradState gradients = {};
   std::vector<Dependency> read = {};  // constants whose values the host read
-  std::vector<size_t> held = {};      // inputs that the function has hold of itself, too
-  // A tensor that the function made and keeps: no replay would renew it, so there is nothing to replay. Empty: none.
+  std::vector<size_t> held = {};      // inputs that the function also holds itself
+  // A tensor that the function made and keeps: no replay would renew it, so the capture is of no use. Empty: none.
   std::string kept = {};
 };
 

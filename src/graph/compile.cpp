@@ -38,7 +38,7 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-// All that decides which plan serves a call.
+// The key of a plan: everything that decides which plan serves a call.
 struct Key {
   std::vector<Meta> inputs;
   std::vector<Place> shared;
@@ -143,7 +143,7 @@ struct Plan {
   std::vector<Dependency> dependencies;
   graph::Notes notes;
   graph::GradState gradients;
-  std::vector<std::pair<size_t, Tensor>> held;  // inputs that the function has hold of itself, too
+  std::vector<std::pair<size_t, Tensor>> held;  // inputs that the function also holds itself
   std::vector<const Storage*> constants;        // as captured, of plans that write memory from outside
   std::vector<size_t> written;                  // inputs that it writes
   size_t instructions = 0;                      // as captured
@@ -153,7 +153,7 @@ struct Plan {
   size_t results() const { return executable->graph().outputs.size() - gradients.made; }
 };
 
-// Where memory has another meaning than in the capture: the input that is to blame, otherwise nothing.
+// The first input whose memory aliases differently than in the capture; otherwise nothing.
 std::string elsewhere(const Plan& p, Inputs inputs) {
   for (const auto& [i, t] : p.held)
     if (!inputs[i]->shares_storage_with(t) || distance(t, *inputs[i]) != 0)
@@ -335,7 +335,7 @@ struct Compiled::Impl {
     families.push_front({key, graph::Template(captured)});
     if (families.size() > options.plans) families.pop_back();
   }
-  // A function may do something else at sizes that were not seen: only what was foretold once, or promised, is used.
+  // A function may behave differently at new sizes: only templates that were confirmed once, or promised, are used.
   bool is_trusted(const graph::Template& t, bool confirmed) const {
     auto promised = [&](const std::vector<graph::InputDim>& dims) {
       return std::any_of(dims.begin(), dims.end(), [&](const graph::InputDim& d) {
@@ -344,7 +344,7 @@ struct Compiled::Impl {
     };
     return confirmed || (t.fault().empty() && std::all_of(t.symbols().begin(), t.symbols().end(), promised));
   }
-  // A plan from a template, without running the function. `why` gets how it went.
+  // A plan from a template, without running the function. `why` receives the outcome.
   Plan* instantiate(const Key& key, std::string& why) {
     Family* f = options.symbolic ? family_of(key) : nullptr;
     if (!f) return nullptr;

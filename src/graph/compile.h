@@ -1,5 +1,5 @@
-// compile(f): the first call with inputs of a kind runs f and writes down what it does; later ones run the plan made
-// from that. Plans record no gradients. f may run backward() and an optimizer itself, a whole training step; a result
+// compile(f): the first call with inputs of a kind runs f and records its ops; later calls run the plan made from them.
+// Plans record no gradients. f may run backward() and an optimizer itself, a whole training step; a result
 // that still needs its graph is a CaptureError.
 //
 //   auto fast = deft::compile([&](const Tensor& x) { return model(x); });
@@ -50,7 +50,7 @@ class Compiled {
 
   // Any number of tensors; one call at a time. Results are the caller's own.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
-  // The same into a vector that is there: what it held is given up first, so that its memory serves again.
+  // The same into an existing vector: its tensors are released first, so that their memory is reused.
   void run(const std::vector<Tensor>& inputs, std::vector<Tensor>& results);
   // For functions with one result; ValueError for others. The quickest way to call a plan: no vector is made.
   template <class... T>

@@ -1,5 +1,5 @@
-// What instructions cost, from shapes and types alone: passes ask before they trade one form of a graph for another.
-// Never from the number of threads, so that the same program always becomes the same plan.
+// The cost of instructions, from shapes and types alone, for passes that choose between forms of a graph. It does not
+// depend on the number of threads, so that the same program always becomes the same plan.
 #pragma once
 
 #include "graph/ir.h"
@@ -22,7 +22,7 @@ inline constexpr double kCallNs = 180;
 double flops_per_ns(DType dtype);
 double pack_ns(int64_t elements, DType dtype);  // of a left side that is not read in place
 
-// The larger of memory and arithmetic, and what a call costs by itself.
+// The larger of memory time and arithmetic time, plus the overhead of a call.
 double nanoseconds(const Work& work, DType dtype);
 double nanoseconds(const Graph& graph, const Instruction& x);
 

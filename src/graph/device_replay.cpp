@@ -35,7 +35,7 @@ DeviceReplay::Recorded* DeviceReplay::find(uint8_t stream, const std::vector<con
   return nullptr;
 }
 
-// Nothing runs here. What cannot be recorded is run one by one from now on.
+// Nothing runs here. Steps that cannot be recorded run one by one from now on.
 DeviceReplay::Recorded* DeviceReplay::record(Device device, uint8_t stream, const std::vector<const void*>& addresses,
                                              FunctionRef<void(size_t)> step) {
   Recorded r{addresses, stream, {}};

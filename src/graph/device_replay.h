@@ -19,7 +19,7 @@ class DeviceReplay {
   // for a few sets of them.
   void run(Device device, uint8_t stream, const std::vector<const void*>& addresses, FunctionRef<void(size_t)> step);
 
-  // So many sets of addresses came that the caller should copy to fixed places instead.
+  // There were too many sets of addresses: the caller should copy to fixed places instead.
   bool wants_fixed_addresses() const { return misses_ > kMostMisses && refused_.empty(); }
   void forget() { recorded_.clear(), misses_ = 0; }
   // Why nothing is recorded; empty: it is, or there is nothing to say yet.

@@ -40,7 +40,7 @@ class Dropper {
     if (list.empty() || list.back() != place) list.push_back(place);
   }
   const std::vector<size_t>& touched(ValueId id) const { return touched_[index(g_.value(id).buffer)]; }
-  // Copies that are gone touch nothing.
+  // Removed copies touch nothing.
   bool is_there(size_t i) const { return g_.instructions[i].def != nullptr; }
 
   // The copy is the only reader of its source: the op of the source computes the copy directly.
@@ -63,7 +63,7 @@ class Dropper {
     return true;
   }
 
-  // Nobody writes the copy, and nobody the source before the last read of the copy. The copy of a number is none, and
+  // The copy is never written, nor the source before the last read of the copy. The copy of a number is no number, and
   // takes part in promotion.
   bool read_instead_of(size_t at) {
     const ValueId source = g_.instructions[at].inputs[0], copy = g_.instructions[at].outputs[0];
@@ -84,7 +84,7 @@ class Dropper {
     remove_views(copy);
     return true;
   }
-  // Nobody makes its memory any more, so views of it, which nobody reads, are of nothing.
+  // Its memory is no longer written, so views of it, which have no readers, are removed.
   void remove_views(ValueId of) {
     for (Instruction& x : g_.instructions)
       if (x.def && x.action == Action::view && g_.value(x.inputs[0]).buffer == g_.value(of).buffer) x.def = nullptr;

@@ -5,8 +5,8 @@
 
 namespace deft::graph {
 
-// A copy goes where the op that made its source can write it itself, and where elementwise ops read it while the source
-// still stands: these read that. Returns how many went. On CPUs.
+// Removes a copy where the op that made its source can write it directly, and where elementwise ops read it while the
+// source is unchanged: they read the source. Returns how many were removed. On CPUs.
 size_t drop_copies(Graph& graph);
 
 }  // namespace deft::graph

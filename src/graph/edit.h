@@ -21,15 +21,15 @@ void set_params(Instruction& x, const T& p) {
   x.params = settled_params(*x.def, bytes);
 }
 
-// It takes numbers of the generator. Attention has a place for a draw that it uses only with dropout.
+// It draws from the generator. Attention has a field for a draw that it uses only with dropout.
 bool draws(const Instruction& x);
 
-// A value that stands whatever the program does; kNone is one too.
+// A value that the program never changes; kNone is one too.
 bool is_constant(const Graph& graph, ValueId id);
 // Its tensor. The plan depends on it from now on, unless it is unreachable from elsewhere.
 Tensor read_constant(const Graph& graph, ValueId id, std::vector<Dependency>& dependencies);
 ValueId add_constant(Graph& graph, const Tensor& t);
-// Constants that no instruction uses any more are let go.
+// Releases constants that no instruction uses any more.
 void drop_unused_constants(Graph& graph);
 
 }  // namespace deft::graph

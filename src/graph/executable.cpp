@@ -37,7 +37,7 @@ struct Step {
   std::vector<Tensor> given = {};  // to code outside
   PreparedKernel prepared = nullptr;
   std::shared_ptr<const Tensor> kept = nullptr;  // a cast of its input, which may still hold: core/rounded_copy.h
-  int64_t draw = -1;                             // where the draw lies in the parameters; -1: it draws nothing
+  int64_t draw = -1;                             // the offset of the draw in the parameters; -1: it draws nothing
   int32_t drawn_by = kNone;  // an earlier step whose draw it takes: gradients and checkpoints draw the same numbers
 
   KernelCall call() { return {*def, inputs.data(), static_cast<int>(inputs.size()), outputs.data(), params.data()}; }
@@ -77,7 +77,7 @@ struct Moving {
   int64_t offset;  // in bytes from the first of that
 };
 
-// Memory for one or more results. What the caller gives back is used again.
+// Memory for one or more results, reused once the caller releases it.
 struct Result {
   Meta meta;  // the first output that fills it, or its bytes
   Tensor memory;
@@ -149,7 +149,7 @@ struct Executable::Impl {
     return v.offset == 0 && v.meta.is_dense() && static_cast<size_t>(v.meta.numel) * size_of(v.meta.dtype) == b.bytes;
   }
 
-  // Constants and the arena never move. A value that nothing uses any more stays undefined.
+  // Constants and the arena never move. An unused value stays undefined.
   void bind(ValueId id) {
     const Value& v = graph.value(id);
     const Buffer& b = graph.buffer_of(id);
@@ -265,7 +265,7 @@ struct Executable::Impl {
   void renew_results() {
     for (Result& r : results) {
       if (is_free(r.memory)) {
-        r.memory.impl()->storage->bump_version("compile", {});  // what was made of the old bytes no longer holds
+        r.memory.impl()->storage->bump_version("compile", {});  // entries derived from the old bytes are invalid
         continue;
       }
       results_moved = true;

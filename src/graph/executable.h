@@ -1,4 +1,4 @@
-// A graph ready to run again and again: kernels in order on places that were chosen before. A run allocates nothing but
+// A graph ready to run repeatedly: kernels in order on memory that was planned before. A run allocates nothing but
 // results that the caller still holds from the run before.
 #pragma once
 

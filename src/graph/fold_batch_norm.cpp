@@ -1,4 +1,4 @@
-// With fixed statistics batch norm is a scale and an offset per channel, which the weights before it can take.
+// Folds batch norm with fixed statistics, a scale and an offset per channel, into the weights before it.
 #include <fmt/format.h>
 
 #include <algorithm>

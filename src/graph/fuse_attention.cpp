@@ -25,7 +25,7 @@ namespace deft::graph {
 
 namespace {
 
-// What was found on the way back from the second matmul.
+// The pattern found on the way back from the second matmul.
 struct Found {
   size_t at = 0;                            // the second matmul
   ValueId q = kNone, k = kNone, v = kNone;  // k as the first matmul reads it: [..., e, s]
@@ -35,8 +35,8 @@ struct Found {
   bool mask_hides = false;  // true means a hidden key
   bool causal = false;
   std::vector<size_t> taken;
-  std::vector<std::pair<ValueId, size_t>> read;  // what the taken ones read from outside, and where
-  std::string why;                               // not empty: it stays
+  std::vector<std::pair<ValueId, size_t>> read;  // outside values that the fused instructions read, and where
+  std::string why;                               // not empty: not fused
 };
 
 // Query i sees keys 0 to i and no others.
@@ -242,7 +242,7 @@ class AttentionFuser {
     const Meta &q = meta(f.q), &k = meta(f.k);
     const int64_t rows = q.sizes[q.rank() - 2], full = (rows + kTileRows - 1) / kTileRows * kTileRows;
     double fused = kSetupNs + matmuls * static_cast<double>(full) / static_cast<double>(rows);
-    if (k.strides[k.rank() - 2] != 1)  // keys that lie across are copied first
+    if (k.strides[k.rank() - 2] != 1)  // transposed keys are copied first
       fused += 2 * static_cast<double>(k.numel) * static_cast<double>(size_of(k.dtype)) / kBytesPerNs;
     if (q.device.is_cpu() && fused >= matmuls + passes)
       f.why = fmt::format("it would take {:.1f} us instead of {:.1f}", fused / 1e3, (matmuls + passes) / 1e3);
@@ -336,7 +336,7 @@ class AttentionFuser {
   Graph& g_;
   Uses uses_;
   std::vector<Dependency>& dependencies_;
-  std::vector<Dependency> pending_;  // of the one that is looked at
+  std::vector<Dependency> pending_;  // of the current candidate
   Notes& notes_;
   bool weigh_;
   std::vector<std::pair<size_t, std::vector<Instruction>>> replaced_;  // in order

@@ -57,7 +57,7 @@ class CastFuser {
     if (places.empty() || places.back() != place) places.push_back(place);
   }
 
-  // The matmul before the cast stores what that makes.
+  // The matmul before the cast stores the cast's result.
   void take(size_t at) {
     const ValueId narrow = g_.instructions[at].inputs[0], wide = g_.instructions[at].outputs[0];
     const Meta &from = meta(narrow), &to = meta(wide);

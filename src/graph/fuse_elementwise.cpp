@@ -1,4 +1,4 @@
-// Elementwise ops that follow each other become one pass over memory. Worth it always: a pass less, and a kernel less.
+// Consecutive elementwise ops become one fused chain, one pass over memory. Always worth it: a pass and a kernel less.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -113,7 +113,7 @@ class ChainFuser {
     prefer_dense_like(p);
     return p;
   }
-  // The result lies as its like does; next to a like in rows with gaps it is contiguous, whatever else there is.
+  // The result has the layout of `like`; where `like` has gaps between rows it is contiguous.
   void prefer_dense_like(Program& p) const {
     for (int i = p.params.like; i < p.params.inputs; ++i)
       if (p.params.period[i] == 0 && g_.value(p.inputs[static_cast<size_t>(i)]).meta.is_dense()) {

@@ -208,7 +208,7 @@ class RowFuser {
     x.def = nullptr;
     g_.instructions[to] = std::move(fused);
   }
-  // What has dims of size 1 for those that were reduced is a view of the result.
+  // With keepdim, the value with dims of size 1 is a view of the result.
   void place_before_view(size_t at, int first, Instruction fused) {
     const ValueId y = g_.instructions[at].outputs[0];
     const Meta& rows = meta(g_.instructions[at].inputs[0]);

@@ -1,4 +1,4 @@
-// What a captured function finds and leaves in leaves: whether they require gradients, and their .grad.
+// The gradient state of leaves before and after a captured function: whether they require gradients, and their .grad.
 #pragma once
 
 #include <span>
@@ -42,9 +42,9 @@ struct GradState {
   // Why a plan does not serve a call; empty where it does.
   std::string difference(Inputs inputs) const;
   bool serves(Inputs inputs) const;
-  // Nothing was said of gradients, so the plan serves any call.
+  // No gradients are involved, so the plan serves any call.
   bool is_empty() const { return leaves.empty() && constants.empty() && needs_inputs.empty(); }
-  // Runs the plan with the gradients that are there, and gives each leaf what it left.
+  // Runs the plan with the current gradients, and gives each leaf its new gradient.
   void run(Executable& plan, Inputs inputs, Tensor* results) const;
   // The gradients that are there, in the order of the graph's inputs.
   void add_inputs(Inputs inputs, std::vector<Tensor>& all) const;
@@ -58,7 +58,7 @@ struct GradState {
   bool serves_input(Inputs inputs, size_t i) const;
 };
 
-// A number that tells the hooks on a leaf's gradient apart; 0: there are none.
+// A number that identifies the hooks on a leaf's gradient; 0: there are none.
 uint64_t hooks_of(const Tensor& leaf);
 // The first input that is the same tensor as input i.
 size_t first_same(GradState::Inputs inputs, size_t i);

@@ -58,7 +58,7 @@ Tensor on_memory_of(const Tensor& t, const Value& value) {
 
 namespace {
 
-// What a view op makes of `x` by its own rule; nothing where `def` is none of them.
+// The result of a view op on `x` by its own rule; nothing where `def` is no view op.
 template <class... Op>
 std::optional<ViewSpec> view_by(const OpDef& def, const Meta& x, void* params) {
   std::optional<ViewSpec> spec;

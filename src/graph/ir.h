@@ -67,7 +67,7 @@ struct Instruction {
 
 // Fills `effects`: batch norm in training moves its running statistics.
 void note_effects(Instruction& x);
-// What the instruction makes or writes, and the part of it that was there before.
+// The values that the instruction makes or writes, and the part of them that existed before.
 std::span<const ValueId> written_values(const Instruction& x);
 std::span<const ValueId> rewritten_values(const Instruction& x);
 
@@ -91,7 +91,7 @@ Tensor on_memory_of(const Tensor& t, const Value& value);
 // only where they may be.
 void verify(const Graph& graph, const char* after);
 
-// One line per instruction, for people and for files; parse() gives the same graph back. Constants are listed by shape
+// One line per instruction, for people and for files; parse() restores the same graph. Constants are listed by shape
 // and bound by position to `constants`. LoadError with the line where the text is not a graph.
 std::string to_text(const Graph& graph);
 Graph parse(const std::string& text, const std::vector<Tensor>& constants);

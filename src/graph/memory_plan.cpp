@@ -48,7 +48,7 @@ bool same_bytes(const Value& a, const Value& b) {
          size_of(a.meta.dtype) == size_of(b.meta.dtype);
 }
 
-// Buffers that share one place, one after the other.
+// Buffers that share one place at different times.
 struct Block {
   std::vector<size_t> buffers;
   Lifetime life;

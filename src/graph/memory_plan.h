@@ -24,7 +24,7 @@ struct Lifetime {
 };
 std::vector<Lifetime> lifetimes(const Graph& graph);
 
-// At each instruction, of what a plan places: the bytes alive, where results are written over inputs as in the plan.
+// The live bytes of the arena at each instruction, with results written over inputs as in the plan.
 std::vector<int64_t> bytes_alive(const Graph& graph);
 
 // A result goes over an input that nobody reads later where the kernel allows it: elementwise ops, and matmuls and

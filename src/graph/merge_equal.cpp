@@ -10,7 +10,7 @@ namespace deft::graph {
 
 namespace {
 
-// What an instruction reads, with how often each buffer was written before.
+// The inputs of an instruction, with the number of earlier writes to each buffer.
 using Key = std::tuple<const OpDef*, std::vector<std::pair<ValueId, int>>, std::vector<std::byte>>;
 
 // Written again later, so that two results may not share memory.
@@ -75,7 +75,7 @@ class EqualMerger {
     return false;
   }
   std::vector<bool>::reference is_result(ValueId id) { return result_[static_cast<size_t>(g_.value(id).buffer)]; }
-  // A view of a result that was merged looks at the other's memory.
+  // A view of a merged result becomes a view of the other result's memory.
   void move(Value& v) {
     if (auto to = moved_.find(v.buffer); to != moved_.end()) v.buffer = to->second;
   }

@@ -63,7 +63,7 @@ class GradientMerger {
   const Meta& meta(ValueId id) const { return g_.value(id).meta; }
   const Instruction& instruction(size_t i) const { return g_.instructions[i]; }
 
-  // --- What reads a gradient.
+  // --- Readers of a gradient.
   // The only cast that reads the result of `at`, all of it.
   std::optional<size_t> cast_after(size_t at) const {
     const ValueId result = instruction(at).outputs[0];
@@ -103,11 +103,11 @@ class GradientMerger {
     }
     return b;
   }
-  // Ops whose results may lie in rows that are further apart.
+  // Ops whose results may have a larger row stride.
   static bool writes_any_rows(const Instruction& x) {
     return x.action == Action::make && (x.def == &op_def<ScaledDotProductAttentionBackward> || x.def == &op_def<Clone>);
   }
-  // Whether `id` shows the gradient as a matrix of its rows, transposed or not.
+  // Whether `id` is a view of the gradient as a matrix of its rows, transposed or not.
   bool is_matrix(ValueId id, const Branch& b, bool transposed) const {
     const Value& v = g_.value(id);
     if (v.offset != 0 || v.meta.rank() != 2) return false;
@@ -312,7 +312,7 @@ class GradientMerger {
     g_.instructions[last] = std::move(x);
     if (has_cast) g_.instructions[cast] = std::move(c);
   }
-  // A value like `one`, for all of them. With `parts` their results come to lie in it.
+  // A value like `one` for all branches. With `parts` their results are placed in it.
   ValueId make_whole(const std::vector<Branch>& all, ValueId one, bool parts, Reader Branch::*which) {
     const Meta m = meta(one);
     const auto size = static_cast<int64_t>(size_of(m.dtype));

@@ -28,8 +28,8 @@ namespace deft::graph {
 namespace {
 
 constexpr double kLeastGain = 0.01;  // the plan keeps a second copy of the weights for it
-constexpr int64_t kFewRows = 3;      // that are read where they lie
-constexpr int64_t kColumns = 32;     // parts of trained weights are of a multiple, so that all begin at whole lines
+constexpr int64_t kFewRows = 3;      // that GEMV kernels read in place
+constexpr int64_t kColumns = 32;     // parts of trained weights are multiples, so that all begin at a cache line
 
 class SiblingMerger {
  public:
@@ -81,7 +81,7 @@ class SiblingMerger {
     }
   }
 
-  // What it costs the readers that the result lies in rows of `width` elements. Empty `why`: it can.
+  // The cost to the readers of a result with rows of `width` elements. Empty `why`: possible.
   double cost_to_readers(ValueId result, int64_t width, std::string& why) {
     const BufferUses& u = uses_of(result);
     const int64_t own = meta(result).sizes.back();
@@ -133,7 +133,7 @@ class SiblingMerger {
     if (why.empty() && weigh_ && x.device.is_cpu() && gain < kLeastGain * total)
       why = fmt::format("{:.1f} of {:.1f} us would be saved, {:.1f} of them lost to readers", (gain + cost) / 1e3,
                         total / 1e3, cost / 1e3);
-    // A launch less and x read once, on devices where that was not measured.
+    // On devices: a launch less, and x is read once (not measured).
     if (why.empty() && weigh_ && !x.device.is_cpu() && cost > 0) why = "a reader would copy its columns";
     if (!why.empty()) {
       left_.insert(fmt::format("{} matmuls from {}: {}", members.size(), to_string(first.site), why));

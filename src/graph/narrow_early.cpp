@@ -58,7 +58,7 @@ class Narrower {
     for (ValueId id : graph.outputs) readers_[static_cast<size_t>(id)].push_back(graph.instructions.size());
   }
 
-  // Narrows what leads to the view at `at`. The number of instructions that do less now.
+  // Narrows the producers of the view at `at`. Returns the number of instructions that do less now.
   size_t run(size_t at) {
     const Instruction& view = g_.instructions[at];
     std::optional<Range> range = range_of(g_, view);
@@ -92,7 +92,7 @@ class Narrower {
     return true;
   }
 
-  // True if instruction i is made to give the wanted range only. All who read it come later and were asked before.
+  // True if instruction i was narrowed to the wanted range. All its readers come later and were visited before.
   bool take(size_t i, size_t at) {
     const Instruction& x = g_.instructions[i];
     if (x.outputs.empty()) return false;
@@ -124,7 +124,7 @@ class Narrower {
     return true;
   }
 
-  // What `x` needs of each input to give `r` of its result; false where it needs all.
+  // The range of each input that `x` needs for `r` of its result; false where it needs all.
   bool ranges_of_inputs(const Instruction& x, const Range& r, std::vector<std::optional<Range>>& in) const {
     in.assign(x.inputs.size(), std::nullopt);
     const Meta& out = g_.value(x.outputs[0]).meta;
@@ -192,7 +192,7 @@ class Narrower {
     g_.instructions.insert(place, std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
     std::erase_if(g_.instructions, [](const Instruction& x) { return x.def == nullptr; });
   }
-  // It reads what it needs of an input, whatever others need of that.
+  // It reads the range it needs of an input, independent of other readers.
   Instruction narrow(const Instruction& old, const std::vector<std::optional<Range>>& needs,
                      std::vector<Instruction>& made) {
     Instruction x = old;
@@ -214,7 +214,7 @@ class Narrower {
     narrowed_[old.outputs[0]] = x.outputs[0];
     return x;
   }
-  // The narrowed form of a value: made already, or a slice of what is there.
+  // The narrowed form of a value: computed already, or a slice of the existing value.
   ValueId part_of(ValueId id, const Range& r, const Site& site, std::vector<Instruction>& made) {
     auto known = narrowed_.find(id);
     if (known != narrowed_.end()) return known->second;

@@ -1,5 +1,5 @@
-// At batch 1 a small network's time is that of reading its weights from the nearer caches: panels take the fewest
-// instructions for it. Written weights stay as they are: panels would be made anew in each run.
+// At batch 1 a small network's time is that of reading its weights from L1 and L2: packed panels take the fewest
+// instructions for it. Written weights stay unpacked: they would be packed again in each run.
 #include <fmt/format.h>
 
 #include <cstring>

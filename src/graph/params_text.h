@@ -15,7 +15,7 @@ namespace deft::graph {
 std::string params_text(const OpDef& def, const std::vector<std::byte>& params);
 
 // ValueError where the text is not the op's parameters, or a field has no value of its type: enums without a name,
-// steps that read what comes later. What the op makes of the values is for its infer() to check.
+// steps that read later steps. The op's infer() checks the values.
 std::vector<std::byte> parse_params(const OpDef& def, std::string_view text);
 
 }  // namespace deft::graph

@@ -1,4 +1,5 @@
-// Changes to a graph that keep its meaning. Each can be switched off; each says what it did and what it left, and why.
+// Changes to a graph that keep its meaning. Each can be switched off; each reports what it did and what it left, and
+// why.
 #pragma once
 
 #include <cstdint>
@@ -66,12 +67,12 @@ void fuse_norms(Graph& graph, Notes& notes, bool weigh = true);
 void fuse_sums(Graph& graph, Notes& notes, bool weigh = true);
 // Results of 16-bit matmuls that are only widened are stored in f32. Rounds less often.
 void fuse_casts(Graph& graph, Notes& notes, bool weigh = true);
-// Elementwise ops that follow each other become one pass over memory, with the same bits; those that write parts of a
-// buffer in place as well (graph/separate_writes.h).
+// Consecutive elementwise ops become one fused chain, with the same bits; ops that write parts of a buffer in place as
+// well (graph/separate_writes.h).
 void fuse_elementwise(Graph& graph, Notes& notes);
 // Casts to a wider type and back go. Same bits.
 void assign_precision(Graph& graph, Notes& notes);
-// Images that convolutions work on get their channels innermost; conversions are counted. Rounds differently.
+// Images of convolutions become NHWC; conversions are counted. Rounds differently.
 void assign_layout(Graph& graph, Notes& notes, bool weigh = true);
 // softmax(q k^T * scale + mask) v in single ops becomes scaled_dot_product_attention. Rounds differently.
 void fuse_attention(Graph& graph, std::vector<Dependency>& dependencies, Notes& notes, bool weigh = true);

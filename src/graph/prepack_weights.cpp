@@ -1,5 +1,5 @@
 // Matmuls and convolutions find their weights packed at the first run. Plans for several sizes share one packed form,
-// and a written weight is packed anew without a new plan: the derived cache keeps them, by version.
+// and a written weight is packed again without a new plan: the derived cache holds them, by version.
 #include <fmt/format.h>
 
 #include <map>

@@ -78,7 +78,7 @@ class Recomputer {
   }
 
  private:
-  // --- Who makes and uses what, in the graph as it is.
+  // --- Makers and users of buffers in the current graph.
   struct Places {
     std::vector<size_t> uses, writes;
     bool result = false;
@@ -103,7 +103,7 @@ class Recomputer {
     const std::vector<size_t>& at = places_[index(buffer)].writes;
     return std::any_of(at.begin(), at.end(), [&](size_t i) { return i > from && i < to; });
   }
-  // What was at `from` in its memory still is at `to`.
+  // Its memory at `to` still holds the value of `from`.
   bool stands(ValueId id, size_t from, size_t to) const {
     const BufferId buffer = g_.value(id).buffer;
     if (written_within(buffer, from, to)) return false;
@@ -112,8 +112,8 @@ class Recomputer {
     return places_[index(buffer)].uses.back() >= to;
   }
 
-  // --- What can be made again.
-  // Instructions that make the buffer once more at `to`, in order; otherwise why there are none.
+  // --- What can be recomputed.
+  // Instructions that recompute the buffer at `to`, in order; otherwise why there are none.
   const char* why_not(BufferId buffer, size_t to, std::vector<size_t>& again) const {
     const Places& p = places_[index(buffer)];
     if (p.writes.size() != 1 || p.writes[0] != p.uses.front()) return "written more than once";
@@ -164,7 +164,7 @@ class Recomputer {
         if (g_.value(id).buffer != gap.buffer) gap.beside += static_cast<int64_t>(g_.buffer_of(id).bytes);
     }
   }
-  // The most that is alive, and in how many places. Each step makes one of the two less, so there is an end.
+  // The peak of live bytes, and at how many instructions it occurs. Each step lowers one of them, so this terminates.
   using Peak = std::pair<int64_t, size_t>;
   Peak peak() const {
     const int64_t most = *std::max_element(alive_.begin(), alive_.end());

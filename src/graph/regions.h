@@ -1,4 +1,4 @@
-// Where values lie in their buffers.
+// The regions of values in their buffers.
 #pragma once
 
 #include <optional>

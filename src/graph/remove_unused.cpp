@@ -4,7 +4,7 @@
 
 namespace deft::graph {
 
-// Backwards: a buffer is wanted once something later reads it. Writes to what lives outside are always wanted.
+// Backwards: a buffer is wanted once something later reads it. Writes to outside memory are always wanted.
 void remove_unused(Graph& graph, Notes& notes) {
   std::vector<bool> wanted(graph.buffers.size(), false);
   auto want = [&](ValueId id) {

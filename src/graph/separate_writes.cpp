@@ -53,7 +53,7 @@ class Separator {
     for (const auto& all : values) has_parts_.push_back(all.size() > 1);
   }
 
-  // The last write first: one that follows another on the same place is out of its way then.
+  // The last write first: then a later write to the same place no longer blocks an earlier one.
   void run() {
     for (Instruction& x : g_.instructions) now_.push_back({std::move(x)});
     for (size_t i = now_.size(); i-- > 0;)

@@ -20,7 +20,7 @@ namespace {
 struct Difference {
   double error = 0, size = 0;  // of finite values, the largest
 };
-// What is not finite must be the same in both; otherwise the error is infinite.
+// Values that are not finite must be equal in both; otherwise the error is infinite.
 Difference largest_difference(const std::vector<double>& found, const std::vector<double>& wanted) {
   Difference d;
   for (size_t i = 0; i < wanted.size(); ++i) {

@@ -7,12 +7,12 @@ namespace deft::graph {
 
 class Shadow {
  public:
-  // Before the plan runs: keeps what it is going to write. Nothing can keep the state of code outside the graph: a
+  // Before the plan runs: saves the memory it is going to write. The state of code outside the graph cannot be saved: a
   // plan with calls has no shadow.
   Shadow(const Graph& graph, const GradState& gradients, GradState::Inputs inputs);
   static bool is_possible(const Graph& graph);
 
-  // After the plan ran: the function runs on what was there before and keeps its effects. InternalError where a result,
+  // After the plan ran: the function runs on the saved memory and keeps its effects. InternalError where a result,
   // a gradient or memory that both wrote differs.
   void compare(const std::vector<Tensor>& results, const Function& function, const std::vector<Tensor>& inputs);
 

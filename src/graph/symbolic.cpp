@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kCaptures = 8;                 // that a template learns from at most
 constexpr int64_t kLargest = int64_t{1} << 52;  // of numbers that are sizes; doubles as bits are above it
-constexpr int64_t kLimit = int64_t{1} << 62;    // of numbers that are foretold
+constexpr int64_t kLimit = int64_t{1} << 62;    // of predicted numbers
 constexpr size_t kDegree = 3;
 
 // --- Tensors that the function fills anew each time: start, start + step, ...
@@ -209,7 +209,7 @@ class Ends {
  private:
   std::vector<int64_t> ends_;
 };
-// What callers give and ops make. Views have no memory of their own: one that reaches further is no view of it.
+// The ends of the values of callers and ops. Views have no memory of their own and must not reach beyond these ends.
 Ends given_and_made(const Graph& g) {
   Ends ends(g);
   for (ValueId id : g.inputs) ends.add(g.value(id));
@@ -219,7 +219,7 @@ Ends given_and_made(const Graph& g) {
   return ends;
 }
 
-// After numbers were filled in: what follows from them.
+// Recomputes what follows from the numbers that were filled in.
 void complete(Graph& g) {
   for (Value& v : g.values) {
     v.meta.numel = checked_numel(v.meta.sizes, v.meta.dtype);

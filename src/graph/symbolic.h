@@ -33,9 +33,9 @@ class Template {
   std::vector<Meta> inputs() const;
   // Takes in a capture with other sizes of the same kind.
   void add(Graph captured);
-  // A capture came out exactly as foretold, and none has brought in another symbol since.
+  // A capture came out exactly as predicted, and none has added another symbol since.
   bool confirmed() const { return confirmed_ && fault_.empty(); }
-  // The same for these inputs: a size that is new must be of a symbol that was foretold at a new size before.
+  // The same for these inputs: a new size must be of a symbol that was predicted correctly at a new size before.
   bool confirmed_for(const std::vector<Meta>& inputs) const;
   // Why there is no graph with symbols: which number of which op. Empty where there is one.
   const std::string& fault() const { return fault_; }
@@ -71,7 +71,7 @@ class Template {
   std::vector<Term> terms_;
   std::string fault_ = "only one size was captured";
   bool confirmed_ = false, over_ = false;
-  std::vector<bool> foretold_;  // symbols: at a size that was in none of the captures
+  std::vector<bool> foretold_;  // symbols predicted at a size that was in no capture
 };
 
 // Puts the inputs of a captured graph at the beginning of buffers that end with them: a plan may be called with tensors

@@ -1,4 +1,4 @@
-// Who makes, reads and writes what, for passes that bring instructions together.
+// Makers, readers and writers of values, for passes that fuse instructions.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace deft::graph {
 
-// Answers for the graph as it is now, as long as passes only take instructions out (def = nullptr) and let later ones
-// do their work: what was read or written in a place still is, or an instruction that did so was taken out.
+// Valid for the current graph as long as passes only remove instructions (def = nullptr) and let later ones do their
+// work: a read or write at a place still happens there, or its instruction was removed.
 class Uses {
  public:
   explicit Uses(const Graph& graph);
@@ -17,9 +17,9 @@ class Uses {
   // The last instruction before `at` that makes or writes `id`; -1 where there is none.
   int maker(ValueId id, size_t at) const;
   // `id` is a temporary without views that only the instruction `reader` reads, after it was made by `maker` and before
-  // anybody writes it; or `reader` writes over it before any view is there.
+  // it is written; or `reader` writes over it before any view exists.
   bool only_between(ValueId id, size_t maker, size_t reader) const;
-  // Nothing of what `from` reads is written between the two instructions.
+  // No input of `from` is written between the two instructions.
   bool inputs_stand(size_t from, size_t to) const;
   // The instruction `to` now does the work of `from`, which was taken out. Without that answers are the same, later.
   void moved(size_t from, size_t to) { now_[from] = static_cast<int32_t>(to); }
@@ -47,7 +47,7 @@ class Uses {
   std::vector<int32_t> now_;  // by instruction: the one that does its work, or itself
 };
 
-// All that is done with a buffer, in order.
+// All uses of a buffer, in order.
 struct BufferUses {
   struct Read {
     size_t at, input;

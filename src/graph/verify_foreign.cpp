@@ -43,7 +43,7 @@ constexpr std::string_view kInPlace[] = {"copy_", "fill_", "uniform_", "normal_"
 // The first parameter is the number of spatial dimensions, all others are counts of elements.
 constexpr std::string_view kWindows[] = {"convolution", "fused_convolution", "conv_transpose", "max_pool", "avg_pool"};
 constexpr std::string_view kResizes[] = {"interpolate", "pad", "unfold", "fold"};
-// Made for gradients: their rules believe what forward ops checked.
+// Ops of gradients: their rules rely on checks of the forward ops.
 constexpr std::string_view kGradients[] = {"_backward", "_backward_weight", "_gradient", "_scatter", "_unpack"};
 
 constexpr int64_t kMostElements = int64_t{1} << 20;  // of windows and paddings: no product of it overflows
@@ -210,7 +210,7 @@ class Checker {
     infer(x, out);
     for (size_t i = 0; i < x.outputs.size(); ++i) {
       BufferId buffer = g_.value(x.outputs[i]).buffer;
-      // Elementwise kernels go by the strides that are there.
+      // Elementwise kernels follow the given strides.
       require(x.def->elementwise || same_walk(meta(x.outputs[i]), out[i]),
               fmt::format("a result has the strides {}, its kernel writes {}", to_string(meta(x.outputs[i]).strides),
                           to_string(out[i].strides)));

@@ -5,7 +5,7 @@
 
 namespace deft::graph {
 
-// All that verify() checks, and all that verify() takes from those who make graphs here: parameters as the ops' rules
+// All that verify() checks, and all that verify() assumes of graphs made in this process: parameters as the ops' rules
 // complete them, results laid out as the kernels write them, memory that is not read and written at once, values of
 // parameters that rules leave to the functions around the ops. Only ops of inference. A typed error says what is wrong.
 void verify_foreign(const Graph& graph);

@@ -66,12 +66,12 @@ struct Fill {
   static OpSamples samples();
 };
 
-// to(device): between host and devices. The gradient goes the way back.
+// to(device): between host and devices. The gradient is copied back.
 struct Transfer {
   struct Params {
     Device device;
     bool pinned = false;         // a result on the host lies in pinned memory and is not waited for
-    const char* what = nullptr;  // what to call the synchronisation, if it is one
+    const char* what = nullptr;  // the name of the synchronisation, if it is one
     bool operator==(const Params&) const = default;
   };
   static constexpr OpInfo info{.name = "to_device", .dtypes = kAllTypes};

@@ -1,4 +1,4 @@
-// What all elementwise ops share. An op gives its formula once; SIMD kernels, gradients, in-place forms, dtype and
+// The base of all elementwise ops. An op gives its formula once; SIMD kernels, gradients, in-place forms, dtype and
 // layout handling come from here.
 #pragma once
 

@@ -36,7 +36,7 @@ struct ChainForm {
   int packs() const;
 };
 
-inline constexpr const char* kChainKernel = "deft_chain";  // what the kernel is called
+inline constexpr const char* kChainKernel = "deft_chain";  // the kernel's name
 std::string chain_source(const ChainForm& form);
 // What the source includes. Written by cmake/embed_files.cmake.
 std::span<const cuda::SourceFile> formula_sources();

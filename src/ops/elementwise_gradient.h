@@ -1,4 +1,4 @@
-// The gradient of an elementwise op of one tensor, as an op: what its fused gradient kernel does, for captured graphs.
+// The gradient of an elementwise op of one tensor, as an op: its fused gradient kernel, for captured graphs.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace deft {
 
-// (g, x, y) -> gradient of the input. Where the formula reads no x or no y, g stands in its place.
+// (g, x, y) -> gradient of the input. Where the formula reads no x or no y, g is passed instead.
 struct ElementwiseGradient {
   static constexpr size_t kParamBytes = 32;
   struct Params {

@@ -1,5 +1,5 @@
 // A softmax or norm with the elementwise ops before and after it, or a sum of rows with those before it, a few rows at
-// a time: what lies between them stays in cache. Made by compile().
+// a time: intermediate results stay in cache. Made by compile().
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// From tensors to what the CUDA kernels of this family take.
+// Converts tensors to the arguments of the CUDA index kernels.
 #pragma once
 
 #include "kernels/cuda/device/iteration.h"

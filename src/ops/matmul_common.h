@@ -1,4 +1,4 @@
-// What the kernels of matmul and linear share on all devices: which matrices there are, and how batches of them become
+// Shared by the kernels of matmul and linear on all devices: which matrices there are, and how batches of them become
 // fewer and larger ones. `Gemm` is the device's GemmCall.
 #pragma once
 

@@ -1,4 +1,4 @@
-// linear() for inference with a weight that is kept as the CPU's matrix kernels read it, and with what usually follows
+// linear() for inference with a weight packed for the CPU's GEMM kernels, and fused with the ops that usually follow
 // in one pass: bias, a residual, an activation.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Which bytes of an op's Params are what. Found by the compiler from the struct itself, so that no op lists its fields.
+// The fields of an op's Params. The compiler derives them from the struct itself, so that no op lists its fields.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 namespace deft {
 
 struct Prepacked {
-  int64_t bytes = 0;           // of what is kept now; 0 if nothing is
+  int64_t bytes = 0;           // of the cached form; 0 if there is none
   const char* left = nullptr;  // why not
 };
 // For an op that reads input 1 as a weight: linear, matmul, convolution and their fused forms. Makes what its kernel

@@ -1,4 +1,4 @@
-// A kernel's call with all worked out that does not depend on where its tensors lie. For plans, which call the same
+// A kernel's call with everything precomputed that does not depend on tensor addresses. For plans, which call the same
 // kernels on the same tensors again and again.
 #pragma once
 

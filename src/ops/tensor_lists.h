@@ -1,4 +1,4 @@
-// Norms, scaling, checks and averages of many tensors in one call: what lies dense in memory as f32 or bf16, on a GPU
+// Norms, scaling, checks and averages of many tensors in one call: tensors that are dense f32 or bf16, on a GPU
 // also as f16, takes one pass all together; the rest is composed of tensor ops. Nothing is recorded; versions count up
 // as after any in-place op.
 #pragma once
