@@ -19,7 +19,7 @@ struct CheckpointFrame {
     SavedTensor saved;
     Shape sizes;  // as recorded: the second run must agree
     DType dtype;
-    bool forgotten = false;  // its node needs it no more
+    bool forgotten = false;  // its node no longer needs it
   };
   struct Input {
     SavedTensor saved;

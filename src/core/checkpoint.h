@@ -1,4 +1,4 @@
-// Trading time for memory: a part of the forward pass saves nothing but its inputs and is computed again in backward.
+// Trades time for memory: a part of the forward pass saves nothing but its inputs and is recomputed in backward.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,9 @@ Tensors checkpoint(std::function<Tensors(const Tensors&)> f, const Tensors& inpu
 struct CheckpointFrame;
 struct SavedTensor;
 namespace detail {
-// The checkpoint that is being recorded or computed again on this thread.
+// The checkpoint that is being recorded or recomputed on this thread.
 extern constinit thread_local CheckpointFrame* recording_frame __attribute__((tls_model("initial-exec")));
-// Called by SavedTensor. frame_takes: true if the frame cares for the tensor; false to keep it as usual.
+// Called by SavedTensor. frame_takes: true if the frame takes the tensor; false to keep it as usual.
 bool frame_takes(CheckpointFrame& frame, SavedTensor& slot, TensorImpl& t);
 void frame_forget(CheckpointFrame& frame, uint32_t entry) noexcept;
 SavedTensor& frame_entry(CheckpointFrame& frame, uint32_t entry);

@@ -1,5 +1,5 @@
-// Coroutines and modes: what a guard sets inside a coroutine must not leak to whoever resumes it, and must be there
-// again after every suspension, on whatever thread that happens.
+// Coroutines and modes: a mode set by a guard inside a coroutine must not leak to the thread that resumes it, and must
+// be restored after every suspension, on any thread.
 #pragma once
 
 #include <coroutine>

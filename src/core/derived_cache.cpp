@@ -50,8 +50,8 @@ constinit std::mutex mutex;
 [[maybe_unused]] const int fork_handlers =
     pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
 
-// Every member: the lock is held. What goes is moved to `gone`, which the caller ends after the lock: an object may own
-// tensors whose storages come back here.
+// The lock is held in every member. Removed entries move to `gone`, which the caller destroys after unlocking: an
+// object may own tensors whose storages call back here.
 class Cache {
  public:
   // The entry of this tensor, form and version. One of an older version goes.
@@ -83,7 +83,7 @@ class Cache {
 
   void drop(Entries::iterator e, Entries& gone) { remove(e, stats.dropped, gone); }
 
-  // Makes it the one used last; returns when it was used before.
+  // Marks it as the most recently used; returns its previous time of use.
   uint64_t touch(Entries::iterator e) {
     Entries& list = list_of(e);
     list.splice(list.begin(), list, e);
@@ -101,7 +101,7 @@ class Cache {
       detail::notify_made({&*e, made.bytes, MemoryCategory::workspace, kCPU});
   }
 
-  // Room for `bytes` more. What was used after `since` stays.
+  // Makes room for `bytes` more. Entries used after `since` stay.
   bool make_room(int64_t bytes, uint64_t since, Entries& gone) {
     const auto lacking = [&] { return bytes_ + bytes - static_cast<int64_t>(limit()); };
     if (lacking() <= 0) return true;
@@ -147,7 +147,7 @@ class Cache {
   using ByStorage = std::unordered_map<Storage*, std::vector<Entries::iterator>>;
 
   Entries& list_of(Entries::iterator e) { return e->made.object ? kept_ : seen_; }
-  // Out of its list, counted as an object that went for this reason.
+  // Removes it from its list and counts the reason.
   void take(Entries::iterator e, int64_t& reason, Entries& gone) noexcept {
     Entries& list = list_of(e);
     if (e->made.object) {
@@ -179,7 +179,7 @@ class Cache {
   bool limit_known_ = false;
 };
 
-// Never destroyed: storages that live until the process ends come back here.
+// Never destroyed: storages that live until the process ends call it.
 Cache& cache() {
   static Cache& c = *new Cache;
   return c;

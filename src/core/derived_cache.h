@@ -32,32 +32,32 @@ struct Derived {
   int64_t bytes = 0;
 };
 
-// What was made of `from` earlier, or now. Null: do without. That is so at the first sight of a tensor and version,
-// which is all that activations ever have, and for weights in training, which change with every step; also where
-// nothing may be kept. `make` may be called by several threads at once.
+// The cached object derived from `from`, or a new one. Null: do without. That is so at the first call with a tensor and
+// version, the only one for activations and for weights in training, which change with every step; also where nothing
+// may be cached. `make` may be called by several threads at once.
 std::shared_ptr<const void> find_derived(const Tensor& from, const DerivedForm& form, FunctionRef<Derived()> make);
 
-// For those who keep what they made in step with the bytes, also of weights in training (core/rounded_copy.h). What was
-// kept of this tensor and version, or null; with `outdated` also where the tensor was written since.
+// For owners that update the derived object with the bytes, also of weights in training (core/rounded_copy.h). The
+// entry of this tensor and version, or null; with `outdated` also where the tensor was written since.
 std::shared_ptr<const void> kept_derived(const Tensor& from, const DerivedForm& form, bool outdated = false);
-// What holds for the present version, in place of what was kept before. Nothing where nothing may be kept.
+// Replaces the entry by one for the current version. Does nothing where nothing may be cached.
 void keep_derived(const Tensor& from, const DerivedForm& form, const Derived& made);
 
-// Whether anything made of `from` may be kept at all.
+// Whether anything derived from `from` may be cached at all.
 bool may_keep_derived(const Tensor& from);
 
-// Most bytes kept; 0 turns keeping off. What was used longest ago goes first, but not for something that was seen less
-// lately: a model larger than the limit keeps a part of its weights instead of none. Default: 1 GiB, or
+// Most bytes cached; 0 turns the cache off. The least recently used entry goes first, but not for a tensor seen even
+// longer ago: a model larger than the limit keeps a part of its weights instead of none. Default: 1 GiB, or
 // DEFT_PACK_CACHE=bytes. The bytes count as workspace in memory_live().
 void set_derived_cache_limit(size_t bytes);
 size_t derived_cache_limit();
 void clear_derived_cache();
 
 struct DerivedCacheStats {
-  int64_t hits = 0, misses = 0;    // calls that found something; that did not
-  int64_t kept = 0;                // objects that came in
-  int64_t dropped = 0;             // that went because of a write, the end of their storage or clear_derived_cache()
-  int64_t evicted = 0;             // that went because of the limit
+  int64_t hits = 0, misses = 0;    // calls that found an entry; that did not
+  int64_t kept = 0;                // objects inserted
+  int64_t dropped = 0;             // removed by a write, the end of their storage or clear_derived_cache()
+  int64_t evicted = 0;             // removed because of the limit
   int64_t objects = 0, bytes = 0;  // there now
 };
 DerivedCacheStats derived_cache_stats();

@@ -48,7 +48,7 @@ DeftDLManagedTensor* to_dlpack(const Tensor& t, Site site) {
              "to_dlpack: the tensor {} requires grad, which other libraries cannot see (at {}); detach() it",
              describe(t.meta()), to_string(site));
   note_host_read("to_dlpack", t, site);
-  // Whoever takes the tensor knows nothing of our streams: its values must be there.
+  // The consumer does not know our streams: the values must be computed before it gets the tensor.
   if (!t.device().is_cpu()) {
     Stream stream = current_stream(t.device());
     order_read(*t.impl()->storage->memory, stream.id());

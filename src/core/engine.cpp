@@ -110,7 +110,7 @@ struct RunLease {
   }
 };
 
-// What a capture keeps does not count.
+// References held by a capture do not count.
 [[gnu::cold, gnu::noinline]] bool only_captured(const Tensor& t) { return active_capture()->is_only_here(t); }
 // True if the tensor's bytes have no other owner, so that a sum may be computed in place.
 bool exclusively_ours(const Tensor& t) {
@@ -538,7 +538,7 @@ void run_backward(std::span<const Tensor> roots, std::span<const Tensor> gradien
   run_engine(roots, gradients, engine, "backward", site);
 }
 
-// Tells of a backward pass, its end by an exception included.
+// Notifies the observer of a backward pass, of its end by an exception, too.
 struct WatchedBackward {
   Zone zone;
   Observer* observer = deft::observer();

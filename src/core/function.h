@@ -47,7 +47,7 @@ Tensors apply_function(const FunctionType& type, Tensors&& inputs, FunctionRef<T
 
 }  // namespace detail
 
-// What forward() leaves for backward(). Freed after backward, and when the result is dropped.
+// The state that forward() leaves for backward(). Freed after backward, and when the result is dropped.
 class FunctionContext {
  public:
   // Inputs are checked for writes in between; outputs may be saved too. At most 255.

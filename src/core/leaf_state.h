@@ -1,4 +1,4 @@
-// What only leaves (and tensors that retain their gradient) carry.
+// State of leaves and of tensors that retain their gradient.
 #pragma once
 
 #include <functional>

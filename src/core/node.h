@@ -15,7 +15,7 @@ namespace deft {
 class Tensor;
 struct VjpContext;
 
-// What a node knows of one input: where its gradient goes and which shape and type that gradient must have.
+// One input of a node: where its gradient goes and which shape and type that gradient must have.
 struct Edge {
   Node* node = nullptr;  // owned; nullptr: this input needs no gradient
   uint32_t output_nr = 0;

@@ -87,7 +87,7 @@ KernelFn find_kernel(const OpDef& def, Device device) {
   return kernel;
 }
 
-// What the kernel finds out later, or makes the host wait for, belongs to the user's line.
+// Errors that the kernel reports later, and its synchronisations, belong to the user's line.
 void run_on_device(KernelFn kernel, KernelCall& call, const Site& site) {
   SiteScope scope(site);
   prepare_device_inputs(call.inputs, call.input_count);
@@ -114,8 +114,8 @@ namespace {
 void run_watched(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs, void* params,
                  const Site& site);
 
-// Autocast first: what a capture sees are the conversions and the op that got their results. Not cold, as all that is
-// watched: what GCC makes smaller here is what a profile costs.
+// Autocast first: a capture sees the conversions and the op on their results. Not marked cold, as nothing observed is:
+// code that GCC optimises for size here would slow down profiles.
 [[gnu::noinline]] void dispatch_slowly(const OpDef& def, const Tensor* const* inputs, int count, Tensor* outputs,
                                        void* params, const Site& site) {
   if (context().bits & kAutocast) return dispatch_autocast(def, inputs, count, outputs, params, site);

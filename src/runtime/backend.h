@@ -1,5 +1,5 @@
-// The contract between Deft and a kind of device that is not the CPU. Work on such a device is asynchronous: it is put
-// into streams, and memory is handed out and taken back in the order of a stream.
+// The contract between Deft and a kind of device that is not the CPU. Work on a device is asynchronous: it is enqueued
+// in streams, and memory is allocated and freed in the order of a stream.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ struct DeviceProperties {
   int64_t l2_bytes = 0;
 };
 
-// Bytes on a device, or pinned bytes on the host, and which streams have to do with them. See Note [Stream order].
+// Bytes on a device, or pinned bytes on the host, and the streams that use them. See Note [Stream order].
 struct DeviceMemory {
   void* data = nullptr;
   size_t bytes = 0;                  // as reserved: at least what was asked for
@@ -83,7 +83,7 @@ class Backend {
   virtual void stream_wait(Device device, uint8_t stream, void* event) = 0;
   virtual double elapsed_ms(void* begin, void* end) = 0;
 
-  // Enqueues a kernel that does nothing: what the launch of an op costs at least.
+  // Enqueues an empty kernel, which measures the least cost of launching an op.
   virtual void launch_nothing(Device device, uint8_t stream) = 0;
 
   // --- Copies of plain bytes, enqueued on `stream` of `on`. At least one side is on a device.

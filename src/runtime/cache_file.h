@@ -14,7 +14,7 @@ std::string cache_folder();
 
 uint64_t checksum(std::string_view bytes);
 
-// A first line with what it is, the version of its format and a checksum of the rest.
+// A first line with the kind of file, the version of its format and a checksum of the rest.
 enum class CacheFileState : uint8_t { absent, good, damaged, foreign };
 struct CacheFile {
   CacheFileState state;

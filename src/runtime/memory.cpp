@@ -162,7 +162,7 @@ void* try_system(size_t bytes) noexcept {
   void* p = nullptr;
   if (posix_memalign(&p, large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
 #if defined(MADV_HUGEPAGE)
-  if (large) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: what it returns does not matter
+  if (large) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a hint: its result does not matter
 #endif
   return p;
 }

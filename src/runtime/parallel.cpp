@@ -1,6 +1,6 @@
 // Note [Pool]: one job at a time. Its ranges are claimed one by one from `ticket` by the workers and by the caller, so
-// a worker that wakes late costs nothing: the caller has run its range. Who claimed a range keeps the job alive until
-// that range is counted off `pending`; the fields of `job` are read only in between. Idle threads spin for at most
+// a worker that wakes late costs nothing: the caller has run its range. A claimed range keeps the job alive until it is
+// counted off `pending`; the fields of `job` are read only in between. Idle threads spin for at most
 // 50 us and then sleep on a futex. A caller that finds the pool taken runs its ranges itself.
 #include "runtime/parallel.h"
 
@@ -93,7 +93,7 @@ Job& job() {
   return *j;
 }
 
-// The number of a range nobody has taken, or -1.
+// Claims an unclaimed range: its number, or -1.
 int claim() {
   uint32_t t = pool.ticket.load(std::memory_order_acquire);
   while (t >> 16 < (t & 0xffff)) {
@@ -171,7 +171,7 @@ void forget_workers() {
   pool.taken.store(false);
 }
 
-// As many as can be had: fewer workers only mean that the caller runs more ranges.
+// Starts as many as the system allows: with fewer workers the caller runs more ranges.
 void start_workers(int wanted) {
   static JoinAtExit join_at_exit;
   [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, forget_workers);
@@ -249,7 +249,7 @@ void parallel_for_slow(int64_t begin, int64_t end, int64_t grain, FunctionRef<vo
 
 namespace {
 
-// The pieces of one thread's part that nobody has taken: low half the first, high half the one after the last.
+// The unclaimed pieces of one thread's part: low half the first, high half the one after the last.
 struct alignas(64) Part {
   std::atomic<uint64_t> left{0};
   int64_t take_first() {

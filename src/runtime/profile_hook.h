@@ -12,7 +12,7 @@ enum class Bucket : uint8_t {
   linear_algebra,  // kernels of matmuls, convolutions, attention
   kernel,          // all other kernels
   autograd,        // recording the graph, walking it backward
-  dispatch,        // what an op does besides its kernel
+  dispatch,        // the work of an op besides its kernel
   optimizer,       // steps, with everything in them
   sync,            // the host waits for a device
   allocation,      // memory from the system and back to it; what is cached is part of its op
@@ -56,7 +56,7 @@ class Zone {
   bool open_ = false;
 };
 
-// What this thread is doing: the innermost of its open zones that has a line and is no module's. No name: nothing.
+// The current work of this thread: the innermost of its open zones that has a line and is no module's. No name: none.
 struct OpenZone {
   const char* name = nullptr;
   Site site;

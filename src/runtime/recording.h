@@ -1,4 +1,4 @@
-// Work on a stream, written down once and launched again as a whole: a CUDA graph. A launch costs the host as much as
+// Work on a stream, captured once and launched again as a whole: a CUDA graph. A launch costs the host as much as
 // that of one or two kernels, however many there are.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace deft {
 
-// The addresses in it stand: memory that was there must be there at every launch. Memory that ops took for themselves
+// Its addresses are fixed: memory used by it must exist at every launch. Memory that ops allocated for themselves
 // belongs to the recording.
 class Recording {
  public:
@@ -17,8 +17,8 @@ class Recording {
   virtual void launch() = 0;  // on the stream it was recorded on
 };
 
-// Calls `enqueue` once: what it gives to the stream is written down instead of done. DeviceError where a part of it
-// cannot be (the host waits for the device, say); nothing was done then. nullptr on devices without recordings.
+// Calls `enqueue` once: the work it enqueues is captured instead of run. DeviceError where a part of it cannot be
+// captured (the host waits for the device, say); nothing has run then. nullptr on devices without recordings.
 std::unique_ptr<Recording> record_work(Device device, uint8_t stream, FunctionRef<void()> enqueue);
 
 namespace detail {

@@ -24,7 +24,7 @@ struct Slots {
   ScratchBlock take(size_t wanted) {
     for (int i = 0; i < kScratchSlots; ++i) {
       const ScratchBlock found = blocks[i];
-      if (found.bytes < wanted || found.bytes / 4 > wanted) continue;  // one much larger is kept for whom it fits
+      if (found.bytes < wanted || found.bytes / 4 > wanted) continue;  // a much larger one is kept for larger requests
       for (int j = i; j + 1 < kScratchSlots; ++j) blocks[j] = blocks[j + 1];
       blocks[kScratchSlots - 1] = {};
       bytes -= found.bytes;

@@ -52,7 +52,7 @@ class StreamGuard {
 // Waits for everything given to the device. Errors of kernels come out here at the latest.
 void synchronize(Device device, Site site = Site::current());
 
-// What dispatch does around an op that runs on `stream` of a device: see Note [Stream order].
+// Dispatch calls these around an op that runs on `stream` of a device: see Note [Stream order].
 void order_read(DeviceMemory& memory, uint8_t stream);
 void order_write(DeviceMemory& memory, uint8_t stream);
 // Makes stream `waiting` wait for everything that is in stream `on` now.

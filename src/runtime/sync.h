@@ -43,7 +43,7 @@ void clear_sync_log();
 // Called before the host waits for a device.
 void count_sync(const char* what, const Site& site);
 
-// Told of every such wait on threads with kProfile; nullptr: nobody.
+// Called at every wait on threads with kProfile; nullptr: none.
 void set_sync_hook(void (*hook)(const char* what, const Site& site));
 
 }  // namespace deft

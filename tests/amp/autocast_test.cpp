@@ -43,7 +43,7 @@ TEST(Autocast, RangeNeedsF32) {
   EXPECT_EQ(cross_entropy(x, randint(0, 8, {4})).dtype(), DType::f32);
 }
 
-// As from a copy of the logits in f32, which nobody makes, but for the order of sums; also where they are
+// As from a copy of the logits in f32, which is never made, but for the order of sums; also where they are
 // differentiated twice.
 TEST(Autocast, CrossEntropyTakesLogitsAsTheyAre) {
   for (DType dtype : {DType::bf16, DType::f16}) {

@@ -306,7 +306,7 @@ TEST(ElementwiseParts, CellsAreTwoProductsAndChains) {
 
 // --- Arithmetic in registers.
 
-// Every so many elements a value that formulas may treat in a way of their own.
+// At regular distances a special value, which formulas may treat in a way of their own.
 Tensor special_values(int64_t n, int64_t every) {
   Tensor t = randn({n});
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

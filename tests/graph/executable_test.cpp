@@ -122,7 +122,7 @@ TEST(Executable, WritesToInputsCount) {
   EXPECT_GT(x.version(), before);
 }
 
-// Matrices that a product keeps in packed form are told apart by version: memory of results and of the arena is written
+// Matrices that a matmul caches packed are identified by version: memory of results and of the arena is written
 // by plans all the time.
 TEST(Executable, NothingOldIsKeptOfResults) {
   auto f = [](const std::vector<Tensor>& x) {

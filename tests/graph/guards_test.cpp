@@ -209,7 +209,7 @@ TEST(Guards, GivenGradientsAreNotWritten) {
   }
 }
 
-// Memory that somebody outside holds is no tensor of the function, under whatever header it is written.
+// Memory with an owner outside is no tensor of the function, under whatever header it is written.
 TEST(Guards, StateThatIsWrittenThroughAnotherHeader) {
   NoGradGuard no_grad;
   const std::function<Tensor(const Tensor&)> headers[] = {

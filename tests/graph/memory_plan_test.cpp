@@ -139,7 +139,7 @@ TEST(MemoryPlan, NotOverWhatAProductReads) {
   EXPECT_NEAR(plan.run({x})[0].item(), f({x})[0].item(), 1e-2);
 }
 
-// Buffers made by instruction `first` and read last by `last`, of so many units.
+// Buffers made by instruction `first` and read last by `last`, with their sizes in units.
 struct Life {
   size_t first, last;
   int64_t units;

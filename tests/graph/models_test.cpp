@@ -2,7 +2,7 @@
 //
 // Three bounds. Passes that promise the same bits: the same bits. All passes, against eager mode: each instruction of
 // the captured graph rounds its result, and a pass may leave that rounding out or do it elsewhere, so the two are at
-// most (instructions) x eps x (largest value) apart, eps being that of the type in which products are computed. All
+// most (instructions) x eps x (largest value) apart, eps being that of the type in which matmuls are computed. All
 // passes, against the model in f64: not more than 1.5 times eager mode's own error, and one rounding of the largest
 // value.
 #include <fmt/format.h>

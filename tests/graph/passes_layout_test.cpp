@@ -15,7 +15,7 @@ double far(const Tensor& a, const Tensor& b) {
 }
 CompileOptions without(const std::string& names) { return {.passes = graph::without({}, names)}; }
 
-// Convolutions, norms, pooling, a residual, and a head that wants planes.
+// Convolutions, norms, pooling, a residual, and a head that needs NCHW.
 struct Net {
   nn::Conv2d a{3, 16, 3, {.padding = 1}}, b{16, 16, 3, {.padding = 1}}, c{16, 32, 1};
   nn::BatchNorm2d norm{16};
@@ -61,7 +61,7 @@ TEST(AssignLayout, ResultsKeepTheirOrder) {
   EXPECT_FALSE(contains(last.explain(), "assign_layout:")) << last.explain();
 }
 
-// A picture of one channel is in both orders: its convolution writes what the network turns its result into.
+// An image of one channel is in both layouts: its convolution writes the layout that the network needs next.
 TEST(AssignLayout, OneChannel) {
   NoGradGuard no_grad;
   nn::Conv2d first(1, 16, 3, {.padding = 1}), second(16, 16, 3);
@@ -75,7 +75,7 @@ TEST(AssignLayout, OneChannel) {
   std::string text = compiled.explain();
   EXPECT_TRUE(contains(text, "1 convolutions with channels innermost, 0 conversions in, 0 out, 0 inside")) << text;
   EXPECT_FALSE(contains(text, " clone(")) << text;
-  // Where the result leaves in planes, it pays to leave it so.
+  // Where the result must be NCHW, it pays to keep it so.
   auto alone = compile([&](const Tensor& t) { return first(t); });
   alone(x);
   EXPECT_TRUE(alone(x).is_contiguous());

@@ -143,7 +143,7 @@ TEST(FuseRows, UnderAutocast) {
   std::vector<Tensor> x = {randn({600, 512}), randn({600, 512})};
   Compiled compiled = compile_list(f, without("cost_model,fuse_epilogues"));
   compiled.run(x);
-  // The sum goes into the norm, and so does the cast for the second product; f32 rows are kept for the residual.
+  // The sum goes into the norm, and so does the cast for the second matmul; f32 rows are kept for the residual.
   EXPECT_TRUE(contains(compiled.explain(), "fuse_rows: 2 passes")) << compiled.explain();
   EXPECT_TRUE(same(compiled.run(x)[0], f(x)));
 }

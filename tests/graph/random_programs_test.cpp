@@ -381,7 +381,7 @@ TEST(RandomPrograms, EveryOp) {
   EXPECT_GE(counts.replays, 3 * (counts.programs - counts.refused));
 }
 
-// Programs that were wrong once: a matrix product that chose its way by strides of a single line, and a tensor that
+// Programs that were wrong once: a matmul that chose its kernel by strides of a single row, and a tensor that
 // the function has hold of, detached.
 TEST(RandomPrograms, SameBitsAgain) {
   Counts counts;

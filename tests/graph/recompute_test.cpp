@@ -203,7 +203,7 @@ TEST_F(Recompute, NotProductsNorWhatIsWrittenTwice) {
   EXPECT_EQ(made.more(), 0u);
   EXPECT_TRUE(contains(made.notes_text(), "written more than once")) << made.notes_text();
 }
-// A pass over memory between such small products would be most of the work.
+// A pass over memory between matmuls this small would be most of the work.
 TEST_F(Recompute, NotForTooMuchTime) {
   auto f = [](const std::vector<Tensor>& x) {
     Tensor a = x[0].sigmoid(), y = x[0];
@@ -217,7 +217,7 @@ TEST_F(Recompute, NotForTooMuchTime) {
   EXPECT_EQ(made.more(), 1u) << made.notes_text();
   expect_same_run(made, f);
 }
-// The same pass over memory, beside products that take a quarter of the time.
+// The same pass over memory, beside matmuls that take a quarter of the time.
 TEST(RecomputeWithTiles, LessOften) {
   if (!cpu_has("amx_fp16")) GTEST_SKIP() << "no AMX-FP16 here";
   auto f = [](const std::vector<Tensor>& x) {

@@ -69,7 +69,7 @@ TEST(Symbolic, DeclaredDimsNeedTwoCaptures) {
 TEST(Symbolic, SeveralSymbols) {
   NoGradGuard no_grad;
   Tensor table = randn({50, 8}), w = randn({8, 8});
-  // Flattened products, transposes, the last position, another input of the same sizes, a mask of two lengths.
+  // Flattened matmuls, transposes, the last position, another input of the same sizes, a mask of two lengths.
   auto f = [&](const Tensors& x) {
     int64_t n = x[0].size(0), length = x[0].size(1);
     Tensor h = embedding(x[0], table) + table.narrow(0, 3, length);

@@ -65,8 +65,8 @@ TEST(CompiledModels, Cnn) {
       "cnn", [](bool amp) { return training<models::Cnn>(&classify, amp, models::CnnOptions{.width = 8}); },
       images(4, 28));
 }
-// A net that leaves its pictures in planes: plans turn them, batch norms in training with them.
-struct Planes : nn::Module {
+// A net that keeps its images in NCHW: plans convert them to NHWC, batch norms in training with them.
+struct NchwNet : nn::Module {
   nn::Conv2d& first = add<nn::Conv2d>("first", 1, 32, 3, nn::ConvOptions{.padding = 1});
   nn::BatchNorm2d& norm = add<nn::BatchNorm2d>("norm", 32);
   nn::Conv2d& second = add<nn::Conv2d>("second", 32, 32, 3, nn::ConvOptions{.padding = 1});
@@ -74,9 +74,9 @@ struct Planes : nn::Module {
   nn::Linear& head = add<nn::Linear>("head", 32, 10);
   Tensor forward(const Tensor& x) override { return head(last(second(norm(first(x)).relu())).relu().mean({2, 3})); }
 };
-TEST(CompiledModels, Planes) {
+TEST(CompiledModels, NchwNet) {
   check_model(
-      "planes", [](bool amp) { return training<Planes>(&classify, amp); }, images(4, 28));
+      "NCHW", [](bool amp) { return training<NchwNet>(&classify, amp); }, images(4, 28));
 }
 TEST(CompiledModels, ResNet) {
   models::ResNetOptions o{.blocks = {1, 1, 1, 1}, .channels = 1, .classes = 10, .width = 8, .small_input = true};

@@ -175,7 +175,7 @@ struct Normed : nn::Module {
 TEST(CompiledStep, BatchNormMovesItsStatistics) {
   auto make = [] { return of(std::make_unique<Normed>()); };
   expect_same_bits(make, {rows(), rows()});
-  // Also where nobody reads what it makes.
+  // Also where its result has no reader.
   nn::BatchNorm1d norm(12);
   auto only = compile([&](const Tensor& x) {
     norm(x);
@@ -493,7 +493,7 @@ TEST(CompiledStep, HostReadsAreRefused) {
     return loss.detach() * first;
   });
   EXPECT_TRUE(contains(message_of<CaptureError>([&] { reads_weight(d.x, d.y); }), "item()"));
-  // A constant that nobody writes is guarded.
+  // A constant that is never written is guarded.
   Tensor scale = full({1}, 2);
   auto scaled = compile([&](const Tensor& x) { return x * scale.item(); });
   NoGradGuard no_grad;

@@ -100,7 +100,7 @@ TEST(CheckpointAsync, FailuresComeWithTheNextCall) {
   };
   fail();
   EXPECT_THROW(checkpoints.wait(), SaveError);
-  EXPECT_EQ(checkpoints.wait(), "");  // told once
+  EXPECT_EQ(checkpoints.wait(), "");  // reported once
   fail();
   EXPECT_THROW(checkpoints.save_async(example(3), {3, "c"}), SaveError);
   fail();
@@ -118,7 +118,7 @@ TEST(CheckpointAsync, DestructorWaits) {
     EXPECT_EQ(CheckpointFolder(folder / "run").newest()->checkpoint.info.step, step);
   }
   Fault fault(4, ENOSPC);
-  CheckpointFolder(folder / "run").save_async(example(99), {99, "c"});  // nobody to tell, nothing breaks
+  CheckpointFolder(folder / "run").save_async(example(99), {99, "c"});  // no caller to report to, nothing breaks
 }
 
 TEST(CheckpointAsync, TheCopyGoesWhenItIsWritten) {

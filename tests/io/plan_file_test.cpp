@@ -330,7 +330,7 @@ TEST_F(PlanFile, HostileParametersAreRefused) {
       std::string other = "{";
       for (size_t k = 0; k < words.size(); ++k) other += (k ? " " : "") + (k == i ? std::string(bad) : words[k]);
       replace_in_graph(params, other + "}");
-      bool third = i % 3 == 0 && i > 0 && i < 10;  // of a spatial dimension that is not there: nobody looks at it
+      bool third = i % 3 == 0 && i > 0 && i < 10;  // of a missing spatial dimension: not read
       if (third) {
         try {
           load_plan(path)(x);

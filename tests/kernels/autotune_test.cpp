@@ -39,7 +39,7 @@ class Autotuning : public testing::Test {
   Tuner::Options on_disk(const char* machine = "machine") const { return {file_, machine, fake_clock}; }
   static TuneKey key(int64_t n) { return {TunedOp::gemm, DType::f32, 0, {n, 64, 64}}; }
 
-  // One call of an op whose candidates take so many nanoseconds; which one ran.
+  // One call of an op whose candidates take the given nanoseconds; returns the one that ran.
   static int call(Tuner& t, const TuneKey& k, const std::vector<int64_t>& costs) {
     TunedRun run(k, static_cast<int64_t>(costs.size()), TunedRun::kLeastWork, &t);
     fake_now += costs[static_cast<size_t>(run.choice())];

@@ -34,7 +34,7 @@ std::vector<double> apply(const std::vector<Entry>& map, const std::vector<doubl
   }
   return y;
 }
-// The product of per-axis maps, with outer planes and inner cells that map to themselves.
+// The product of per-axis maps, with outer (NCHW planes) and inner (NHWC cells) dims that map to themselves.
 std::vector<Entry> combine(const std::vector<std::vector<Entry>>& axes, const std::vector<int64_t>& in,
                            const std::vector<int64_t>& out, int64_t outer, int64_t inner) {
   std::vector<Entry> map;

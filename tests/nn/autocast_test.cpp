@@ -76,7 +76,7 @@ std::vector<Case> cases() {
   all.push_back({"LSTM packed", packed, {5, 3, 8}, kLow, kLow, 25, [m = packed.get()](const Tensor& x) {
                    return (*m)(pack_padded_sequence(x, {2, 5, 1}, false, false)).output.data;
                  }});
-  // Projections, scores, weights and the last product; two norms and two products more in a whole layer.
+  // Projections, scores, weights and the last matmul; two norms and two matmuls more in a whole layer.
   all.push_back(layer<MultiheadAttention>("MultiheadAttention", {6, 2, 16}, kLow, kLow, 12, 16, 4));
   TransformerOptions plain{.dim_feedforward = 24, .dropout = 0};
   all.push_back(layer<TransformerEncoderLayer>("TransformerEncoderLayer", {6, 2, 16}, kF32, kF32, 25, 16, 4, plain));
