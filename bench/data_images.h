@@ -1,4 +1,4 @@
-// Pictures on their way into a batch: JPEG files of 500 x 375, decoded, cut, flipped and normalised, against
+// Images on their way into a batch: JPEG files of 500 x 375, decoded, cut, flipped and normalised, against
 // libjpeg-turbo's full decode of the same files in the same run, and against PyTorch's DataLoader with torchvision and
 // PIL.
 #pragma once

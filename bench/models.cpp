@@ -321,8 +321,8 @@ const std::vector<BenchModelInfo>& bench_models() {
   static const std::vector<BenchModelInfo> models = {
       {"mlp", "three linear layers, 784 to 1024 to 1024 to 10", 128, true},
       {"cnn", "the convolutional net of deft train, 28 x 28", 128, true},
-      {"resnet18", "pictures of 224 x 224", 8, true},
-      {"resnet50", "pictures of 224 x 224", 8, true},
+      {"resnet18", "images of 224 x 224", 8, true},
+      {"resnet50", "images of 224 x 224", 8, true},
       {"bert-base", "rows of 128 tokens", 4, true},
       {"bert-large", "rows of 128 tokens", 2, false},
       {"gpt2", "rows of 128 tokens", 4, false},

@@ -27,7 +27,7 @@ int main() {
   Tensor x = randn({1, 1, 28, 28});
   InferenceModeGuard inference;
   const Tensor eager = net(x), planned = fast(x);
-  std::cout << "one picture: eager " << microseconds([&] { net(x); }) << " us, compiled "
+  std::cout << "one image: eager " << microseconds([&] { net(x); }) << " us, compiled "
             << microseconds([&] { fast(x); }) << " us\n";
 
   fast(randn({8, 1, 28, 28}));  // another size: another plan, beside the first

@@ -52,11 +52,11 @@ Presentation presentation_of(const bench::Report& report) {
       table_of(report, "images",
                {{"case", "JPEG of 500 x 375"},
                 {"workers", "workers"},
-                {"images_per_second", "pictures/s", 1},
+                {"images_per_second", "images/s", 1},
                 {"cpu_ms_per_image", "CPU ms", 3},
                 {"full_decode_ratio", "times libjpeg-turbo's full decode", 2},
                 {"peer", "peer"},
-                {"peer_images_per_second", "peer pictures/s", 1},
+                {"peer_images_per_second", "peer images/s", 1},
                 {"peer_ratio", "times the peer", 2}}),
       table_of(report, "sequences",
                {{"case", "BERT-base, batches"},
@@ -112,8 +112,7 @@ std::function<int()> add_bench_data(Command command) {
       .check(one_of("part", {"loader", "images", "sequences"}))
       .type_name("PART,...");
   command.add_flag("--quick", flags->quick, "A few samples of each, to see that it runs");
-  command
-      .add_option("--peer", flags->peer, "Program to compare pictures with: \"/usr/bin/python3 bench/peer_images.py\"")
+  command.add_option("--peer", flags->peer, "Program to compare images with: \"/usr/bin/python3 bench/peer_images.py\"")
       .check(a_command())
       .type_name("PROGRAM");
   return [flags] { return run(*flags); };

@@ -116,10 +116,8 @@ std::function<int()> add_data_bench(Command command) {
       .required()
       .type_name("PATH");
   command.add_option("-b,--batch", flags->batch, "Batch size; default 64").check(whole_number(1, 65536)).type_name("N");
-  command.add_option("--size", flags->size, "Side of pictures; default 224")
-      .check(whole_number(8, 4096))
-      .type_name("N");
-  command.add_flag("--evaluation", flags->evaluation, "The middle of pictures instead of random parts");
+  command.add_option("--size", flags->size, "Side of images; default 224").check(whole_number(8, 4096)).type_name("N");
+  command.add_flag("--evaluation", flags->evaluation, "The middle of images instead of random parts");
   command.add_option("--workers", flags->workers, "Threads; default: as many as it takes")
       .check(whole_number(0, data::kMaxWorkers))
       .type_name("N");

@@ -91,7 +91,7 @@ bench::Json row_of(const DataSource& source, const Findings& found) {
 
 int run(const DataInspectFlags& f) {
   bench::watch_for_interrupt();
-  // Every pixel is decoded, whatever part of a picture training would use.
+  // Every pixel is decoded, whatever part of an image training would use.
   data::ImageOptions images = data::evaluation_images(kInspectedSide);
   images.cut = data::Cut::none;
   images.reduce = false;

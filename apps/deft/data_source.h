@@ -18,7 +18,7 @@ struct DataSource {
   std::shared_ptr<const data::Dataset> set;           // all but tar
   std::shared_ptr<const data::StreamDataset> stream;  // tar
 };
-// A folder of folders of pictures; a folder of tar files, or one; lines of text (.txt and anything else); npy, npz,
+// A folder of folders of images; a folder of tar files, or one; lines of text (.txt and anything else); npy, npz,
 // safetensors. LoadError or ValueError for anything else.
 DataSource open_source(const std::string& path, const data::ImageOptions& images);
 

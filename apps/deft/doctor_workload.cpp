@@ -255,11 +255,11 @@ class TaskWorkload : public doctor::Workload {
   doctor::WorkloadTraits traits() const override {
     doctor::WorkloadTraits t;
     t.trains = kind_ == "train";
-    t.pictures = trained_->options.data != "text";
+    t.images = trained_->options.data != "text";
     t.loads = true;
     // Where batches are cut to fit the budget their size is not to choose.
     const bool cut = !trained_->naive && today().batch < usual_batch(*trained_, kind_);
-    t.most_batch = cut ? 0 : std::min(t.pictures ? kMostBatch : kTextRows, trained_->labelled);
+    t.most_batch = cut ? 0 : std::min(t.images ? kMostBatch : kTextRows, trained_->labelled);
     t.plan_batches = trained_->batches;
     return t;
   }

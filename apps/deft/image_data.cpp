@@ -130,7 +130,7 @@ ImageData read_images(const TaskOptions& o) {
   if (o.data == "images") return image_folders(o);
   ImageData d;
   if (o.data == "glyphs") {
-    // Training and test pictures come from different streams.
+    // Training and test images come from different streams.
     d = in_memory(o, data::make_glyphs(2 * o.seed, o.train_size ? o.train_size : kGlyphTrain),
                   data::make_glyphs(2 * o.seed + 1, o.test_size ? o.test_size : kGlyphTest));
   } else {

@@ -1,4 +1,4 @@
-// The pictures of a data set, with what a model needs to know of them.
+// The images of a data set, with what a model needs to know of them.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace deft::cli {
 
-// (x / 255 - mean) / std of a picture's bytes, by channel.
+// (x / 255 - mean) / std of an image's bytes, by channel.
 struct PixelScale {
   std::vector<double> mean, std;
 };
 PixelScale pixel_scale(const std::string& data, int64_t channels);
 
 struct ImageData {
-  std::shared_ptr<const data::Dataset> train, test;  // pictures as bytes
+  std::shared_ptr<const data::Dataset> train, test;  // images as bytes
   int64_t channels = 3, height = 0, width = 0, classes = 0;
   std::vector<std::string> names;  // of the classes
-  bool channels_last = false;      // a picture is [height, width, channels]
+  bool channels_last = false;      // an image is [height, width, channels]
   bool in_memory = true;
   PixelScale scale;
-  std::function<uint32_t()> content;  // changes with the pictures: of folders with names and sizes of the files
+  std::function<uint32_t()> content;  // changes with the images: of folders with names and sizes of the files
 };
 // As options.data, path and sizes say. ValueError where they do not fit together, LoadError for bad files.
 ImageData read_images(const TaskOptions& options);

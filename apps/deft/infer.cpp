@@ -27,7 +27,7 @@ namespace {
 struct InferFlags : CommonFlags {
   TaskOptions task;
   std::string weights, plan, input, classes, amp = "off", device = "cpu";
-  std::vector<std::string> pictures;
+  std::vector<std::string> images;
   int64_t top = 1;
   bool half = false, logits = false;
 };
@@ -50,8 +50,8 @@ class ModelAlone final : public Task {
   std::unique_ptr<nn::Module> model_;
 };
 
-// Floats as they are, bytes as pictures of this form, whole numbers as tokens.
-Tensor read_array(const InferFlags& f, const PictureForm& form, bool takes_tokens) {
+// Floats as they are, bytes as images of this form, whole numbers as tokens.
+Tensor read_array(const InferFlags& f, const ImageForm& form, bool takes_tokens) {
   Tensor x = io::load_npy(f.input);
   DEFT_CHECK(x.dim() >= 2, ShapeError, "{} has the shape {}, expected several samples", f.input, to_string(x.sizes()));
   if (takes_tokens) {
@@ -60,7 +60,7 @@ Tensor read_array(const InferFlags& f, const PictureForm& form, bool takes_token
     return x.to(DType::i64).to(f.task.device);
   }
   if (x.dtype() == DType::u8) return data::normalize_images(x.to(f.task.device), form.scale.mean, form.scale.std);
-  DEFT_CHECK(is_floating(x.dtype()), DTypeError, "{} holds {}; infer takes floats, or u8 for pictures", f.input,
+  DEFT_CHECK(is_floating(x.dtype()), DTypeError, "{} holds {}; infer takes floats, or u8 for images", f.input,
              name_of(x.dtype()));
   return x.to(f.task.device).to(DType::f32);
 }
@@ -122,7 +122,7 @@ void add_rows(bench::Report& report, const InferFlags& f, const Names& names, co
       const size_t at = i * top + k;
       const auto number = static_cast<size_t>(answer[at]);
       bench::Json row = bench::object("case", first + a.sample[i]);
-      if (!f.pictures.empty()) row["file"] = f.pictures[static_cast<size_t>(first + a.sample[i])];
+      if (!f.images.empty()) row["file"] = f.images[static_cast<size_t>(first + a.sample[i])];
       if (!a.position.empty()) row["position"] = a.position[i];
       bench::put(row, "rank", k + 1, "class", answer[at]);
       if (number < names.classes.size()) row["name"] = names.classes[number];
@@ -155,20 +155,20 @@ int run_plan(InferFlags& f, Command command) {
   Meta largest;
   for (const graph::Graph* g : plan.graphs()) {
     DEFT_CHECK(g->inputs.size() == 1 && g->outputs.size() == 1, ValueError,
-               "{} takes {} inputs and gives {} results; infer runs plans of one picture model", f.plan,
-               g->inputs.size(), g->outputs.size());
+               "{} takes {} inputs and gives {} results; infer runs plans of one image model", f.plan, g->inputs.size(),
+               g->outputs.size());
     const Meta& m = g->value(g->inputs[0]).meta;
     if (m.rank() > 0 && (largest.rank() == 0 || m.sizes[0] > largest.sizes[0])) largest = m;
   }
   DEFT_CHECK(largest.rank() > 0, ValueError, "{} takes no batches", f.plan);
-  PictureForm form;
+  ImageForm form;
   if (largest.rank() == 4) {
     if (!command.given("--data") && largest.sizes[1] == 3 && largest.sizes[2] > 64) f.task.data = "images";
-    form = picture_form(f.task.data, largest.sizes[1], largest.sizes[2], largest.sizes[3]);
+    form = image_form(f.task.data, largest.sizes[1], largest.sizes[2], largest.sizes[3]);
   }
   Tensor x;
-  if (!f.pictures.empty())
-    x = read_pictures(f.pictures, form, f.task.device);
+  if (!f.images.empty())
+    x = read_image_files(f.images, form, f.task.device);
   else if (!f.input.empty())
     x = read_array(f, form, !is_floating(largest.dtype));
   else
@@ -183,7 +183,7 @@ int run_model(InferFlags& f, Command command) {
   const std::optional<Plan> plan = plan_for(command, f.plan, PlanUse::infer, f, f.task, f.amp);
   if (f.threads > 0) set_num_threads(f.threads);
   DType amp = amp_dtype(f.amp, f.quiet, f.task.device);
-  const bool alone = !f.pictures.empty() || !f.input.empty();
+  const bool alone = !f.images.empty() || !f.input.empty();
   std::unique_ptr<Task> task = alone ? std::make_unique<ModelAlone>(f.task) : make_task(f.task);
   load_weights(task->model(), f.task.model, weights);
   if (plan) use_plan(*task, *plan);
@@ -191,12 +191,12 @@ int run_model(InferFlags& f, Command command) {
   nn::EvalGuard eval(task->model());
   InferenceModeGuard inference;
   AutocastGuard autocast(amp);
-  const PictureForm form = picture_form(f.task, f.task.sizes->channels, weights.said("picture"));
+  const ImageForm form = image_form(f.task, f.task.sizes->channels, weights.said("picture"));
   const bool text = is_text_model(f.task.model);
-  DEFT_CHECK(!text || f.pictures.empty(), ValueError, "{} takes tokens, not pictures: -i FILE.npy", f.task.model);
+  DEFT_CHECK(!text || f.images.empty(), ValueError, "{} takes tokens, not images: -i FILE.npy", f.task.model);
   Tensor x;
-  if (!f.pictures.empty())
-    x = read_pictures(f.pictures, form, f.task.device);
+  if (!f.images.empty())
+    x = read_image_files(f.images, form, f.task.device);
   else if (!f.input.empty())
     x = read_array(f, form, text);
   else
@@ -214,7 +214,7 @@ int run(InferFlags& f, Command command) {
              "infer: {} is a plan of deft compile, which holds its weights; leave --weights out", f.plan);
   DEFT_CHECK(compiled || !f.weights.empty(), ValueError,
              "infer: give --weights, or --plan with a plan of deft compile");
-  DEFT_CHECK(f.pictures.empty() || f.input.empty(), ValueError, "infer: give pictures or --input, not both");
+  DEFT_CHECK(f.images.empty() || f.input.empty(), ValueError, "infer: give images or --input, not both");
   f.task.device = chosen_device(f.device);
   if (!compiled) return run_model(f, command);
   if (f.threads > 0) set_num_threads(f.threads);
@@ -233,8 +233,7 @@ std::function<int()> add_infer(Command command) {
   command.add_option("-w,--weights", flags->weights, "Checkpoint of deft train, safetensors or PyTorch file")
       .type_name("FILE");
   add_plan_flag(command, flags->plan, true);
-  command.add_option("pictures", flags->pictures, "JPEG or PNG files; default: the first test pictures")
-      .type_name("FILE");
+  command.add_option("images", flags->images, "JPEG or PNG files; default: the first test images").type_name("FILE");
   command
       .add_option("-i,--input", flags->input,
                   "npy file: [n, channels, height, width], or tokens [n, length] for models of text")

@@ -15,9 +15,9 @@
 namespace deft::cli {
 
 struct ModelSizes {
-  int64_t channels = 0, classes = 0;  // of pictures; of the answers; 0: not known
+  int64_t channels = 0, classes = 0;  // of images; of the answers; 0: not known
   int64_t width = 0;                  // channels of the first stage; 0: the model's own
-  bool small_input = false;           // a ResNet for pictures of 32 x 32
+  bool small_input = false;           // a ResNet for images of 32 x 32
   std::vector<int64_t> layers;        // widths of an mlp: input, hidden..., output
   models::Gpt2Options gpt2;
   models::BertOptions bert;

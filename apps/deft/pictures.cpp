@@ -10,13 +10,13 @@
 
 namespace deft::cli {
 
-PictureForm picture_form(const std::string& data, int64_t channels, int64_t height, int64_t width) {
+ImageForm image_form(const std::string& data, int64_t channels, int64_t height, int64_t width) {
   const int64_t side = std::min(height, width);
   const int64_t resize = data == "images" ? side * 256 / 224 : side;
   return {channels, height, width, resize, pixel_scale(data, channels)};
 }
 
-PictureForm picture_form(const TaskOptions& o, int64_t channels, const std::string& said) {
+ImageForm image_form(const TaskOptions& o, int64_t channels, const std::string& said) {
   int64_t sizes[3] = {};
   const char *at = said.data(), *end = at + said.size();
   for (int64_t& size : sizes) {
@@ -24,12 +24,12 @@ PictureForm picture_form(const TaskOptions& o, int64_t channels, const std::stri
     if (at != end) ++at;  // the x
   }
   const bool known = sizes[0] > 0 && sizes[1] > 0 && sizes[2] > 0;
-  if (known) return picture_form(o.data, sizes[0], sizes[1], sizes[2]);
+  if (known) return image_form(o.data, sizes[0], sizes[1], sizes[2]);
   const int64_t side = o.data == "images" ? o.image_size : o.data == "fashion" || o.data == "mnist" ? 28 : 32;
-  return picture_form(o.data, channels > 0 ? channels : 3, side, side);
+  return image_form(o.data, channels > 0 ? channels : 3, side, side);
 }
 
-Tensor read_pictures(const std::vector<std::string>& files, const PictureForm& f, Device device) {
+Tensor read_image_files(const std::vector<std::string>& files, const ImageForm& f, Device device) {
   data::ImageOptions o = data::evaluation_images();
   o.height = f.height, o.width = f.width, o.resize = f.resize;
   o.dtype = DType::u8;

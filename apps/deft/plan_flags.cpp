@@ -98,7 +98,7 @@ std::optional<Plan> plan_for(Command command, const std::string& file, PlanUse u
   if (plan.threads > 0) merge.merge("--threads", flags.threads, plan.threads);
   merge.merge("--batch", task.batch, plan.batch);
   if (use == PlanUse::infer) {
-    task.workers = 0;  // the pictures are read at once
+    task.workers = 0;  // the images are read at once
   } else {
     merge.merge("--workers", task.workers, plan.workers);
     if (plan.prefetch > 0) task.prefetch = plan.prefetch;

@@ -45,7 +45,7 @@ std::vector<Line> lines_of(const Plan& plan) {
       {"prefetch", plan.prefetch > 0 ? fmt::format("{}", plan.prefetch) : "auto", "batches that are made ahead"},
       {"dtype", std::string(name_of(plan.dtype)), "of weights and inputs"},
       {"autocast", plan.autocast == DType::f32 ? "off" : std::string(name_of(plan.autocast)), "of products"},
-      {"layout", plan.layout == MemoryFormat::channels_last ? "channels_last" : "contiguous", "of pictures in memory"},
+      {"layout", plan.layout == MemoryFormat::channels_last ? "channels_last" : "contiguous", "of images in memory"},
       compile_line(plan),
       {"threads", plan.threads > 0 ? fmt::format("{}", plan.threads) : "auto", "of the kernels"}};
   if (!plan.buckets.empty())

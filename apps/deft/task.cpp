@@ -20,7 +20,7 @@ namespace deft::cli {
 
 namespace {
 
-// Models take pictures of the data and answer its classes, unless their weights say otherwise.
+// Models take images of the data and answer its classes, unless their weights say otherwise.
 ModelSizes sizes_for(const TaskOptions& o, const ImageData& d) {
   ModelSizes sizes;
   sizes.channels = d.channels;
@@ -34,7 +34,7 @@ ModelSizes sizes_for(const TaskOptions& o, const ImageData& d) {
   if (said.layers.empty()) said.layers = sizes.layers;
   const bool mlp = o.model == "mlp";
   const int64_t wants = mlp ? said.layers.front() : said.channels, is = mlp ? sizes.layers[0] : sizes.channels;
-  DEFT_CHECK(wants == is, ValueError, "the weights take pictures of {} {}, those of data set {} have {}", wants,
+  DEFT_CHECK(wants == is, ValueError, "the weights take images of {} {}, those of data set {} have {}", wants,
              mlp ? "values" : "channels", o.data, is);
   return said;
 }
@@ -79,7 +79,7 @@ class ImageTask : public Task {
     model_ = new_model();
   }
   nn::Module& model() override { return *model_; }
-  // The last batch of an epoch is left out where it is short: batch norm needs its usual number of pictures.
+  // The last batch of an epoch is left out where it is short: batch norm needs its usual number of images.
   int64_t batches_per_epoch() const override { return std::max<int64_t>(1, data_.train->size() / options_.batch); }
   int64_t samples_per_epoch() const override {
     return std::min(data_.train->size(), batches_per_epoch() * options_.batch);
@@ -156,7 +156,7 @@ class ImageTask : public Task {
   data::LoaderOptions loader_options(int64_t batch) const {
     data::LoaderOptions o{.batch_size = batch, .seed = options_.seed, .workers = options_.workers};
     o.prefetch = options_.prefetch;
-    // A copy of a small picture takes less than handing it over.
+    // A copy of a small image takes less than handing it over.
     if (data_.in_memory && o.workers == data::kAuto) o.workers = 0;
     o.device = options_.device;
     return o;
@@ -388,7 +388,7 @@ Tensor Task::outputs(const Tensor&) { DEFT_FAIL(UnsupportedError, "the answers o
 Tensor Task::test_inputs(int64_t) const {
   DEFT_FAIL(UnsupportedError, "this model takes tokens: deft infer -i FILE.npy, whole numbers [n, length]");
 }
-Tensor Task::normalize(const Tensor&) const { DEFT_FAIL(UnsupportedError, "this model takes no pictures"); }
+Tensor Task::normalize(const Tensor&) const { DEFT_FAIL(UnsupportedError, "this model takes no images"); }
 
 bool is_text_model(const std::string& model) { return model == "gpt2" || model == "bert" || model == "transformer-xl"; }
 
@@ -401,7 +401,7 @@ std::unique_ptr<Task> make_task(const TaskOptions& o) {
   bool text = o.data == "text";
   DEFT_CHECK(text == is_text_model(o.model), ValueError,
              "model {} learns {}, data set {} has {}; choose another of the two", o.model,
-             is_text_model(o.model) ? "text" : "pictures", o.data, text ? "text" : "pictures");
+             is_text_model(o.model) ? "text" : "images", o.data, text ? "text" : "images");
   RngScope rng({o.seed, 0});  // first weights
   if (!text) return std::make_unique<ImageTask>(o);
   if (o.model == "gpt2") return std::make_unique<Gpt2Task>(o);

@@ -23,7 +23,7 @@ struct TaskOptions {
   int64_t length = 128;                   // tokens per row of text
   int64_t train_size = 0, test_size = 0;  // at most this many samples; 0: all
   uint64_t seed = 1;
-  int64_t image_size = 224;    // pictures of a folder are brought to this size
+  int64_t image_size = 224;    // images of a folder are brought to this size
   int workers = data::kAuto;   // threads that load data
   int prefetch = data::kAuto;  // batches they make ahead
   Device device = kCPU;        // of the model; batches are put together on the CPU
@@ -68,7 +68,7 @@ class Task {
   // What the loss depends on besides the model: the memory of a Transformer-XL.
   virtual State state() const { return {}; }
   virtual void load_state(const State&) {}
-  // Pictures of the test set, and pictures given as bytes, as the model takes them; UnsupportedError for text.
+  // Images of the test set, and images given as bytes, as the model takes them; UnsupportedError for text.
   virtual Tensor test_inputs(int64_t count) const;
   virtual Tensor normalize(const Tensor& bytes) const;
   // What decides the numbers besides the options, as "name=value": the form of the samples and a sum over their

@@ -41,7 +41,7 @@ void add_task_flags(Command command, TaskOptions& o, bool files) {
       .type_name("NAME");
   command.add_option("-b,--batch", o.batch, "Batch size; default 128").check(whole_number(1, 65536)).type_name("N");
   add_data_flags(command, o);
-  command.add_option("--image-size", o.image_size, "Side of the pictures of --data images; default 224")
+  command.add_option("--image-size", o.image_size, "Side of the images of --data images; default 224")
       .check(whole_number(16, 4096))
       .type_name("N");
   command.add_option("--workers", o.workers, "Threads that load data; default: as many as it takes")

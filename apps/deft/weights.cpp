@@ -109,16 +109,16 @@ void take_settings(Command command, TaskOptions& o, const Weights& w) {
   ModelSizes sizes = sizes_of(o.model, under_own_names(w.tensors, o.model), byte_model_sizes(o.length),
                               std::filesystem::path(w.path).parent_path().string());
   if (!likely.empty() && likely != o.model) load_weights(*make_model(o.model, sizes), o.model, w);  // says why not
-  // Where the file does not say it, large pictures are those of folders.
+  // Where the file does not say it, large images are those of folders.
   std::string data = w.said("data");
   if (data.empty() && is_text_model(o.model)) data = "text";
   if (data.empty() && o.model.starts_with("resnet") && !sizes.small_input && sizes.channels == 3) data = "images";
   take(command, "--data", o.data, data);
   take(command, "--length", o.length, w.said("length"));
   take(command, "--seed", o.seed, w.said("seed"));
-  const std::string picture = w.said("picture");
-  if (o.data == "images" && !picture.empty())
-    take(command, "--image-size", o.image_size, picture.substr(picture.rfind('x') + 1));
+  const std::string image = w.said("picture");
+  if (o.data == "images" && !image.empty())
+    take(command, "--image-size", o.image_size, image.substr(image.rfind('x') + 1));
   sizes.transformer_xl.memory = o.length;
   o.sizes = std::make_shared<const ModelSizes>(std::move(sizes));
 }

@@ -1,4 +1,4 @@
-// A picture as it is in its file, which part of it is wanted, and what it becomes: rows of interleaved bytes.
+// An image as it is in its file, which part of it is wanted, and what it becomes: rows of interleaved bytes.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@ struct EncodedImage {
 
 struct DecodeOptions {
   int channels = 3;  // 3: RGB; 1: gray. Whatever is in the file becomes that.
-  // Pictures with more pixels are refused by their header, before anything is decoded.
+  // Images with more pixels are refused by their header, before anything is decoded.
   int64_t most_pixels = 100'000'000;
   int64_t most_file_bytes = int64_t{1} << 30;
   // Truncated or damaged data is an error, also outside of the part that is decoded. Allowed, pixels that cannot be
   // decoded are gray (JPEG) or black (PNG).
   bool allow_damaged = false;
-  // Turn pictures the way their EXIF orientation says, as viewers do. PyTorch's ImageFolder does not.
+  // Turn images the way their EXIF orientation says, as viewers do. PyTorch's ImageFolder does not.
   bool orient = true;
   // PNG: pixels that are partly transparent are drawn on the background; else their colour counts and alpha is dropped,
   // as PIL's convert("RGB") does.
@@ -49,7 +49,7 @@ struct ImageHeader {
   int orientation = 1;
 };
 
-// A side in a picture decoded at 1 / reduction.
+// A side in an image decoded at 1 / reduction.
 inline int64_t reduced_side(int64_t side, int reduction) { return (side + reduction - 1) / reduction; }
 
 }  // namespace deft::data

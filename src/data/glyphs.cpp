@@ -36,7 +36,7 @@ constexpr Glyph kGlyphs[] = {
 };
 constexpr int64_t kClasses = std::size(kGlyphs);
 
-// Uniform numbers of one picture.
+// Uniform numbers of one image.
 class Dice {
  public:
   Dice(uint64_t seed, uint64_t index) : state_{seed, index} {}
@@ -60,7 +60,7 @@ class Dice {
   unsigned at_ = 4;
 };
 
-// How one picture differs from the plain drawing.
+// How one image differs from the plain drawing.
 struct Distortion {
   float xx, xy, yx, yy, dx, dy;                       // turn, slant, scale, shift
   float wave_x, wave_y, phase_x, phase_y, frequency;  // bend
@@ -122,31 +122,31 @@ float distance(Point p, const Segment& s) {
 }
 
 // Adds what a pen of this width leaves, 0 to 1 per pixel.
-void ink(std::span<float> picture, const Segment& s, float width) {
+void ink(std::span<float> image, const Segment& s, float width) {
   float reach = width / 2 + 1;
   auto first = [&](float v) { return std::clamp<int64_t>(static_cast<int64_t>(std::floor(v - reach)), 0, kGlyphSize); };
   auto last = [&](float v) { return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(v + reach)), 0, kGlyphSize); };
   for (int64_t y = first(std::min(s.from.y, s.to.y)); y < last(std::max(s.from.y, s.to.y)); ++y) {
     for (int64_t x = first(std::min(s.from.x, s.to.x)); x < last(std::max(s.from.x, s.to.x)); ++x) {
       float d = distance({static_cast<float>(x) + 0.5f, static_cast<float>(y) + 0.5f}, s);
-      float& pixel = picture[static_cast<size_t>(y * kGlyphSize + x)];
+      float& pixel = image[static_cast<size_t>(y * kGlyphSize + x)];
       pixel = std::max(pixel, std::clamp(width / 2 + 0.5f - d, 0.0f, 1.0f));
     }
   }
 }
 
 void draw(const Glyph& glyph, Dice& dice, uint8_t* out) {
-  std::array<float, kGlyphSize * kGlyphSize> picture{};
+  std::array<float, kGlyphSize * kGlyphSize> image{};
   Distortion distort = draw_distortion(dice);
   float width = dice(1.4f, 3.2f);
-  for (const Segment& s : draw_strokes(glyph, distort)) ink(picture, s, width);
+  for (const Segment& s : draw_strokes(glyph, distort)) ink(image, s, width);
   auto anywhere = [&] { return Point{dice(0, kGlyphSize), dice(0, kGlyphSize)}; };
   Point from = anywhere();
-  ink(picture, {from, {from.x + dice(-8, 8), from.y + dice(-8, 8)}}, 1.0f);  // a stray line
+  ink(image, {from, {from.x + dice(-8, 8), from.y + dice(-8, 8)}}, 1.0f);  // a stray line
   float paper = dice(0.05f, 0.3f), pen = dice(0.7f, 0.95f), noise = dice(0.02f, 0.08f);
   if (dice.bits() & 1) std::swap(paper, pen);
-  for (size_t i = 0; i < picture.size(); ++i) {
-    float v = paper + (pen - paper) * picture[i] + noise * dice.normal();
+  for (size_t i = 0; i < image.size(); ++i) {
+    float v = paper + (pen - paper) * image[i] + noise * dice.normal();
     out[i] = static_cast<uint8_t>(std::lround(std::clamp(v, 0.0f, 1.0f) * 255));
   }
 }

@@ -1,4 +1,4 @@
-// Drawn characters: a data set that needs no file. Each picture is made of the strokes of a character, bent, turned,
+// Drawn characters: a data set that needs no file. Each image is made of the strokes of a character, bent, rotated,
 // slanted, shifted, drawn with a pen of changing width in black on white or white on black, with noise and a stray
 // line. A linear model fails on it, a small convolutional net does not.
 #pragma once
@@ -11,7 +11,7 @@ inline constexpr int64_t kGlyphSize = 32;
 int64_t glyph_classes();
 char glyph_name(int64_t label);  // the character of a class
 
-// Picture i depends only on (seed, i).
+// Image i depends only on (seed, i).
 ImageSet make_glyphs(uint64_t seed, int64_t count);
 
 }  // namespace deft::data

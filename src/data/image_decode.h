@@ -1,4 +1,4 @@
-// Pictures of any known format, turned the way they are looked at.
+// Images of any known format, turned the way they are looked at.
 #pragma once
 
 #include <memory>
@@ -14,29 +14,29 @@ enum class ImageFormat : uint8_t { unknown, jpeg, png };
 // By its first bytes; names do not count.
 ImageFormat image_format(std::span<const uint8_t> bytes);
 
-// Keeps its memory from picture to picture; one per thread. All coordinates are those of the picture as it is shown,
+// Keeps its memory from image to image; one per thread. All coordinates are those of the image as it is shown,
 // after the orientation.
 class ImageDecoder {
  public:
-  // Reads the header. LoadError with the offset for what is no picture, is broken or has too many pixels.
+  // Reads the header. LoadError with the offset for what is no image, is broken or has too many pixels.
   ImageSize open(const EncodedImage& image, const DecodeOptions& options);
   ImageFormat format() const { return format_; }
-  // The largest of 8, 4, 2 and 1 that divides the picture for free and leaves at least `least` of a part of this size.
+  // The largest of 8, 4, 2 and 1 that divides the image for free and leaves at least `least` of a part of this size.
   int best_reduction(double width, double height, ImageSize least) const;
-  // The picture at 1 / reduction: its size, and where the corner of the full picture lies in it. That is (0, 0) unless
-  // a turned picture is no multiple of the reduction: then what is beyond its last pixel comes first.
+  // The image at 1 / reduction: its size, and where the corner of the full image lies in it. That is (0, 0) unless
+  // the size of a rotated image is not a multiple of the reduction: then what is beyond its last pixel comes first.
   struct Reduced {
     ImageSize size;
     double x, y;
   };
   Reduced reduced(int reduction) const;
-  // A part of the picture at 1 / reduction, once per open(). Valid until the next call.
+  // A part of the image at 1 / reduction, once per open(). Valid until the next call.
   PixelView decode(int reduction, const PixelRect& rect);
   PixelView decode() { return decode(1, {0, 0, size_.width, size_.height}); }
 
  private:
   bool transposed() const { return header_.orientation >= 5; }
-  bool flipped_x() const;  // of the stored picture
+  bool flipped_x() const;  // of the stored image
   bool flipped_y() const;
   PixelView turn(const PixelView& stored, const PixelRect& rect);
 

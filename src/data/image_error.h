@@ -1,4 +1,4 @@
-// How decoders say what is wrong with a picture.
+// How decoders say what is wrong with an image.
 #pragma once
 
 #include "base/check.h"

@@ -22,7 +22,7 @@ namespace {
 }
 std::string text_of(int error) { return std::generic_category().message(error); }
 
-bool is_picture_name(std::string_view name) {
+bool is_image_name(std::string_view name) {
   auto ends = [&](std::string_view with) {
     return name.size() > with.size() &&
            std::equal(with.begin(), with.end(), name.end() - static_cast<std::ptrdiff_t>(with.size()),
@@ -58,7 +58,7 @@ Listing list(const std::string& path) {
 // Goes through a class and all folders in it.
 struct Walk {
   std::string root;
-  std::vector<std::string> pictures;  // below root
+  std::vector<std::string> images;  // below root
   int64_t other_files = 0, loops = 0;
   std::vector<std::pair<dev_t, ino_t>> open;  // the folders from the class to here
 
@@ -74,9 +74,9 @@ struct Walk {
     open.push_back(id);
     Listing listing = list(path);
     for (const std::string& name : listing.files) {
-      bool picture = is_picture_name(name);
-      if (picture) pictures.push_back(folder + "/" + name);
-      other_files += !picture;
+      bool image = is_image_name(name);
+      if (image) images.push_back(folder + "/" + name);
+      other_files += !image;
     }
     for (const std::string& name : listing.folders) enter(folder + "/" + name);
     open.pop_back();
@@ -130,10 +130,9 @@ ImageFolder::ImageFolder(const std::string& root, const ImageOptions& options) :
   for (const std::string& name : listing.folders) {
     Walk walk{root, {}, 0, 0, {}};
     walk.enter(name);
-    if (walk.pictures.empty())
-      fail(root + "/" + name, "class", "has no pictures (.jpg, .jpeg, .png); remove the folder or add some");
-    for (std::string& path : walk.pictures)
-      samples_.push_back({std::move(path), static_cast<int32_t>(classes_.size())});
+    if (walk.images.empty())
+      fail(root + "/" + name, "class", "has no images (.jpg, .jpeg, .png); remove the folder or add some");
+    for (std::string& path : walk.images) samples_.push_back({std::move(path), static_cast<int32_t>(classes_.size())});
     classes_.push_back(name);
     skipped_files_ += walk.other_files;
     skipped_loops_ += walk.loops;

@@ -1,4 +1,4 @@
-// Pictures in folders named after their classes: root/class/anything.jpg, also deeper; PyTorch's layout.
+// Images in folders named after their classes: root/class/anything.jpg, also deeper; PyTorch's layout.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class ImageFolder : public Dataset {
  public:
   // Lists the files. .jpg, .jpeg and .png count, in any case; what they really are, their first bytes say. Links are
   // followed; a folder inside itself is entered once. LoadError if root or a folder in it cannot be read or a class has
-  // no pictures.
+  // no images.
   explicit ImageFolder(const std::string& root, const ImageOptions& options = {});
 
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
@@ -27,7 +27,7 @@ class ImageFolder : public Dataset {
   const std::vector<std::string>& classes() const { return classes_; }
   std::string path(int64_t index) const;
   int64_t label(int64_t index) const;
-  // Files below root that are no pictures, and folders left out because they contain themselves.
+  // Files below root that are no images, and folders left out because they contain themselves.
   int64_t skipped_files() const { return skipped_files_; }
   int64_t skipped_loops() const { return skipped_loops_; }
 

@@ -1,4 +1,4 @@
-// Labelled pictures in memory, and the files they come from.
+// Labelled images in memory, and the files they come from.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct ImageSet {
   int64_t size() const { return labels.defined() ? labels.numel() : 0; }
 };
 
-// A batch ready for a model: pictures of the given rows as floats, (x / 255 - mean) / std.
+// A batch ready for a model: images of the given rows as floats, (x / 255 - mean) / std.
 struct Normalization {
   float mean = 0.5f, std = 0.5f;
 };

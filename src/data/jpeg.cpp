@@ -142,8 +142,8 @@ void JpegDecoder::State::start(int reduction) {
   check("data", [&] { jpeg_start_decompress(&info); });
 }
 
-// libjpeg keeps whole blocks. At the edges of what is kept, the colours of subsampled pictures are interpolated as at
-// the edges of a picture, hence the margin.
+// libjpeg keeps whole blocks. At the edges of what is kept, the colours of subsampled images are interpolated as at
+// the edges of an image, hence the margin.
 void JpegDecoder::State::keep_columns(const PixelRect& rect) {
   constexpr int64_t kMargin = 2;
   int64_t low = std::max<int64_t>(0, rect.x - kMargin);

@@ -27,7 +27,7 @@ std::vector<T> make_table(const std::vector<double>& mean, const std::vector<dou
   return table;
 }
 
-// One row of one picture: of all channels side by side, or of one.
+// One row of one image: of all channels side by side, or of one.
 struct Row {
   const uint8_t* from;
   int64_t width, step, channels, channel_step;
@@ -51,7 +51,7 @@ void on_cpu(const Tensor& images, const std::vector<T>& table, bool interleaved,
   auto row = [&](int64_t n, int64_t c, int64_t y) {
     return Row{from + n * step[0] + c * step[1] + y * step[2], width, step[3], channels, step[1]};
   };
-  int64_t lines = interleaved ? height : channels * height;  // of a picture, in the order of memory
+  int64_t lines = interleaved ? height : channels * height;  // of an image, in the order of memory
   int64_t length = interleaved ? width * channels : width;
   parallel_for(0, size[0] * lines, std::max<int64_t>(16384 / std::max<int64_t>(length, 1), 1),
                [&](int64_t begin, int64_t end) {

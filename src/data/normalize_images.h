@@ -1,4 +1,4 @@
-// Pictures as bytes become what a model takes: after the copy to the device, so that a quarter of the bytes are copied.
+// Images as bytes become what a model takes: after the copy to the device, so that a quarter of the bytes are copied.
 #pragma once
 
 #include <vector>

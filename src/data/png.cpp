@@ -206,7 +206,7 @@ ImageHeader PngDecoder::open(const EncodedImage& image, const DecodeOptions& opt
   ImageHeader header{{png_word(b.data() + kHeader), png_word(b.data() + kHeader + 4)}, 1};
   auto [width, height] = header.size;
   if (width < 1 || height < 1 || width > PNG_UINT_31_MAX || height > PNG_UINT_31_MAX)
-    fail(image, "png", "size", kHeader, "{} x {} is no size of a picture", width, height);
+    fail(image, "png", "size", kHeader, "{} x {} is no size of an image", width, height);
   if (width > options.most_pixels / height)
     fail(image, "png", "size", kHeader,
          "{} x {} are more than the {} pixels that are allowed (DecodeOptions::most_pixels)", width, height,

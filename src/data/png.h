@@ -7,7 +7,7 @@
 
 namespace deft::data {
 
-// Keeps the memory of its pixels from picture to picture; one per thread.
+// Keeps the memory of its pixels from image to image; one per thread.
 class PngDecoder {
  public:
   PngDecoder();
@@ -18,7 +18,7 @@ class PngDecoder {
   // Reads the header and walks over the chunks. LoadError with the offset for what is no PNG, is truncated or has too
   // many pixels.
   ImageHeader open(const EncodedImage& image, const DecodeOptions& options);
-  // The part `rect` of the picture. Rows below it are not unpacked, unless the picture is interlaced. Valid until the
+  // The part `rect` of the image. Rows below it are not unpacked, unless the image is interlaced. Valid until the
   // next call. 16 bits become 8 by rounding, palettes colours; for alpha see DecodeOptions.
   PixelView decode(const PixelRect& rect);
 

@@ -25,7 +25,7 @@ int64_t rounded(double x) { return static_cast<int64_t>(std::nearbyint(x)); }  /
 
 }  // namespace
 
-// What was decided about one picture, in pixels of the full picture. Output x is around left + (x + 0.5) * step_x.
+// What was decided about one image, in pixels of the full image. Output x is around left + (x + 0.5) * step_x.
 struct ImageDraw {
   PixelRect readable;  // pixels that may have a part in the result
   double left = 0, top = 0, step_x = 1, step_y = 1;
@@ -39,7 +39,7 @@ struct ImageWorkspace::State {
   PixelView pixels;
   ImageDraw draw;
   cpu::ResampleAxis columns, rows;
-  std::vector<uint8_t> picture, planes;
+  std::vector<uint8_t> image, planes;
   std::vector<int16_t> scratch;
   std::vector<float> floats;
 };
@@ -263,16 +263,16 @@ void ImageTransform::write(ImageWorkspace& workspace, void* out) const {
   int64_t n = options_.width * options_.decode.channels, step = cpu::kResampleRows;
   cpu::ResampleCall call{w.pixels.data, w.pixels.stride, w.pixels.channels, &w.columns, &w.rows};
   w.scratch.resize(static_cast<size_t>(cpu::resample_scratch_words(call)));
-  w.picture.resize(static_cast<size_t>((jitters ? options_.height : step) * n));
+  w.image.resize(static_cast<size_t>((jitters ? options_.height : step) * n));
   for (int64_t y = 0; y < options_.height; y += step) {
-    uint8_t* rows = w.picture.data() + (jitters ? y * n : 0);
+    uint8_t* rows = w.image.data() + (jitters ? y * n : 0);
     int64_t count = std::min(step, options_.height - y);
     cpu::resample_rows(call, y, count, w.scratch.data(), rows, n);
     for (int64_t r = 0; r < count && !jitters; ++r) write_row(rows + r * n, y + r, w, out);
   }
   if (!jitters) return;
-  change_colors(w.draw, w.picture.data());
-  for (int64_t y = 0; y < options_.height; ++y) write_row(w.picture.data() + y * n, y, w, out);
+  change_colors(w.draw, w.image.data());
+  for (int64_t y = 0; y < options_.height; ++y) write_row(w.image.data() + y * n, y, w, out);
 }
 
 }  // namespace deft::data

@@ -1,4 +1,4 @@
-// From a picture to a row of a batch: cut, resize, flip, change colours, normalise, in one pass.
+// From an image to a row of a batch: cut, resize, flip, change colours, normalise, in one pass.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace deft::data {
 enum class Cut : uint8_t {
   random,  // a part of random area and shape: torchvision's RandomResizedCrop
   center,  // the shorter side to `resize`, then the middle: torchvision's Resize and CenterCrop
-  none,    // the whole picture, stretched
+  none,    // the whole image, stretched
 };
 enum class Filter : uint8_t { bilinear, bicubic };  // both antialiased, as PIL's are
 
@@ -46,9 +46,9 @@ struct ImageOptions {
 ImageOptions training_images(int64_t size = 224);
 ImageOptions evaluation_images(int64_t size = 224, int64_t resize = 256);
 
-struct ImageDraw;  // what was decided about one picture
+struct ImageDraw;  // what was decided about one image
 
-// Decoder, planned axes and buffers of one thread; kept from picture to picture.
+// Decoder, planned axes and buffers of one thread; kept from image to image.
 class ImageWorkspace {
  public:
   ImageWorkspace();
@@ -62,7 +62,7 @@ class ImageWorkspace {
   std::unique_ptr<State> state_;
 };
 
-// The result depends on the picture, the options and the random numbers, and on nothing else: not on threads, not on
+// The result depends on the image, the options and the random numbers, and on nothing else: not on threads, not on
 // the machine. Resizing is fixed-point arithmetic with a known bound (kernels/cpu/image/image_resample.h).
 class ImageTransform {
  public:
@@ -71,7 +71,7 @@ class ImageTransform {
   const ImageOptions& options() const { return options_; }
   Field field(std::string name = "image") const;
 
-  // Draws what is random and decodes the part of the picture that is needed.
+  // Draws what is random and decodes the part of the image that is needed.
   void decode(const EncodedImage& image, SampleRng& rng, ImageWorkspace& work) const;
   // The same for pixels that are there already; they must outlive the call of write().
   void use(const PixelView& pixels, SampleRng& rng, ImageWorkspace& work) const;

@@ -159,7 +159,7 @@ std::vector<Technique> precision_techniques(const WorkloadTraits& t) {
 }
 
 std::vector<Technique> layout_techniques(const WorkloadTraits& t, const Plan& today) {
-  if (!t.pictures) return {{"channels_last", "layout", {}, false, "there are no pictures"}};
+  if (!t.images) return {{"channels_last", "layout", {}, false, "there are no images"}};
   if (today.layout == MemoryFormat::channels_last)
     return {{"contiguous", "layout", [](Plan& p) { p.layout = MemoryFormat::contiguous; }}};
   return {{"channels_last", "layout", [](Plan& p) { p.layout = MemoryFormat::channels_last; }}};

@@ -31,7 +31,7 @@ class PreparedRun {
 
 struct WorkloadTraits {
   bool trains = false;          // batch, grad mode and eval mode are not ours to choose
-  bool pictures = false;        // layout matters
+  bool images = false;          // layout matters
   bool loads = false;           // samples come through a loader
   bool varying_length = false;  // samples of different length share batches
   int64_t most_batch = 128;     // the largest that makes sense

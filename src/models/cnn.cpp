@@ -45,7 +45,7 @@ Cnn::Cnn(const CnnOptions& o)
 }
 
 Tensor Cnn::forward(const Tensor& x) {
-  // Pictures of one channel have no memory order of their own, so the order is set after the first convolution.
+  // Images of one channel have no memory order of their own, so the order is set after the first convolution.
   Tensor y = stem_(x.contiguous(MemoryFormat::channels_last)).contiguous(MemoryFormat::channels_last);
   y = body_(y);
   return classifier_(dropout_(y.amax({2, 3})));

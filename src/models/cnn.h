@@ -1,4 +1,4 @@
-// A medium convolutional net for small pictures (Fashion-MNIST, glyphs, CIFAR): three stages of convolution, batch norm
+// A medium convolutional net for small images (Fashion-MNIST, glyphs, CIFAR): three stages of convolution, batch norm
 // and relu, each at half the size and twice the channels of the one before; the last two with a residual block.
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace deft::models {
 
 struct CnnOptions {
-  int64_t channels = 1;  // of the pictures
+  int64_t channels = 1;  // of the images
   int64_t classes = 10;
   int64_t width = 32;    // channels of the first stage
   double dropout = 0.1;  // before the classifier

@@ -11,10 +11,10 @@ namespace deft::models {
 struct ResNetOptions {
   std::array<int64_t, 4> blocks{3, 4, 6, 3};
   bool bottleneck = true;
-  int64_t channels = 3;  // of the pictures
+  int64_t channels = 3;  // of the images
   int64_t classes = 1000;
   int64_t width = 64;        // channels of the first stage
-  bool small_input = false;  // for pictures of 32 x 32: a 3 x 3 first convolution and no pooling after it
+  bool small_input = false;  // for images of 32 x 32: a 3 x 3 first convolution and no pooling after it
 };
 
 class ResNet : public nn::Module {

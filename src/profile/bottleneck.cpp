@@ -88,8 +88,8 @@ void give_to_kernels(Shares& s) {
   s.sync = 0;
 }
 
-// Only what applies is advised: layouts are of pictures, and what is compiled need not be compiled.
-bool has_pictures(const Profile& p) {
+// Only what applies is advised: layouts are of images, and what is compiled need not be compiled.
+bool has_images(const Profile& p) {
   return std::ranges::any_of(p.ops, [](const OpRow& row) {
     return row.name.find("conv2d") != row.name.npos || row.name.find("pool2d") != row.name.npos;
   });
@@ -107,7 +107,7 @@ std::string any_of(std::initializer_list<const char*> ways) {
   return list.empty() ? last : fmt::format("{} or {}", fmt::join(list, ", "), last);
 }
 std::string what_fills(const Profile& p) {
-  return any_of({"larger batches", has_pictures(p) ? "channels_last" : "", is_compiled(p) ? "" : "compile()"});
+  return any_of({"larger batches", has_images(p) ? "channels_last" : "", is_compiled(p) ? "" : "compile()"});
 }
 
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
@@ -293,7 +293,7 @@ void find_busy_device_bottleneck(Profile& p, double busy) {
     p.sentence = fmt::format(
         "{}, {} of that in {}", works, percent(all > 0 ? std::max(products, all - products) / all : 0),
         p.bound == Bound::compute ? fmt::format("products and convolutions: 16-bit floats{} make these cheaper.",
-                                                has_pictures(p) ? " and channels_last" : "")
+                                                has_images(p) ? " and channels_last" : "")
                                   : fmt::format("kernels that mostly move data: {}16-bit floats halve it.",
                                                 is_compiled(p) ? "" : "compile() fuses them, "));
     return;

@@ -133,7 +133,7 @@ TEST(ImageFolder, WhatIsWrongWithAFolder) {
   files.write("a/1.txt", "");
   EXPECT_EQ(load_error([&] { ImageFolder(root, small()); }),
             "image folder: " + root +
-                "/a: class at byte 0: has no pictures (.jpg, .jpeg, .png); remove the folder or add some");
+                "/a: class at byte 0: has no images (.jpg, .jpeg, .png); remove the folder or add some");
   EXPECT_NE(load_error([&] { ImageFolder(files.write("a/1.jpg", ""), small()); }).find("Not a directory"),
             std::string::npos);
 }

@@ -18,7 +18,7 @@ struct Simulated : Workload {
   std::function<double(const Plan&)> seconds;
   std::function<double(const Plan&)> accuracy = [](const Plan&) { return 0.9; };
   std::function<void(const Plan&)> on_prepare = [](const Plan&) {};
-  WorkloadTraits kind{.pictures = true, .loads = true};
+  WorkloadTraits kind{.images = true, .loads = true};
   Plan start;
   int64_t runs = 0;
   double time = 0;     // what the runs took
