@@ -76,7 +76,7 @@ void measure(EngineRun& run, const Heads& h, DType dtype, const char* type, bool
                 .family = "forward",
                 .dtype = type,
                 .variant = variant,
-                // Two products; a causal one needs the pairs up to the diagonal only.
+                // Two GEMMs; a causal one needs the pairs up to the diagonal only.
                 .flops = 4.0 * static_cast<double>(h.heads * h.features) * static_cast<double>(h.length) *
                          static_cast<double>(causal ? (h.length + 1) / 2 : h.length),
                 .arithmetic = dtype == bf16 ? Arithmetic::bf16 : Arithmetic::f32};
@@ -93,7 +93,7 @@ void measure(EngineRun& run, const Heads& h, DType dtype, const char* type, bool
   std::vector<Tensor> d = gradients();
   row.name = "attention_backward " + sizes;
   row.family = "backward";
-  row.flops *= 2.5;  // five products: scores again, dv, dp, dq, dk
+  row.flops *= 2.5;  // five GEMMs: scores again, dv, dp, dq, dk
   // Each gradient against its own bound; the one nearest to it is shown.
   row.accuracy = {};
   for (auto [found, wanted, bound] : {std::tuple{d[0], exact.dq, bounds.dq}, std::tuple{d[1], exact.dk, bounds.dk},

@@ -48,7 +48,7 @@ void set_peer(Json& out, const std::string& name, double ns) {
 EngineRun::EngineRun(const EngineOptions& options)
     : options_(options), peaks_(options.threads, options.quick), threads_before_(num_threads()) {
   set_num_threads(options.threads);
-  // Peers' libraries read it when they start; told later, some keep more threads.
+  // Peers' libraries read the variable at startup; when set later, some keep more threads.
   setenv("OMP_NUM_THREADS", std::to_string(options.threads).c_str(), 1);
   report_.machine["threads"] = options.threads;
   if (kKnowsNeighbours && !options.quick) neighbours_.emplace(options.threads);

@@ -1,4 +1,4 @@
-// Benchmarks of the CPU engine: products, convolutions, attention and row kernels against what the machine can do at
+// Benchmarks of the CPU engine: GEMM, convolutions, attention and row kernels against what the machine can do at
 // most and against peers, all in the same run, with the error next to the speed.
 #pragma once
 

@@ -1,4 +1,4 @@
-// deft bench gemm: matrix products of BERT and ResNet-50, small batches, and one row against weights beyond the caches.
+// deft bench gemm: GEMMs of BERT and ResNet-50, small batches, and one row against weights beyond the caches.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -85,7 +85,7 @@ Tensor random_matrix(int64_t rows, int64_t columns, DType dtype) {
   return out;
 }
 
-// The operands of one product and everything it needs. Scales are powers of two, so that the store is exact and bytes
+// The operands of one GEMM and everything it needs. Scales are powers of two, so that the store is exact and bytes
 // can be compared with ==.
 struct Operands {
   Operands(const GemmShape& shape, const GemmType& kind)
@@ -127,7 +127,7 @@ struct Operands {
 // Values as f64, whatever the type.
 class Values {
  public:
-  // `as`: the type in which products see them.
+  // `as`: the type in which GEMMs read them.
   Values(const Tensor& x, DType as) : wide_(x.to(as).to(f64)), data_(wide_.data<double>()), row_(x.size(1)) {}
   double at(int64_t i, int64_t j) const { return data_[i * row_ + j]; }
 
@@ -142,7 +142,7 @@ class Values {
 // instruction sums groups in its own way.
 Accuracy accuracy_of(const Operands& o, const cpu::GemmTile& tile) {
   constexpr int64_t kLayerRows = 5, kColumns = 13;
-  // Where the CPU has no products of bf16, panels hold f32 and activations are not rounded.
+  // Where the CPU has no bf16 instructions, panels hold f32 and activations are not rounded.
   const DType seen = !is_bytes(o.type) && size_of(tile.panel) == 2 ? o.type.b : o.type.a;
   std::vector<int64_t> rows, columns;
   for (int64_t r = 0; r < std::min(kLayerRows, o.s.m); ++r)
@@ -189,7 +189,7 @@ std::vector<Contestant> library_peers(const EngineOptions& options, const Operan
   if (!blas) return {};
   blas->set_threads(options.threads);
   auto call = [blas, &o, c = empty({o.s.m, o.s.n})] {
-    // For one row the weights have the better layout if their rows are columns of the product; their values are random.
+    // For one row the weights have the better layout if their rows are columns of B; their values are random.
     if (o.s.m == 1) return blas->sgemv(o.s.n, o.s.k, o.b.data<float>(), o.a.data<float>(), c.data<float>());
     blas->sgemm(o.s.m, o.s.n, o.s.k, o.a.data<float>(), o.b.data<float>(), false, c.data<float>());
   };
@@ -199,7 +199,7 @@ std::vector<Contestant> library_peers(const EngineOptions& options, const Operan
 // Each variant with the peers: a row of its own, so all its sides are measured at the same time.
 void measure_shape(EngineRun& run, const GemmShape& s, const GemmType& type) {
   const cpu::GemmTile* tile = tile_of(type, s.m, s.n, s.k);
-  if (!tile) return;  // this machine has no such instructions, and the engine no such products
+  if (!tile) return;  // this CPU lacks the instructions, so the engine has no GEMM of this type
   Operands operands(s, type);
   std::vector<Contestant> others = library_peers(run.options(), operands);
   auto measure = [&](const cpu::BlockedGemm& product, const char* variant) {

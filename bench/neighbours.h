@@ -1,6 +1,6 @@
 // Other programs on the other half of this core. On a shared machine they come and go within tenths of a second; while
 // they run, a core decodes half as many instructions for us, which a loop of multiplications (the peak) does not notice
-// and real work does: 130 GFLOP/s of a product become 90. So measurements wait for a quiet moment.
+// and real work does: 130 GFLOP/s of a GEMM become 90. So measurements wait for a quiet moment.
 #pragma once
 
 #include <chrono>

@@ -18,7 +18,7 @@ double train(DType type) {
     optimizer.zero_grad();
     Tensor loss;
     {
-      AutocastGuard autocast(type);  // matrix products in `type`, losses and norms in f32
+      AutocastGuard autocast(type);  // matmuls in `type`, losses and norms in f32
       loss = cross_entropy(net(x), y);
     }
     scaler.scale(loss).backward();  // outside the guard: gradients come in the types of forward

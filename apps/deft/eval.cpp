@@ -21,7 +21,7 @@ struct EvalFlags : CommonFlags {
   std::string weights, plan_file, amp = "off", device = "cpu";
 };
 
-// Of products and weights together, as it runs.
+// The type of matmuls and weights together, as the model runs.
 DType precision_of(DType amp, const std::optional<Plan>& plan) {
   return plan && plan->dtype != DType::f32 ? plan->dtype : amp;
 }

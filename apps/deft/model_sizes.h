@@ -31,7 +31,7 @@ ModelSizes byte_model_sizes(int64_t length);
 // tensor: they are those of the config.json in `folder` if it is there, else as many as the published models have.
 ModelSizes sizes_of(const std::string& model, const NamedTensors& weights, const ModelSizes& otherwise,
                     const std::string& folder);
-// The built-in model that has tensors of such names, "" if there is none.
+// The built-in model that has tensors with these names, "" if there is none.
 std::string likely_model(const NamedTensors& weights);
 
 // With first weights; 1 channel and 10 classes where they are not known. ValueError for a name that is none of

@@ -81,7 +81,7 @@ bench::Json to_json(const TrainOptions& o, const TrainResult& r, int64_t paramet
                                    : "all epochs done");
 }
 
-// A log that cannot be written is told at once, and by the exit code; the run goes on.
+// An unwritable log is reported at once and by the exit code; the run continues.
 class Log {
  public:
   explicit Log(const std::string& path) : path_(path) {

@@ -30,7 +30,7 @@ struct TrainOptions {
   double lr = 0;                    // 0: the optimizer's own, 0.003 for adamw, 0.1 for sgd
   double weight_decay = 0.01;
   std::string schedule = "one-cycle";  // or constant, cosine
-  DType amp = DType::f32;              // bf16 or f16: products in it
+  DType amp = DType::f32;              // bf16 or f16: autocast type
   int64_t accumulate = 1;              // batches per step
   double clip = 0;                     // largest norm of all gradients; 0: no clipping
   std::string freeze;                  // modules whose name begins with it do not train

@@ -6,7 +6,7 @@ namespace deft::cli {
 
 // Whole or not at all; SaveError where it cannot be written.
 void write_file(const std::string& path, const std::string& text);
-// SaveError where write_file() could not: to be told before minutes of measuring, not after. "" is no file.
+// SaveError where write_file() would fail, so that the error comes before minutes of measuring. "" is no file.
 void check_writable(const std::string& path);
 
 }  // namespace deft::cli

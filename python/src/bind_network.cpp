@@ -1,4 +1,4 @@
-// Products, layers and losses.
+// Matmuls, layers and losses.
 #include "bind_op.h"
 #include "nn/recurrence.h"
 #include "ops/all_ops.h"

@@ -317,7 +317,7 @@ class Bridge {
     weights_.resize(is_weight_.size());
   }
 
-  // Results by a plan that is there; None: there is none for such arguments.
+  // Results of an existing plan; None if there is none for these arguments.
   nb::object run(nb::list args) {
     std::vector<Seen> seen(is_weight_.size());
     look_at(args, seen);

@@ -22,7 +22,7 @@ struct DecodeOptions {
   // Truncated or damaged data is an error, also outside of the part that is decoded. Allowed, pixels that cannot be
   // decoded are gray (JPEG) or black (PNG).
   bool allow_damaged = false;
-  // Turn images the way their EXIF orientation says, as viewers do. PyTorch's ImageFolder does not.
+  // Rotate images as their EXIF orientation says, as viewers do. PyTorch's ImageFolder does not.
   bool orient = true;
   // PNG: pixels that are partly transparent are drawn on the background; else their colour counts and alpha is dropped,
   // as PIL's convert("RGB") does.

@@ -1,4 +1,4 @@
-// Images of any known format, turned the way they are looked at.
+// Decodes images of all known formats, rotated as their EXIF orientation says.
 #pragma once
 
 #include <memory>

@@ -13,7 +13,7 @@ namespace deft::data {
 
 namespace {
 
-// Looks at the shape of one field and forgets the rest.
+// Records the shape of one field and discards the rest.
 class LengthWriter : public SampleWriter {
  public:
   LengthWriter(const std::vector<Field>& fields, size_t field, SampleRng rng)

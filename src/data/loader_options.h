@@ -1,4 +1,4 @@
-// What a loader can be told, and what it tells.
+// Options and statistics of a loader.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct LoaderOptions {
   uint64_t seed = 0;
   int workers = kAuto;                      // threads; 0: next() does the work itself
   int prefetch = kAuto;                     // batches ahead of the consumer, those under way included
-  size_t prefetch_bytes = size_t{1} << 30;  // of those batches; at least one is always made
+  size_t prefetch_bytes = size_t{1} << 30;  // of these batches; at least one is always made
   bool ordered = true;        // false: batches that are ready overtake others among those ahead; Batch::index tells
   bool across_epochs = true;  // begins the next epoch while the last batches of this one are used
   Device device = kCPU;       // copied there on a stream of its own, from pinned memory
@@ -51,7 +51,7 @@ struct LoaderStats {
   double elapsed = 0;                             // since the first next()
   int64_t batches = 0, samples = 0, bytes = 0;    // that came out of next()
   int64_t skipped = 0, replaced = 0, failed = 0;  // samples left out, replaced; batches that threw
-  std::vector<std::string> errors;                // of the first of those
+  std::vector<std::string> errors;                // of the first skipped samples
   int workers = 0, prefetch = 0;                  // as chosen
   double operator[](Stage stage) const { return seconds[static_cast<size_t>(stage)]; }
   // Share of the time that the consumer waited, 0 to 1.

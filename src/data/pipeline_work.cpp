@@ -251,7 +251,7 @@ std::exception_ptr Pipeline::error_of(std::exception_ptr cause, int64_t sample, 
 
 // --- Complete batches
 
-// The error of the first row is told, whoever was first.
+// The error of the lowest row is reported, whichever worker failed first.
 void Pipeline::fail(Slot& s, int64_t row, std::exception_ptr error) {
   if (s.error && s.error_row <= row) return;
   s.error = std::move(error);

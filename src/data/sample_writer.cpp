@@ -25,7 +25,7 @@ double SampleRng::uniform(double low, double high) { return low + (high - low) *
 int64_t SampleRng::below(int64_t n) {
   uint32_t high = bits();
   uint64_t word = static_cast<uint64_t>(high) << 32 | bits();
-  // The high half of a product: below n, and even to 2^-64 n.
+  // The high half of the 128-bit product: below n, and even to 2^-64 n.
   return static_cast<int64_t>(static_cast<unsigned __int128>(word) * static_cast<uint64_t>(n) >> 64);
 }
 

@@ -32,8 +32,8 @@ class TarSource;
 
 class TarReader {
  public:
-  // LoadError if the file cannot be read. Gzipped archives are told by their first bytes; UnsupportedError for them in
-  // a build without zlib.
+  // LoadError if the file cannot be read. Gzipped archives are detected by their first bytes; in a build
+  // without zlib they are an UnsupportedError.
   explicit TarReader(const std::string& path, const TarLimits& limits = {});
   // The same for an archive in memory, not gzipped; the bytes must outlive the reader. `name` stands for the file.
   TarReader(std::span<const std::byte> bytes, const std::string& name, const TarLimits& limits = {});

@@ -58,7 +58,7 @@ TarStream::Slot* TarStream::draw(bool read) {
   if (filled_ == 0) return nullptr;
   auto words = philox(draws_, drawn_++);
   uint64_t bits = static_cast<uint64_t>(words[0]) << 32 | words[1];
-  // The high half of a product: below filled_, and even to 2^-64 filled_.
+  // The high half of the 128-bit product: below filled_, and even to 2^-64 filled_.
   auto chosen = static_cast<size_t>(static_cast<unsigned __int128>(bits) * filled_ >> 64);
   --filled_;
   if (chosen != filled_) std::swap(slots_[chosen], slots_[filled_]);

@@ -25,7 +25,7 @@ struct TextBatch {
 };
 TextBatch take_text(const Tensor& text, int64_t rows, int64_t length, uint64_t seed, uint64_t index);
 // The text cut into `rows` parts that are read side by side, `length` tokens at a time: what models with a memory need.
-// Number of such batches, and one of them.
+// The number of batches, and one of them.
 int64_t stream_batches(const Tensor& text, int64_t rows, int64_t length);
 TextBatch stream_text(const Tensor& text, int64_t rows, int64_t length, int64_t index);
 

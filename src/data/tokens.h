@@ -15,7 +15,7 @@ struct TokenOptions {
   int64_t length = 1024;  // of inputs and of targets: a window has one token more
   // From one window to the next; 0: length. A rest that is too short for a window is left out.
   int64_t stride = 0;
-  // Instead of those: this many windows from random places, other ones in every epoch.
+  // Instead of all windows: this many from random places, different in every epoch.
   int64_t random_windows = 0;
   int token_bytes = 2;       // u16; 4: u32. Little-endian
   int64_t header_bytes = 0;  // before the tokens of each file

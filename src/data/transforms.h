@@ -18,7 +18,7 @@ enum class Cut : uint8_t {
 };
 enum class Filter : uint8_t { bilinear, bicubic };  // both antialiased, as PIL's are
 
-// Largest changes, as of torchvision's ColorJitter: factors from [max(0, 1 - x), 1 + x], hue turned by up to `hue` of
+// Largest changes, as of torchvision's ColorJitter: factors from [max(0, 1 - x), 1 + x], hue shifted by up to `hue` of
 // the circle (0.5 is any). In random order.
 struct ColorJitter {
   double brightness = 0, contrast = 0, saturation = 0, hue = 0;

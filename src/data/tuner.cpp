@@ -9,7 +9,7 @@ namespace deft::data {
 namespace {
 
 constexpr double kSettle = 0.05;  // seconds after a change that are not counted
-constexpr double kWindow = 0.2;   // seconds to look at
+constexpr double kWindow = 0.2;   // seconds that one measurement covers
 constexpr int64_t kLeastBatches = 4;
 constexpr double kLongest = 1;        // seconds, where batches are slow
 constexpr double kWaiting = 0.05;     // share of time above which the loader is too slow

@@ -1,4 +1,4 @@
-// The rules about host and device. What they look at is in plain structs, so that they can be tried without a device.
+// The rules about host and device. Their inputs are plain structs, so that they can be tested without a device.
 #pragma once
 
 #include <deque>

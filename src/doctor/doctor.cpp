@@ -111,7 +111,7 @@ void set_doctor_hooks(const DoctorHooks& hooks) {
 
 }  // namespace doctor
 
-// --- While it looks on -------------------------------------------------------------------------------------------
+// --- While it observes -------------------------------------------------------------------------------------------
 
 struct Doctor::Impl {
   DoctorOptions options;

@@ -13,7 +13,7 @@ struct DoctorHooks {
 };
 void set_doctor_hooks(const DoctorHooks& hooks);
 
-// ValueError or SaveError where DoctorResult::write() could not write there: to be told before hours of work.
+// ValueError or SaveError where DoctorResult::write() would fail, so that the error comes before hours of work.
 void check_report_path(const std::string& path);
 
 }  // namespace deft::doctor

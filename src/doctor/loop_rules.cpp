@@ -275,7 +275,7 @@ constexpr int64_t kMisses = 8;
 class RecompilationStorm : public Rule {
  public:
   void plan_missed(const void* compiled, const std::string& reason, const Site& site) override {
-    // A plan made from a template costs milliseconds and runs nothing twice: that is the cure, not the illness.
+    // A plan made from a template costs milliseconds and runs nothing twice: it is the fix, not the problem.
     if (reason.find("; instantiated for") != std::string::npos) return;
     Function& f = functions_[compiled];
     f.site = site;

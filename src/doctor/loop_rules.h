@@ -18,7 +18,7 @@ struct AutocastTimes {
 };
 std::optional<Finding> slow_autocast(const AutocastTimes& times, const Site& site);
 
-// Whether products in this type run faster than in f32 on this CPU, at the instruction-set level in use.
+// Whether GEMMs in this type run faster than in f32 on this CPU, at the instruction-set level in use.
 bool has_fast_products(DType dtype);
 
 // D019: threads that want to run, and the CPUs' worth of time there is for them.

@@ -1,5 +1,5 @@
-// A rule looks on (core/observer.h) and says in the end what it found. One object per session, so state is its own;
-// the linter calls it from one thread at a time.
+// A rule is an observer (core/observer.h) that reports its findings at the end. One object per session, with its own
+// state; the linter calls it from one thread at a time.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct RuleInfo {
   const char* title;    // one line
   const char* story;    // what goes wrong and why, a paragraph
   const char* fix;      // what to do
-  const char* example;  // C++, the mistake and the cure
+  const char* example;  // C++, the mistake and the fix
 };
 
 // The events of Observer, a bit each.
@@ -52,7 +52,7 @@ class Rule : public Observer {
  public:
   // Adds what was found since the start. May be called again later.
   virtual void report(std::vector<Finding>& findings) = 0;
-  uint32_t events = (1u << kEventCount) - 1;  // those it wants to be told of
+  uint32_t events = (1u << kEventCount) - 1;  // those it is notified of
 };
 
 // The events that R overrides: a pointer to a member function names the class that defines it.
@@ -84,7 +84,7 @@ constexpr uint32_t events_of() {
 #undef DEFT_EVENT
   return events;
 }
-// A rule that is told only of the events it overrides; these must be public in R.
+// A rule that is notified only of the events it overrides; these must be public in R.
 template <class R>
 std::unique_ptr<Rule> make_rule() {
   auto rule = std::make_unique<R>();

@@ -26,8 +26,8 @@ class Bert : public nn::Module {
   };
   explicit Bert(const BertOptions& options = {}, bool pooler = true);
   // tokens, types, positions i64 [n, length]; mask bool or 0/1 [n, length], true where there is a token, or
-  // [n, length, length], true where a token looks at another: data::PackPlan. Undefined types are 0, an undefined mask
-  // is all true, undefined positions count from 0.
+  // [n, length, length], true where a token attends to another: data::PackPlan. Undefined types are 0, an undefined
+  // mask is all true, undefined positions count from 0.
   Output encode(const Tensor& tokens, const Tensor& types = {}, const Tensor& mask = {}, const Tensor& positions = {});
   Tensor forward(const Tensor& tokens) override { return encode(tokens).hidden; }
   const BertOptions& options() const { return options_; }

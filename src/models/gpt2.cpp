@@ -43,7 +43,7 @@ class Gpt2Block : public nn::Module {
         down_(mlp_.add<Projection>("c_proj", 4 * o.hidden, o.hidden, residual_std(o))),
         dropout_(add<nn::Dropout>("dropout", o.dropout)) {}
 
-  // `mask` [n, 1, length, length], true where a token looks at another; undefined: at all before it.
+  // `mask` [n, 1, length, length], true where a token attends to another; undefined: to all before it.
   Tensor run(const Tensor& x, const Tensor& mask, KvCache* cache) {
     Tensor y = x + dropout_(mix_(attend(norm1_(x), mask, cache)));
     return y + dropout_(down_(gelu(up_(norm2_(y)), GeluApproximation::tanh)));

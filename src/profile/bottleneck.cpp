@@ -277,7 +277,7 @@ double device_seconds(const Profile& p, Bound bound) {
 }
 
 // What a busy device is busy with: by the classes of its ops, or by the names of its kernels where a plan runs them all
-// at once and ops are not told apart.
+// at once and ops cannot be distinguished.
 void find_busy_device_bottleneck(Profile& p, double busy) {
   const double compute = device_seconds(p, Bound::compute), memory = device_seconds(p, Bound::memory),
                overhead = device_seconds(p, Bound::overhead);

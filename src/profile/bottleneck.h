@@ -26,7 +26,7 @@ void find_bottleneck(Profile& profile);
 void judge(Profile& profile, const MachinePeaks& host, const MachinePeaks& device = {});
 void judge(Profile& profile);
 
-// Measured as judge() does: of the GPU if ops of the profile ran there and are told apart, otherwise of the processor.
+// Measured as in judge(): of the GPU if distinguishable ops of the profile ran there, otherwise of the processor.
 const MachinePeaks& roofs_of(const Profile& profile);
 
 }  // namespace deft::profile

@@ -54,7 +54,7 @@ struct ThreadState {
   uint64_t direct;  // the session, where zones need no further check
   bool profiled;
   std::string name;
-  std::atomic<int> inside{0};  // written by its thread only; deeper than 1 where who looks on calls ops
+  std::atomic<int> inside{0};  // written by its thread only; deeper than 1 where an observer calls ops
 
   ThreadState(uint64_t now, bool profiled_, bool direct_, size_t ring_bytes, uint64_t session_, std::string name_)
       : record(now, profiled_, ring_bytes),
@@ -67,7 +67,7 @@ struct ThreadState {
 constinit thread_local ThreadState* my_state = nullptr;
 constinit thread_local bool thread_ends = false;
 
-// Keeps the state of a thread as long as the thread may look at it.
+// Keeps the state of a thread as long as the thread may read it.
 struct StateHolder {
   std::shared_ptr<ThreadState> state;
   ~StateHolder() {
@@ -161,7 +161,7 @@ class Collector final : public ProfileHook, public Observer {
   void kernel_ran(const KernelCall& call, const Site& site) override {
     if (Inside in(*this); in.state) {
       in.state->record.kernel_ran(call);
-      // Small ops go by a shorter way where nobody looks on: Note [Dozing].
+      // Small ops take a shorter path where no observer runs: Note [Dozing].
       if (in.state->record.dozes() && !next_.load(std::memory_order_relaxed)) set_observer(nullptr);
     }
     tell([&](Observer& o) { o.kernel_ran(call, site); });

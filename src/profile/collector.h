@@ -4,7 +4,7 @@
 //   train();
 //   profile::Profile p = session.stop();
 //
-// It profiles the thread that makes it, and ends there. Work this thread starts elsewhere (lanes of the pool, workers
+// It profiles the thread that makes it, and ends there. Work this thread starts elsewhere (threads of the pool, workers
 // of loaders) is in the trace and in Profile::other_threads.
 #pragma once
 
@@ -33,10 +33,10 @@ struct ProfileOptions {
   size_t ring_bytes = 16 << 20;
   bool trace = true;  // false: no events are kept
   // Share of the time that looking may cost. Where zones are so short that it would be more, part of the run is not
-  // looked at, and what is seen stands for all of it: times add up as before, calls are about right. 1: looks at all.
+  // recorded, and the samples are extrapolated: times still add up, calls are approximate. 1: records everything.
   double most_cost = 0.02;
   bool device = true;        // what GPUs do, where the driver tells (CUPTI); needs `trace`
-  Observer* next = nullptr;  // is told everything as well; null: who looked on before, if anybody
+  Observer* next = nullptr;  // is notified of everything as well; null: the previous observer, if any
   const FakeClock* clock = nullptr;
 };
 

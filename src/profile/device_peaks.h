@@ -1,4 +1,4 @@
-// What a GPU can do at most, measured with the best there is for it: large products by its library, and copies.
+// What a GPU can do at most, measured with the best there is for it: large GEMMs by its library, and copies.
 #pragma once
 
 #include "profile/peaks.h"

@@ -76,7 +76,7 @@ void add_device_time(Profile& profile, std::span<const TimeSpan> host, std::span
 
 Bucket bucket_of(const DeviceActivity& a) {
   if (a.kind == DeviceActivity::Kind::copy) return Bucket::copy;
-  // Kernels of libraries tell by their names; ours of products carry one of these words too.
+  // Library kernels are recognised by their names; our GEMM kernels contain one of these words, too.
   for (const char* word :
        {"gemm", "gemv", "conv", "nvjet", "xmma", "cutlass", "splitK", "attention", "fmha", "dgrad", "wgrad"})
     if (a.name.find(word) != a.name.npos && a.name.find("convert") == a.name.npos) return Bucket::linear_algebra;

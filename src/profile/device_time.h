@@ -36,7 +36,7 @@ DeviceShares share_time(std::span<const TimeSpan> host, std::span<const TimeSpan
 void add_device_time(Profile& profile, std::span<const TimeSpan> host, std::span<const TimeSpan> device,
                      double known_from = 0);
 
-// Products and convolutions are told by the names of their kernels.
+// GEMMs and convolutions are recognised by the names of their kernels.
 Bucket bucket_of(const DeviceActivity& activity);
 // "void deft::cuda::(anonymous namespace)::map_last<...>(...)", mangled or not, is "map_last".
 std::string short_kernel_name(const std::string& name);

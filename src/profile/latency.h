@@ -25,10 +25,10 @@ enum class Arrivals : uint8_t { poisson, even };
 struct LatencyOptions {
   std::string covers;                  // what a call does: "one batch of 1: load, normalise, forward"
   std::optional<double> cold_seconds;  // of the first call in this process, where the caller has measured it already
-  // Warm: calls for `warm_up_seconds`, then samples for `warm_seconds`, at least and at most so many of them.
+  // Warm: calls for `warm_up_seconds`, then samples for `warm_seconds`, with these minimum and maximum counts.
   double warm_up_seconds = 0.2, warm_seconds = 1;
   int64_t least_samples = 20, most_samples = 100000;
-  // After idle: so many samples with a pause before each, within the time box; 0 for none.
+  // After idle: this many samples with a pause before each, within the time box; 0 for none.
   int idle_samples = 10;
   double idle_pause_seconds = 0.1, idle_seconds = 2;
   // Open loop: calls per second, or a share of what warm calls could do one after the other; 0 for none.

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kLeastPoints = 4;
 constexpr size_t kMostMakers = 4096;  // lines of a program; what goes beyond counts as unknown
-constexpr size_t kUnknown = 0;        // the maker of what no zone or creation was told for
+constexpr size_t kUnknown = 0;        // the maker of storages without a recorded zone or creation
 
 // An op at a line. Names live as long as the process, files too: their addresses will do.
 struct Maker {

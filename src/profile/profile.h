@@ -24,7 +24,7 @@ struct OpRow {
   std::string name;
   Bucket bucket = Bucket::kernel;  // of its kernel
   bool backward = false;
-  DType dtype = DType::f32;  // of its result; of a product, what it multiplies
+  DType dtype = DType::f32;  // of its result; of a GEMM, its operands
   std::string site;          // "train.cpp:88"
   int64_t calls = 0;
   double kernel_seconds = 0;    // in its kernels

@@ -30,7 +30,7 @@ Bound bound_of(const OpRow& row, const LimitTimes& limit) {
 }  // namespace
 
 LimitTimes limit_times(const OpRow& row, const MachinePeaks& peaks) {
-  // Products that memory bounds mostly read (weights); others read and write.
+  // Memory-bound GEMMs mostly read (weights); others read and write.
   const bool products = row.bucket == Bucket::linear_algebra;
   const bool in_parts = products && row.dtype == DType::f32 && peaks.f32_products > 0;
   const double flops = (in_parts ? peaks.f32_products : peaks.gflops(row.dtype)) * 1e9;

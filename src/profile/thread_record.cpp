@@ -21,7 +21,7 @@ void add_work(OpTotal& op, const KernelCall& call) {
   const Tensor& result = made ? call.out() : call.in();
   op.on_device = !result.device().is_cpu();
   if (op.on_device && op.bucket == Bucket::dispatch) op.bucket = kernel_bucket(call.def.info);  // it had no zone
-  // Sums of 16-bit products may be kept as f32.
+  // Results of 16-bit GEMMs may be kept as f32.
   op.dtype = (op.bucket == Bucket::linear_algebra && call.has(0) ? call.in() : result).dtype();
 }
 
@@ -191,7 +191,7 @@ void ThreadRecord::end(uint64_t now) {
   end(now);
 }
 
-// Small elementwise ops on the CPU, which go by a shorter way (ops/elementwise.cpp) where nobody looks on.
+// Small elementwise ops on the CPU, which take a shorter path (ops/elementwise.cpp) where no observer runs.
 static bool has_short_cut(const KernelCall& call) {
   constexpr int64_t kSmall = 32768;
   return call.def.elementwise && call.def.info.outputs && call.out().defined() && call.out().numel() <= kSmall &&

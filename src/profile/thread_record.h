@@ -23,7 +23,7 @@ struct Allowance {                        // in ticks
 
 class ThreadRecord {
  public:
-  // `profiled`: the thread of the session. Only its ops and modules are told apart.
+  // `profiled`: the thread of the session. Only its ops and modules are distinguished.
   ThreadRecord(uint64_t now, bool profiled, size_t ring_bytes);
 
   void start(uint64_t now, const Allowance& allowance = {});
@@ -31,7 +31,7 @@ class ThreadRecord {
   void end(uint64_t now);  // of the innermost zone; nothing if none is open
   void kernel_ran(const KernelCall& call);
   bool module_begins(const ModuleCall& call);  // true: its names had to be asked for, which takes time
-  // The time since the last event was somebody's who looks on, not the program's.
+  // The time since the last event belongs to an observer, not to the program.
   void looked_on(uint64_t now);
   void charge(uint64_t now) {                              // the time since the last event goes to the innermost zone
     const uint64_t spent = now > last_ ? now - last_ : 0;  // counters of two cores may differ a little

@@ -61,7 +61,7 @@ double output_bytes(const KernelCall& c) {
   return bytes;
 }
 
-// Fills do not look at what was there, lookups read what they take, and scatters in place touch what they put.
+// Fills do not read their target, lookups read what they return, and in-place scatters touch only what they write.
 double bytes_of(const KernelCall& c) {
   const OpDef& def = c.def;
   if (def.info.fusion != Fusion::none) return input_bytes(c, 0) + output_bytes(c);

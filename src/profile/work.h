@@ -5,7 +5,7 @@
 
 namespace deft::profile {
 
-// Of products, convolutions and attention: multiplications and additions. Other ops count one for each element that an
+// Of GEMMs, convolutions and attention: multiplications and additions. Other ops count one for each element that an
 // elementwise op makes (a chain: at each of its steps) or a reduction reads, moves of elements none.
 // Bytes: what must be read and written once. Views count by their elements, a broadcast dimension and a tensor given
 // twice count once, and of tables that are looked up only what is taken.
