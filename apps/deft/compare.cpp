@@ -40,7 +40,7 @@ std::function<int()> add_compare(Command command) {
   command.footer(
       "Rows are matched by what they are about (case, pass, type, batch, ...). Exit code 1: a --fail-if holds; 2: no "
       "row "
-      "has its quantity; 3: a file is no report of deft.");
+      "has its quantity; 3: a file is not a report of deft.");
   return [flags] { return run(*flags); };
 }
 

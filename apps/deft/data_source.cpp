@@ -43,7 +43,8 @@ const char* name_of(SourceKind kind) {
 
 DataSource open_source(const std::string& path, const data::ImageOptions& images) {
   std::error_code error;
-  DEFT_CHECK(fs::exists(path, error), ValueError, "there is nothing at {}", path);
+  DEFT_CHECK(fs::exists(path, error), ValueError, "found nothing at {}, expected a file or folder; check the path",
+             path);
   if (fs::is_directory(path, error)) {
     if (auto shards = shards_in(path); !shards.empty()) return tar_source(shards, images);
     return {SourceKind::image_folder, std::make_shared<data::ImageFolder>(path, images), nullptr};

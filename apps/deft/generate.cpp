@@ -28,10 +28,11 @@ struct GenerateFlags : CommonFlags {
 
 std::vector<int64_t> prompt_tokens(const GenerateFlags& f, int64_t vocabulary) {
   const bool bytes = vocabulary == data::kByteTokens;
-  DEFT_CHECK(bytes || !f.tokens.empty(), ValueError,
-             "the model of {} knows {} tokens, which are no bytes: give the prompt as numbers, --prompt-tokens "
-             "15496,11,995",
-             f.weights, vocabulary);
+  DEFT_CHECK(
+      bytes || !f.tokens.empty(), ValueError,
+      "the model of {} has a vocabulary of {} tokens, not bytes; give the prompt as token numbers, --prompt-tokens "
+      "15496,11,995",
+      f.weights, vocabulary);
   std::vector<int64_t> tokens;
   for (const std::string& word : f.tokens) tokens.push_back(std::stoll(word));
   if (f.tokens.empty())

@@ -42,7 +42,7 @@ Check a_model() {
   return [name](const std::string& word) {
     if (is_model_file(word)) return std::string();
     const bool path = word.find_first_of("./") != word.npos;
-    return path ? fmt::format("found '{}', which is no file, expected the name of a model or a file", word)
+    return path ? fmt::format("found '{}', which is not a file, expected the name of a model or a file", word)
                 : name(word);
   };
 }

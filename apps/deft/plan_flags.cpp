@@ -43,10 +43,10 @@ class PlanMerge {
 // What a plan of another task may say and training cannot do.
 void fit_to_training(Plan& plan, const std::string& file, PlanMerge& merge) {
   if (!plan.task().empty() && plan.task() != "train")
-    throw ValueError(
-        fmt::format("{} was measured for {}, and its batches and modes are none for training; deft doctor --task train "
-                    "measures a plan for it",
-                    file, plan.workload));
+    throw ValueError(fmt::format(
+        "{} was measured for {}, and its batches and modes do not apply to training; deft doctor --task train "
+        "measures a plan for it",
+        file, plan.workload));
   if (plan.grad_mode != PlanGradMode::grad || plan.eval)
     merge.leave_out(fmt::format("grad mode {}: training needs gradients", name_of(plan.grad_mode)));
   if (plan.dtype != DType::f32)

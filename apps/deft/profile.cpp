@@ -219,11 +219,12 @@ Presentation presentation_of(const ProfileFlags& f, const Json& report, const Me
                            cpu.is_number() ? cpu.get<double>() : 0, m.profile.threads,
                            m.profile.threads == 1 ? "" : "s", own.is_number() ? own.get<double>() : 0)};
   if (m.profile.looked_share < 1)
-    out.notes.push_back(fmt::format("To take no more it looked at {:.0f} % of the time, which stands for all of it.",
-                                    100 * m.profile.looked_share));
+    out.notes.push_back(
+        fmt::format("To keep its cost low it recorded {:.0f} % of the time and extrapolated to the whole run.",
+                    100 * m.profile.looked_share));
   if (m.profile.device_busy_seconds >= 0)
     out.notes.push_back(
-        fmt::format("Device in use: {:.0f} % of the time. Looking at it took {:.1f} % longer, in a run of its own.",
+        fmt::format("Device in use: {:.0f} % of the time. Tracing it took {:.1f} % longer, in a run of its own.",
                     100 * m.profile.device_busy_seconds / m.profile.wall_seconds,
                     100 * m.profile.watching_seconds / m.profile.wall_seconds));
   if (!f.trace.empty()) out.notes.push_back(fmt::format("Trace: {}, for ui.perfetto.dev.", f.trace));

@@ -108,9 +108,9 @@ Json read_report(const std::string& path) {
   std::vector<std::byte> bytes = file.read(0, file.size(), "text");
   const char* text = reinterpret_cast<const char*>(bytes.data());
   Json report = Json::parse(text, text + bytes.size(), nullptr, /*allow_exceptions=*/false);
-  if (report.is_discarded()) file.source().fail("text", 0, "it is no JSON; deft ... -o json writes a report");
+  if (report.is_discarded()) file.source().fail("text", 0, "the file is not JSON; deft ... -o json writes a report");
   if (!report.is_object() || !report.contains("schema"))
-    file.source().fail("schema", 0, "it is missing, so this is no report of deft; deft ... -o json writes one");
+    file.source().fail("schema", 0, "the key is missing, so this is not a report of deft; deft ... -o json writes one");
   if (report["schema"] != 1)
     file.source().fail("schema", 0, "found {}, expected 1; write the report anew with this version",
                        report["schema"].dump());

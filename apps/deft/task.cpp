@@ -400,7 +400,7 @@ std::vector<std::string> data_names() { return {"glyphs", "fashion", "mnist", "c
 std::unique_ptr<Task> make_task(const TaskOptions& o) {
   bool text = o.data == "text";
   DEFT_CHECK(text == is_text_model(o.model), ValueError,
-             "model {} learns {}, data set {} has {}; choose another of the two", o.model,
+             "model {} learns {}, but data set {} has {}; choose another model or data set", o.model,
              is_text_model(o.model) ? "text" : "images", o.data, text ? "text" : "images");
   RngScope rng({o.seed, 0});  // first weights
   if (!text) return std::make_unique<ImageTask>(o);

@@ -92,7 +92,7 @@ class Log {
   void operator()(const std::string& line) {
     if (path_.empty() || failed_ || file_ << line << std::endl) return;
     failed_ = true;
-    print_note("deft: the log {} cannot be written ({}); nothing more goes into it\n", path_, std::strerror(errno));
+    print_note("deft: the log {} cannot be written ({}); it ends here\n", path_, std::strerror(errno));
   }
   bool failed() const { return failed_; }
 

@@ -267,7 +267,7 @@ Tensor from_buffer(PyObject* object) {
            "At least one stride in the given numpy array is negative, and tensors with negative "
            "strides are not supported; make a copy with array.copy()");
     if (v.strides[i] % v.itemsize != 0)
-      fail(PyExc_ValueError, "found a stride of %zd bytes, which is no multiple of the element's %zd", v.strides[i],
+      fail(PyExc_ValueError, "found a stride of %zd bytes, expected a multiple of the element size, %zd", v.strides[i],
            v.itemsize);
     sizes.push_back(v.shape[i]);
     strides.push_back(v.strides[i] / v.itemsize);

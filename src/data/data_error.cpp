@@ -28,7 +28,7 @@ std::string message_of(const std::exception_ptr& error) {
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
-    return "something that is no std::exception was thrown";
+    return "an exception that is not a std::exception was thrown";
   }
 }
 

@@ -106,7 +106,7 @@ void read_image_file(const std::string& path, int64_t most, std::vector<uint8_t>
   OpenFile file(path);
   struct stat s;
   if (file.fd() < 0 || fstat(file.fd(), &s) != 0) fail_file(0, "cannot be opened: " + text_of(errno));
-  if (!S_ISREG(s.st_mode)) fail_file(0, "is no regular file");
+  if (!S_ISREG(s.st_mode)) fail_file(0, "is not a regular file");
   if (s.st_size > most)
     fail_file(0, fmt::format("has {} bytes, more than the {} that are allowed (DecodeOptions::most_file_bytes)",
                              s.st_size, most));

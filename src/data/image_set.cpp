@@ -109,7 +109,7 @@ ImageSet read_mnist(const std::string& folder, bool train) {
   Source label_source{"idx", find_file("idx", folder, set + "-labels-idx1-ubyte")};
   Tensor images = read_idx(find_file("idx", folder, set + "-images-idx3-ubyte")), labels = read_idx(label_source.path);
   label_source.check(images.dim() == 3 && labels.dim() == 1 && images.size(0) == labels.size(0), "sizes", 4,
-                     "labels of shape {} do not belong to images of shape {}", to_string(labels.sizes()),
+                     "labels of shape {} do not match images of shape {}", to_string(labels.sizes()),
                      to_string(images.sizes()));
   ImageSet out{images.unsqueeze(1), labels.to(DType::i64), 10};
   check_labels(label_source, out.labels, out.classes);
@@ -134,8 +134,8 @@ ImageSet read_cifar(const std::string& folder, bool train) {
   for (const std::string& name : cifar_files(hundred, train)) {
     Source source{"cifar", folder + "/" + name};
     std::vector<uint8_t> part = read_plain(source);
-    source.check(part.size() % record == 0, "data", 0, "{} bytes are no whole number of images of {} bytes",
-                 part.size(), record);
+    source.check(part.size() % record == 0, "data", 0,
+                 "found {} bytes, expected a multiple of the image record, {} bytes", part.size(), record);
     bytes.insert(bytes.end(), part.begin(), part.end());
   }
   int64_t n = static_cast<int64_t>(bytes.size() / record);

@@ -197,7 +197,7 @@ ImageHeader PngDecoder::open(const EncodedImage& image, const DecodeOptions& opt
   s.options = options;
   std::span<const uint8_t> b = image.bytes;
   if (b.size() < sizeof(kSignature) || std::memcmp(b.data(), kSignature, sizeof(kSignature)) != 0)
-    fail(image, "png", "signature", 0, "is no PNG signature");
+    fail(image, "png", "signature", 0, "is not a PNG signature");
   constexpr size_t kHeader = sizeof(kSignature) + kChunkHead;
   if (b.size() < kHeader + kHeaderBytes + kChunkTail ||
       std::memcmp(b.data() + sizeof(kSignature) + 4, "IHDR", 4) != 0 ||
@@ -206,7 +206,7 @@ ImageHeader PngDecoder::open(const EncodedImage& image, const DecodeOptions& opt
   ImageHeader header{{png_word(b.data() + kHeader), png_word(b.data() + kHeader + 4)}, 1};
   auto [width, height] = header.size;
   if (width < 1 || height < 1 || width > PNG_UINT_31_MAX || height > PNG_UINT_31_MAX)
-    fail(image, "png", "size", kHeader, "{} x {} is no size of an image", width, height);
+    fail(image, "png", "size", kHeader, "{} x {} is not a valid image size", width, height);
   if (width > options.most_pixels / height)
     fail(image, "png", "size", kHeader,
          "{} x {} are more than the {} pixels that are allowed (DecodeOptions::most_pixels)", width, height,

@@ -39,7 +39,7 @@ uint64_t number_of(std::string_view field, const io::Source& place, const char* 
   auto [stop, error] = std::from_chars(field.data() + begin, field.data() + end, value, 8);
   if (begin == end || error != std::errc() || stop != field.data() + end ||
       field.find_first_not_of(std::string_view(" \0", 2), end) != field.npos)
-    place.fail(name, at, "'{}' is no octal number", io::printable(text_of(field)));
+    place.fail(name, at, "'{}' is not an octal number", io::printable(text_of(field)));
   return value;
 }
 
@@ -154,7 +154,7 @@ void TarReader::read_pax(const Header& h, Extended& extended) {
     uint64_t size = 0;
     auto [stop, wrong] = std::from_chars(value.data(), value.data() + value.size(), size);
     if (wrong != std::errc() || value.empty() || stop != value.data() + value.size())
-      place().fail("pax header", at, "the size '{}' is no number of bytes", io::printable(value));
+      place().fail("pax header", at, "the size '{}' is not a number of bytes", io::printable(value));
     extended.size = size;
   }
 }

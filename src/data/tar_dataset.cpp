@@ -48,7 +48,8 @@ int64_t label_of(const Record& record, const Record::Part& part) {
   int64_t label = 0;
   auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), label);
   if (text.empty() || error != std::errc() || stop != text.data() + text.size())
-    io::Source{"tar", file_of(record, part)}.fail("label", 0, "'{}' is no whole number", io::printable(text));
+    io::Source{"tar", file_of(record, part)}.fail("label", 0, "found '{}', expected a whole number",
+                                                  io::printable(text));
   return label;
 }
 

@@ -51,7 +51,7 @@ int64_t TokenWindows::tokens_in(const MappedFile& file) const {
                 options_.header_bytes);
   if (bytes % options_.token_bytes)
     source.fail("data", static_cast<uint64_t>(options_.header_bytes),
-                "{} bytes are no whole number of tokens of {} bytes", bytes, options_.token_bytes);
+                "found {} bytes, expected a multiple of the token size, {} bytes", bytes, options_.token_bytes);
   return bytes / options_.token_bytes;
 }
 

@@ -47,7 +47,7 @@ class PlanReader {
     object("", [&](std::string_view key) { return member(key); });
     json_.end("plan");
     for (const char* key : {"schema", "kind"})
-      if (!seen_.contains(key)) source_.fail(field(key), start, "the key is missing, so this is no plan");
+      if (!seen_.contains(key)) source_.fail(field(key), start, "the key is missing, so this is not a plan");
     return plan_;
   }
 

@@ -241,10 +241,10 @@ std::string breakdown_note(const Json& profile, const std::string& unused) {
   if (number(field(profile, "overhead_percent")))
     note += fmt::format("; the profiler itself took {}", percent(field(profile, "overhead_percent")));
   if (number(field(profile, "looked_percent")).value_or(100) < 100)
-    note += fmt::format(", and to take no more looked at {} of the time, which stands for all of it",
+    note += fmt::format(", and to keep its cost low recorded {} of the time and extrapolated",
                         percent(field(profile, "looked_percent")));
   if (number(field(profile, "watching_percent")))
-    note += fmt::format("; looking at the device took {} longer, in a run of its own",
+    note += fmt::format("; tracing the device took {} longer, in a run of its own",
                         percent(field(profile, "watching_percent")));
   if (number(field(profile, "dropped")).value_or(0) > 0)
     note += fmt::format("; {} events did not fit into its ring", figure(field(profile, "dropped")));

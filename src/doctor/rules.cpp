@@ -294,7 +294,7 @@ data::DataLoader loader(dataset, {.batch_size = 64});
      "finding "
      "names the first op whose result held one while its inputs did not: a logarithm or square root of a negative "
      "number, "
-     "0/0, an overflow in exp() or in f16, a division by a norm that is zero. Results are looked at in samples, and "
+     "0/0, an overflow in exp() or in f16, a division by a norm that is zero. Results are checked in samples, and "
      "only "
      "on the CPU, so the very first one can be missed; an AnomalyGuard checks everything, at a price.",
      "Keep the op's input in its range: clamp it, add an epsilon inside the root, use log_softmax, scale the loss.",

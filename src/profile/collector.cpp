@@ -141,16 +141,16 @@ class Collector final : public ProfileHook, public Observer {
 
   void begin(const char* zone, Bucket bucket, const Site& site) override {
     if (ThreadRecord* record = profiled_record()) [[likely]] {
-      if (record->dozes()) [[unlikely]]
-        return begin_dozing(*record, zone, bucket, site);
+      if (record->paused()) [[unlikely]]
+        return begin_paused(*record, zone, bucket, site);
       return record->begin(ticks(), zone, bucket, site);
     }
     begin_slowly(zone, bucket, site);
   }
   void end() override {
     if (ThreadRecord* record = profiled_record()) [[likely]] {
-      if (record->dozes()) [[unlikely]]
-        return end_dozing(*record);
+      if (record->paused()) [[unlikely]]
+        return end_paused(*record);
       return record->end(ticks());
     }
     end_slowly();
@@ -161,13 +161,13 @@ class Collector final : public ProfileHook, public Observer {
   void kernel_ran(const KernelCall& call, const Site& site) override {
     if (Inside in(*this); in.state) {
       in.state->record.kernel_ran(call);
-      // Small ops take a shorter path where no observer runs: Note [Dozing].
-      if (in.state->record.dozes() && !next_.load(std::memory_order_relaxed)) set_observer(nullptr);
+      // Small ops take a shorter path where no observer runs: Note [Sampling].
+      if (in.state->record.paused() && !next_.load(std::memory_order_relaxed)) set_observer(nullptr);
     }
     tell([&](Observer& o) { o.kernel_ran(call, site); });
   }
   void module_begins(const ModuleCall& call) override {
-    if (Inside in(*this); in.state && in.state->record.module_begins(call)) in.state->record.looked_on(now());
+    if (Inside in(*this); in.state && in.state->record.module_begins(call)) in.state->record.charge_observer(now());
     tell([&](Observer& o) { o.module_begins(call); });
   }
   void module_ends(const ModuleCall& call) override {
@@ -240,16 +240,16 @@ class Collector final : public ProfileHook, public Observer {
   [[gnu::noinline]] void begin_slowly(const char* zone, Bucket bucket, const Site& site) {
     Inside in(*this);
     if (!in.state) return;
-    if (in.state->record.dozes()) return begin_dozing(in.state->record, zone, bucket, site);
+    if (in.state->record.paused()) return begin_paused(in.state->record, zone, bucket, site);
     in.state->record.begin(now(), zone, bucket, site);
   }
   [[gnu::noinline]] void end_slowly() {
     Inside in(*this);
     if (!in.state) return;
-    in.state->record.dozes() ? end_dozing(in.state->record) : in.state->record.end(now());
+    in.state->record.paused() ? end_paused(in.state->record) : in.state->record.end(now());
   }
-  void begin_dozing(ThreadRecord& record, const char* zone, Bucket bucket, const Site& site) {
-    if (!record.begin_dozing()) return;
+  void begin_paused(ThreadRecord& record, const char* zone, Bucket bucket, const Site& site) {
+    if (!record.begin_paused()) return;
     const uint64_t tick = now();
     if (!record.wake(tick)) {
       zones_off_ = !next_.load(std::memory_order_relaxed);
@@ -259,8 +259,8 @@ class Collector final : public ProfileHook, public Observer {
     if (!deft::detail::active_observer()) set_observer(this);
     record.begin(tick, zone, bucket, site);
   }
-  void end_dozing(ThreadRecord& record) {
-    if (record.end_dozing()) zones_on_again();
+  void end_paused(ThreadRecord& record) {
+    if (record.end_paused()) zones_on_again();
   }
   void zones_on_again() {
     if (std::exchange(zones_off_, false)) context().bits |= kProfile;
@@ -317,7 +317,7 @@ class Collector final : public ProfileHook, public Observer {
     if (!next_.load(std::memory_order_relaxed)) return;
     Inside in(*this);
     if (!in.state) return;
-    if (!in.state->record.dozes()) in.state->record.charge(now());
+    if (!in.state->record.paused()) in.state->record.charge(now());
     const bool was_on = context().bits & kProfile;
     context().bits &= ~kProfile;
     struct Back {
@@ -326,7 +326,7 @@ class Collector final : public ProfileHook, public Observer {
       bool was_on;
       ~Back() {
         if (was_on) context().bits |= kProfile;
-        record.looked_on(c.now());
+        record.charge_observer(c.now());
       }
     } back{*this, in.state->record, was_on};
     event(*next_.load(std::memory_order_relaxed));
@@ -334,7 +334,7 @@ class Collector final : public ProfileHook, public Observer {
 
   std::atomic<uint64_t> session_{0};  // 0: none runs
   const FakeClock* clock_ = nullptr;
-  bool zones_off_ = false;  // inside the outermost zone of the profiled thread: Note [Dozing]
+  bool zones_off_ = false;  // inside the outermost zone of the profiled thread: Note [Sampling]
   std::atomic<Observer*> next_{nullptr};
   std::mutex mutex_;  // of what is below
   bool taken_ = false;
@@ -354,7 +354,7 @@ Collector& collector() {
 struct ZoneCost {
   double zone = 0, short_cut = 0;  // seconds
   double of(const ThreadRecord& r) const {
-    const double zones = static_cast<double>(r.zones()) + Allowance::kDozing * static_cast<double>(r.zones_dozed());
+    const double zones = static_cast<double>(r.zones()) + Allowance::kPaused * static_cast<double>(r.zones_paused());
     return zones * zone + static_cast<double>(r.short_cuts()) * short_cut;
   }
 };
@@ -440,16 +440,16 @@ Profile profile_of(const Collector::Result& result) {
   const double passed = static_cast<double>(result.stop - result.start);
   Profile p;
   p.wall_seconds = passed * result.seconds_per_tick;
-  p.looked_share = std::max(passed - static_cast<double>(record.ticks_dozed()), 1.0) / std::max(passed, 1.0);
+  p.looked_share = std::max(passed - static_cast<double>(record.ticks_paused()), 1.0) / std::max(passed, 1.0);
   const double tick = result.seconds_per_tick / p.looked_share;  // as long as what was seen stands for
   p.seconds = bucket_seconds(record.tree(), tick);
-  p.overhead_seconds = static_cast<double>(record.ticks_looked_on()) * tick;
+  p.overhead_seconds = static_cast<double>(record.ticks_observing()) * tick;
   p.threads = num_threads();
   p.zones = record.zones();
   p.ops = record.ops().rows(tick);
   p.modules = record.modules().rows(record.tree(), tick);
   p.flame = flame_rows(record.tree(), tick);
-  if (record.ticks_dozed() > 0) scale(p, 1 / p.looked_share);
+  if (record.ticks_paused() > 0) scale(p, 1 / p.looked_share);
   for (size_t i = 1; i < result.threads.size(); ++i) {
     const ThreadState& thread = *result.threads[i];
     if (thread.record.zones() == 0) continue;  // it came as the session ended

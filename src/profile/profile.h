@@ -75,10 +75,10 @@ struct Profile {
   double operator[](Bucket b) const { return seconds[static_cast<size_t>(b)]; }
   double sum() const;           // of the buckets
   double overhead_seconds = 0;  // of the profiler itself, within wall_seconds: zones and lost short cuts, by their cost
-  double looked_share = 1;      // of wall_seconds, the part that was looked at; the rest is taken to be like it
+  double looked_share = 1;      // the recorded part of wall_seconds; the rest is extrapolated
   double device_busy_seconds = -1;                    // -1: no device, or its activity cannot be read
   std::array<double, kBucketCount> device_seconds{};  // what of `seconds` a device worked
-  double watching_seconds = 0;  // looking at a device took this much longer, in a run of its own: profile/watched.h
+  double watching_seconds = 0;  // tracing a device took this much longer, in a run of its own: profile/watched.h
   double cpu_seconds = 0;       // of all threads of the process
   double core_share = 1;        // of the time it could run, the part it had a core for: profile/core_time.h
   int threads = 1;

@@ -63,7 +63,7 @@ int64_t ThreadRecord::zones() const {
 void ThreadRecord::start(uint64_t now, const Allowance& allowance) {
   last_ = started_ = now;
   allowance_ = allowance;
-  look_until_ = allowance.most < 1 && allowance.slice > 0 ? now + next_slice() : UINT64_MAX;
+  record_until_ = allowance.most < 1 && allowance.slice > 0 ? now + next_slice() : UINT64_MAX;
 }
 
 uint64_t ThreadRecord::next_slice() {
@@ -71,41 +71,41 @@ uint64_t ThreadRecord::next_slice() {
   return allowance_.slice / 2 + (allowance_.slice * (random_ >> 16) >> 16);
 }
 
-// At an outermost zone, when a slice is over. For so long that the cost of what was looked at is what may be spent.
-[[gnu::noinline]] bool ThreadRecord::look_away(uint64_t now) {
+// At an outermost zone, when a slice is over. Pauses so long that the cost of recording meets the allowance.
+[[gnu::noinline]] bool ThreadRecord::pause(uint64_t now) {
   constexpr double kLongest = 9;  // slices
-  const double looked = static_cast<double>(now - started_ - dozed_);
+  const double recorded = static_cast<double>(now - started_ - paused_ticks_);
   const double cost =
       static_cast<double>(opened_) * allowance_.zone + static_cast<double>(short_cuts_) * allowance_.short_cut;
-  const double share = cost / std::max(looked, 1.0);
+  const double share = cost / std::max(recorded, 1.0);
   const uint64_t slice = next_slice();
-  look_until_ = now + slice;
+  record_until_ = now + slice;
   if (share <= allowance_.most) return false;
   const double slices = std::min(share / allowance_.most - 1, kLongest);
-  dozes_ = true;
-  doze_began_ = now;
+  paused_ = true;
+  pause_began_ = now;
   wake_at_ = now + static_cast<uint64_t>(slices * static_cast<double>(slice));
-  begin_dozing();
+  begin_paused();
   return true;
 }
 
 bool ThreadRecord::wake(uint64_t now) {
   if (now < wake_at_) return false;
-  if (TraceEvent* e = events_.next()) *e = {.begin = doze_began_, .end = now, .name = "(not looked at)", .site = {}};
-  dozed_ += now - doze_began_;
-  dozes_ = false;
-  dozed_depth_ = 0;
+  if (TraceEvent* e = events_.next()) *e = {.begin = pause_began_, .end = now, .name = "(not recorded)", .site = {}};
+  paused_ticks_ += now - pause_began_;
+  paused_ = false;
+  paused_depth_ = 0;
   last_ = now;
-  look_until_ = now + next_slice();
+  record_until_ = now + next_slice();
   return true;
 }
 
-void ThreadRecord::looked_on(uint64_t now) {
-  if (dozes_) return;
+void ThreadRecord::charge_observer(uint64_t now) {
+  if (paused_) return;
   const uint64_t spent = now > last_ ? now - last_ : 0;
   last_ += spent;
-  looked_on_ += spent;
-  tree_.child(tree_.root(), "(looking on)", nullptr, {}).self += spent;
+  observing_ += spent;
+  tree_.child(tree_.root(), "(observing)", nullptr, {}).self += spent;
 }
 
 [[gnu::always_inline]] inline void ThreadRecord::open(Node& node, uint64_t now, const char* zone, const Site& site) {
@@ -141,8 +141,8 @@ void ThreadRecord::begin(uint64_t now, const char* zone, Bucket bucket, const Si
   if (kernel_waits_) [[unlikely]]
     return begin_after_kernel(now, zone, bucket, site);
   charge(now);
-  if (now >= look_until_ && top_ == stack_.get()) [[unlikely]]
-    if (look_away(now)) return;
+  if (now >= record_until_ && top_ == stack_.get()) [[unlikely]]
+    if (pause(now)) return;
   Node& guess = **top_->guess;
   if (guess.name != zone || guess.parent != top_->node || guess.kind.opened != bucket) [[unlikely]]
     return search(now, zone, bucket, site);
@@ -199,7 +199,7 @@ static bool has_short_cut(const KernelCall& call) {
 }
 
 void ThreadRecord::kernel_ran(const KernelCall& call) {
-  if (!profiled_ || dozes_) return;
+  if (!profiled_ || paused_) return;
   short_cuts_ += has_short_cut(call);
   if (kernel_waits_ && top_[1].op.name == call.def.info.name) {
     add_work(top_[1].op, call);
@@ -212,7 +212,7 @@ void ThreadRecord::kernel_ran(const KernelCall& call) {
 }
 
 bool ThreadRecord::module_begins(const ModuleCall& call) {
-  if (!profiled_ || dozes_ || std::strcmp(top_->op.name, "module") != 0) return false;
+  if (!profiled_ || paused_ || std::strcmp(top_->op.name, "module") != 0) return false;
   Node& parent = *top_->node->parent;
   ZoneTree::Kind kind = top_->node->kind;
   const bool outermost = !(kind.traits & ZoneTree::kInModule);
@@ -234,7 +234,7 @@ bool ThreadRecord::module_begins(const ModuleCall& call) {
 }
 
 void ThreadRecord::finish(uint64_t now) {
-  if (dozes_) {
+  if (paused_) {
     wake_at_ = now;
     wake(now);
   }

@@ -10,15 +10,15 @@
 
 namespace deft::profile {
 
-// Note [Dozing]
-// Where zones are short, looking at all of them would cost more than a session may. It then looks away part of the
-// time, from one outermost zone on to a later one: steps of a loop are short there, and what is seen stands for all of
-// them. Zones that are not looked at are only counted.
+// Note [Sampling]
+// Where zones are short, recording all of them would cost more than a session may. The session then pauses part of the
+// time, from one outermost zone on to a later one: steps of a loop are short there, so the recorded ones are
+// extrapolated to all. Zones during a pause are only counted.
 struct Allowance {                        // in ticks
   double zone = 0, short_cut = 0;         // cost of one
-  uint64_t slice = 0;                     // looked at between two looks at the cost; half to one and a half of it
-  double most = 1;                        // share of the time that may be spent; 1: all is looked at
-  static constexpr double kDozing = 0.5;  // of the cost of a zone: one that looks at the clock only
+  uint64_t slice = 0;                     // recorded between two checks of the cost; half to one and a half of it
+  double most = 1;                        // share of the time that may be spent; 1: all is recorded
+  static constexpr double kPaused = 0.5;  // of the cost of a zone: one that only reads the clock
 };
 
 class ThreadRecord {
@@ -32,7 +32,7 @@ class ThreadRecord {
   void kernel_ran(const KernelCall& call);
   bool module_begins(const ModuleCall& call);  // true: its names had to be asked for, which takes time
   // The time since the last event belongs to an observer, not to the program.
-  void looked_on(uint64_t now);
+  void charge_observer(uint64_t now);
   void charge(uint64_t now) {                              // the time since the last event goes to the innermost zone
     const uint64_t spent = now > last_ ? now - last_ : 0;  // counters of two cores may differ a little
     last_ += spent;
@@ -41,11 +41,13 @@ class ThreadRecord {
   }
   void finish(uint64_t now);  // ends all zones
 
-  bool dozes() const { return dozes_; }
-  // Zones while it dozes. True: an outermost one, at which it may wake().
-  bool begin_dozing() { return ++dozed_zones_, dozed_depth_++ == 0; }
-  bool end_dozing() { return dozed_depth_ > 0 && --dozed_depth_ == 0; }  // 0 before: it began under an earlier session
-  bool wake(uint64_t now);                                               // if it is time
+  bool paused() const { return paused_; }
+  // Zones during a pause. True: an outermost one, at which wake() may end the pause.
+  bool begin_paused() { return ++paused_zones_, paused_depth_++ == 0; }
+  bool end_paused() {
+    return paused_depth_ > 0 && --paused_depth_ == 0;
+  }                         // 0 before: it began under an earlier session
+  bool wake(uint64_t now);  // if it is time
 
   const ZoneTree& tree() const { return tree_; }
   const OpTable& ops() const { return ops_; }
@@ -54,10 +56,10 @@ class ThreadRecord {
   ModuleNames& modules() { return modules_; }
   EventRing take_events() { return std::move(events_); }
   int64_t zones() const;  // that ended
-  uint64_t ticks_looked_on() const { return looked_on_; }
-  uint64_t ticks_dozed() const { return dozed_; }
-  int64_t zones_dozed() const { return dozed_zones_; }
-  int64_t short_cuts() const { return short_cuts_; }  // calls that would be quicker if nobody looked on
+  uint64_t ticks_observing() const { return observing_; }
+  uint64_t ticks_paused() const { return paused_ticks_; }
+  int64_t zones_paused() const { return paused_zones_; }
+  int64_t short_cuts() const { return short_cuts_; }  // calls that would be faster without an observer
 
  private:
   using Node = ZoneTree::Node;
@@ -75,7 +77,7 @@ class ThreadRecord {
   void end_after_kernel(uint64_t now);
   void add_op(const Frame& f) { ops_.add(f.op, f.node->op); }
   void flush_kernel();
-  bool look_away(uint64_t now);
+  bool pause(uint64_t now);
   uint64_t next_slice();
 
   bool profiled_;
@@ -89,17 +91,17 @@ class ThreadRecord {
   OpTable ops_;
   ModuleNames modules_;
   EventRing events_;
-  uint64_t looked_on_ = 0;
+  uint64_t observing_ = 0;
   int64_t short_cuts_ = 0;
 
   Allowance allowance_;
-  uint64_t started_ = 0, look_until_ = UINT64_MAX;
+  uint64_t started_ = 0, record_until_ = UINT64_MAX;
   uint32_t random_ = 1;  // slices of one length might keep step with the program
   int64_t opened_ = 0;
-  bool dozes_ = false;
-  int dozed_depth_ = 0;
-  uint64_t doze_began_ = 0, wake_at_ = 0, dozed_ = 0;
-  int64_t dozed_zones_ = 0;
+  bool paused_ = false;
+  int paused_depth_ = 0;
+  uint64_t pause_began_ = 0, wake_at_ = 0, paused_ticks_ = 0;
+  int64_t paused_zones_ = 0;
 };
 
 }  // namespace deft::profile

@@ -304,7 +304,7 @@ class Others(unittest.TestCase):
     def test_a_model_that_is_no_file(self):
         run = deft("doctor", "-m", "gone.safetensors")
         self.assertEqual(run.returncode, USAGE)
-        self.assertIn("which is no file", run.stderr)
+        self.assertIn("which is not a file", run.stderr)
 
     def test_usage(self):
         for arguments, word in ((["--budget", "soon"], "'soon'"), (["--budget", "0s"], "'0s'"),

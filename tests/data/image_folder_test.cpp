@@ -179,7 +179,7 @@ TEST(ImageFolder, FilesThatAreNoFiles) {
   files.write("a/0.jpg", jpeg());
   ASSERT_EQ(mkfifo((files.root / "a/1.jpg").c_str(), 0600), 0);  // opening it must not wait for a writer
   ImageFolder set(files.root, small());
-  EXPECT_NE(load_error([&] { OneSample(set, 1, 0, 1); }).find("1.jpg: file at byte 0: is no regular file"),
+  EXPECT_NE(load_error([&] { OneSample(set, 1, 0, 1); }).find("1.jpg: file at byte 0: is not a regular file"),
             std::string::npos);
 }
 

@@ -87,7 +87,7 @@ TEST(LoaderFault, WhatIsThrownNeedNotBeAnException) {
   auto set = std::make_shared<MixedSet>(4);
   set->before = [](int64_t) { throw 7; };
   DataLoader loader(set, {.workers = 1});
-  EXPECT_EQ(first_error(loader)->found, "something that is no std::exception was thrown");
+  EXPECT_EQ(first_error(loader)->found, "an exception that is not a std::exception was thrown");
 }
 
 TEST(LoaderFault, SkippedSamplesAreLeftOutAndCounted) {

@@ -275,7 +275,7 @@ TEST_F(TarShard, LabelsAreWholeNumbers) {
   for (const char* bad : {"", "x", "1.5", "1 2", "99999999999999999999"}) {
     std::string text = bad;
     Record r{"s.tar/a", {{"cls", {text.begin(), text.end()}}}};
-    expect_load_error([&] { set.decode(r, s); }, "label", 0, "is no whole number");
+    expect_load_error([&] { set.decode(r, s); }, "label", 0, "expected a whole number");
   }
 }
 

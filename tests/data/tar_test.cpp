@@ -154,7 +154,7 @@ TEST(Tar, BrokenHeaders) {
   std::string one = tar_entry({"a", "x"});
   expect_error(one + tar_header({"b", "y"}).substr(0, 300), "header", 1024, "ends after 300 of its 512 bytes");
   expect_error(one + tar_entry({.name = "b", .bytes = "y", .good_checksum = false}), "checksum", 1024 + 148, "says");
-  expect_error(std::string(2000, 'x'), "checksum", 148, "no octal number");
+  expect_error(std::string(2000, 'x'), "checksum", 148, "not an octal number");
   expect_error("short", "header", 0, "ends after 5");
   expect_error(one + tar_header({"b", std::string(600, 'y')}) + std::string(512, 'y'), "data", 1024 + 512,
                "ends inside a member of 600 bytes");
@@ -168,11 +168,11 @@ TEST(Tar, BrokenHeaders) {
 
 TEST(Tar, BrokenSizes) {
   auto with = [](const std::string& size) { return tar({{"a", "xyz", '0', size}}); };
-  expect_error(with("-0000000001\0"), "size", 124, "no octal number");
-  expect_error(with("00000000009\0"), "size", 124, "no octal number");
-  expect_error(with("garbage....."), "size", 124, "no octal number");
-  expect_error(with("00000000 12 "), "size", 124, "no octal number");
-  expect_error(with(std::string(12, ' ')), "size", 124, "no octal number");
+  expect_error(with("-0000000001\0"), "size", 124, "not an octal number");
+  expect_error(with("00000000009\0"), "size", 124, "not an octal number");
+  expect_error(with("garbage....."), "size", 124, "not an octal number");
+  expect_error(with("00000000 12 "), "size", 124, "not an octal number");
+  expect_error(with(std::string(12, ' ')), "size", 124, "not an octal number");
   expect_error(with("777777777777"), "size", 124, "68719476735 bytes; the limit is 1073741824");
   expect_error(with(std::string(12, '\xff')), "size", 124, "negative");
   std::string huge(12, '\xff');
@@ -208,9 +208,9 @@ TEST(Tar, BrokenPaxHeaders) {
   expect_error(pax("9 path=xy\n"), "pax header", 512, "no line of the form");
   expect_error(pax("8 nokey\n"), "pax header", 512, "no '='");
   expect_error(pax(pax_line("a", "b") + "x"), "pax header", 512 + 6, "no line of the form");
-  expect_error(pax(pax_line("size", "-1")), "pax header", 512, "no number of bytes");
-  expect_error(pax(pax_line("size", "")), "pax header", 512, "no number of bytes");
-  expect_error(pax(pax_line("size", "99999999999999999999999")), "pax header", 512, "no number of bytes");
+  expect_error(pax(pax_line("size", "-1")), "pax header", 512, "not a number of bytes");
+  expect_error(pax(pax_line("size", "")), "pax header", 512, "not a number of bytes");
+  expect_error(pax(pax_line("size", "99999999999999999999999")), "pax header", 512, "not a number of bytes");
   expect_error(pax(pax_line("size", "18446744073709551615")), "size", 1024 + 124, "overflow",
                {.member_bytes = UINT64_MAX});
   expect_error(tar({{"p", pax_line("size", "3"), 'g'}, {"a", "xyz"}}), "pax header", 0, "all members");

@@ -115,7 +115,7 @@ TEST(TokenWindows, Errors) {
   Files files;
   std::string path = files.write("a", tokens<uint16_t>(0, 20)), odd = files.write("odd", "abc");
   expect_load_error([&] { TokenWindows({odd}, {.length = 1}); }, "data", 0,
-                    "3 bytes are no whole number of tokens of 2");
+                    "found 3 bytes, expected a multiple of the token size, 2 bytes");
   expect_load_error([&] { TokenWindows({odd}, {.length = 1, .header_bytes = 4}); }, "header", 0, "ends at byte 3");
   EXPECT_THROW(TokenWindows({files.folder / "missing"}, {}), LoadError);
   EXPECT_THROW(TokenWindows({}, {}), ValueError);

@@ -443,7 +443,7 @@ TEST(Collector, WhoLooksOnIsToldAndIsNotPartOfTheProgram) {
   a + a;
   EXPECT_EQ(counter.kernels, kernels);
   EXPECT_NEAR(micros(p, Bucket::other), 1000.0 * kernels, 1e-3);
-  EXPECT_NEAR(stack_of(p, "(looking on)")->self_seconds, 1e-3 * kernels, 1e-9);
+  EXPECT_NEAR(stack_of(p, "(observing)")->self_seconds, 1e-3 * kernels, 1e-9);
   EXPECT_GE(p.overhead_seconds, 1e-3 * kernels);
   EXPECT_EQ(row_of(p, "add")->overhead_seconds, 0);
   add_up(p);

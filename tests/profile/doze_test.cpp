@@ -1,4 +1,4 @@
-// Note [Dozing]: a session that would cost too much looks at a part of the run, which stands for all of it.
+// Note [Sampling]: a session that would cost too much records a part of the run and extrapolates.
 #include <cmath>
 
 #include "base/error.h"
@@ -86,7 +86,7 @@ TEST(Doze, TheTraceShowsTheGaps) {
   const EventRing& events = session.trace().threads[0].events;
   double gaps = 0;
   for (size_t i = 0; i < events.size(); ++i)
-    if (std::string(events[i].name) == "(not looked at)") gaps += static_cast<double>(events[i].end - events[i].begin);
+    if (std::string(events[i].name) == "(not recorded)") gaps += static_cast<double>(events[i].end - events[i].begin);
   EXPECT_EQ(events.dropped(), 0u);
   EXPECT_NEAR(gaps * 1e-6, p.wall_seconds * (1 - p.looked_share), 1e-6);
   EXPECT_GT(gaps, 0);
