@@ -32,7 +32,7 @@ struct FailIf {
 // The alternatives of one --fail-if; ValueError naming what could not be understood.
 std::vector<FailIf> parse_fail_if(const std::string& text);
 
-// Those of `keys` that `wanted` means: the one of that name; else those of that name and a unit; else those that hold
+// The `keys` that match `wanted`: the one of that name; else those of that name and a unit; else those that contain
 // all its words.
 std::vector<std::string> keys_like(const std::string& wanted, const std::vector<std::string>& keys);
 

@@ -1,4 +1,4 @@
-// Any JSON report of deft as rows of numbers: those of `bench`, `train`, `eval`, `profile` and `doctor`.
+// Any JSON report of deft (`bench`, `train`, `eval`, `profile`, `doctor`) as rows of numbers.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct Quantity {
 
 struct ReportRow {
   std::string table;  // "results", "latency.columns"
-  std::string id;     // "resnet50, batch 8, infer, f32": what tells the rows of a table apart
+  std::string id;     // "resnet50, batch 8, infer, f32": identifies a row of a table
   std::vector<Quantity> quantities;
 };
 

@@ -25,7 +25,7 @@ struct BatchLayout {
     int varying = -1;       // its number among the varying fields
     int first_varying = 0;  // which of its dimensions gives the lengths
   };
-  // ValueError if the fields cannot be those of a batch.
+  // ValueError if the fields cannot form a batch.
   BatchLayout(const std::vector<Field>& fields, size_t max_sample_bytes, bool pinned, const Site& site = {});
   std::vector<Place> places;
   std::shared_ptr<const std::vector<std::string>> names;

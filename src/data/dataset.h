@@ -37,7 +37,7 @@ class Dataset {
 // A sample as it was read, not decoded yet.
 struct Record {
   struct Part {
-    std::string name;  // "jpg", "cls": what tells the parts of a record apart
+    std::string name;  // "jpg", "cls": identifies a part of a record
     std::vector<char> bytes;
   };
   std::string name;  // for messages: "shard-000.tar/img_17"
@@ -53,7 +53,7 @@ class RecordStream {
   virtual int64_t skip(int64_t count);
 };
 
-// Samples one after the other, such as those of tar files: one reader, many decoders.
+// Samples in sequence, from tar files for example: one reader, many decoders.
 class StreamDataset {
  public:
   virtual ~StreamDataset() = default;

@@ -31,7 +31,7 @@ class Feed {
   virtual std::string fingerprint() const = 0;
   // Batches in an epoch; UnsupportedError if nobody knows.
   virtual int64_t batches(int64_t epoch) const = 0;
-  // On to this batch, without those of `done` behind it.
+  // Advances to this batch, without the batches of `done` behind it.
   virtual void seek(int64_t epoch, int64_t batch, std::vector<int64_t> done) = 0;
   virtual int64_t epoch() const = 0;  // of what next() gives
   virtual void next(BatchJob& job) = 0;

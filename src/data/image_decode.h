@@ -14,11 +14,11 @@ enum class ImageFormat : uint8_t { unknown, jpeg, png };
 // By its first bytes; names do not count.
 ImageFormat image_format(std::span<const uint8_t> bytes);
 
-// Keeps its memory from image to image; one per thread. All coordinates are those of the image as it is shown,
+// Keeps its memory from image to image; one per thread. All coordinates refer to the image as it is shown,
 // after the orientation.
 class ImageDecoder {
  public:
-  // Reads the header. LoadError with the offset for what is no image, is broken or has too many pixels.
+  // Reads the header. LoadError with the offset for files that are not images, are broken or have too many pixels.
   ImageSize open(const EncodedImage& image, const DecodeOptions& options);
   ImageFormat format() const { return format_; }
   // The largest of 8, 4, 2 and 1 that divides the image for free and leaves at least `least` of a part of this size.

@@ -17,7 +17,7 @@ class JpegDecoder {
 
   // Reads the header. LoadError with the offset for what is no JPEG, is broken or has too many pixels.
   ImageHeader open(const EncodedImage& image, const DecodeOptions& options);
-  // The part `rect` of the image at 1 / reduction (1, 2, 4 or 8), once per open(). Its pixels are those of the whole
+  // The part `rect` of the image at 1 / reduction (1, 2, 4 or 8), once per open(). Its pixels equal those of the whole
   // image, bit by bit: columns and rows outside of it are not transformed, rows below it not even read. Valid until
   // the next call. Gray, YCbCr, RGB, CMYK and YCCK, baseline and progressive; CMYK counts as inverted, as Adobe writes
   // it.

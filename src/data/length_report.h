@@ -26,7 +26,7 @@ struct LengthReport {
   std::string text() const;
 };
 
-// lengths[i]: tokens of sample i. `padded` tells how long a batch becomes; without it, as long as its longest.
+// lengths[i]: tokens of sample i. `padded` gives the padded length of a batch; without it, as long as its longest.
 using PaddedLength = std::function<int64_t(std::span<const int64_t> batch)>;
 LengthReport report_lengths(const BatchPlan& plan, std::span<const int64_t> lengths, const PaddedLength& padded = {});
 // The same for rows of PackPlan.

@@ -34,7 +34,7 @@ struct LoaderOptions {
   int workers = kAuto;                      // threads; 0: next() does the work itself
   int prefetch = kAuto;                     // batches ahead of the consumer, those under way included
   size_t prefetch_bytes = size_t{1} << 30;  // of these batches; at least one is always made
-  bool ordered = true;        // false: batches that are ready overtake others among those ahead; Batch::index tells
+  bool ordered = true;        // false: finished batches overtake others among those ahead; see Batch::index
   bool across_epochs = true;  // begins the next epoch while the last batches of this one are used
   Device device = kCPU;       // copied there on a stream of its own, from pinned memory
   OnError on_error = OnError::raise;

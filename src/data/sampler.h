@@ -56,7 +56,7 @@ class SubsetSampler : public Sampler {
 };
 
 // `count` draws, sample i with a chance in proportion to weights[i]. Without replacement no sample comes twice, and
-// only those of a weight above 0 come.
+// only samples with a weight above 0 are drawn.
 class WeightedSampler : public Sampler {
  public:
   WeightedSampler(std::vector<double> weights, int64_t count, bool replacement = true);

@@ -1,4 +1,4 @@
-// Runs all rules side by side: tells each of the events it wants, one thread at a time, and gathers what they found.
+// Runs all rules side by side: notifies each of its events, one thread at a time, and collects their findings.
 #pragma once
 
 #include <array>

@@ -232,7 +232,7 @@ std::string unknown_sentence(const Profile& p, double share) {
   return fmt::format("{} of the time goes into kernels whose limits are not known.", percent(share));
 }
 
-// Figures are those of the program alone only if it ran alone.
+// Figures describe the program alone only if no other program ran.
 std::string disturbance(const Profile& p) {
   constexpr double kDisturbed = 0.9;
   if (p.core_share >= kDisturbed || p.bound == Bound::input || p.bound == Bound::sync) return "";

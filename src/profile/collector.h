@@ -24,7 +24,7 @@ namespace deft::profile {
 struct FakeClock {
   uint64_t (*ticks)() = nullptr;
   double seconds_per_tick = 1e-9;
-  double zone_seconds = 0;  // what looking at a zone is said to cost
+  double zone_seconds = 0;  // declared cost of recording a zone
 };
 
 struct ProfileOptions {
@@ -32,10 +32,10 @@ struct ProfileOptions {
   // depend on it.
   size_t ring_bytes = 16 << 20;
   bool trace = true;  // false: no events are kept
-  // Share of the time that looking may cost. Where zones are so short that it would be more, part of the run is not
+  // Share of the time that recording may cost. Where zones are so short that it would be more, part of the run is not
   // recorded, and the samples are extrapolated: times still add up, calls are approximate. 1: records everything.
   double most_cost = 0.02;
-  bool device = true;        // what GPUs do, where the driver tells (CUPTI); needs `trace`
+  bool device = true;        // GPU activity, where the driver reports it (CUPTI); needs `trace`
   Observer* next = nullptr;  // is notified of everything as well; null: the previous observer, if any
   const FakeClock* clock = nullptr;
 };

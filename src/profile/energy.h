@@ -49,7 +49,7 @@ std::string nvml_id(int index, const char* visible);
 // The energy counter of a GPU where it has one, else its power.
 EnergySources nvml_sources(const std::optional<NvmlApi>& api, const std::string& id);
 
-// What tells of a run on the device: the packages of the CPU, and the GPU where it is one.
+// The counters for a run on the device: the packages of the CPU, and the GPU if the device is one.
 EnergySources energy_sources(Device device);
 
 // Seconds since whenever. Tests bring their own.

@@ -14,7 +14,7 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
 
 class HashIndex {
  public:
-  // The entry for which same(entry) holds, or -1. Entries are looked at only if they have this hash.
+  // The entry for which same(entry) holds, or -1. Only entries with this hash are compared.
   template <class Same>
   int32_t find(uint64_t hash, Same same) const {
     for (size_t at = hash & mask();; at = (at + 1) & mask()) {

@@ -40,7 +40,7 @@ struct MemoryTimeline {
   std::vector<MemoryHolder> holders;
 };
 
-// A scope by its name and those of the scopes around it, all its runs together.
+// A scope, identified by its name and the names of the enclosing scopes, over all its runs.
 struct RegionPeak {
   std::string path;  // "epoch/step/forward"
   int64_t runs = 0;

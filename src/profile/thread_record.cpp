@@ -41,7 +41,7 @@ ZoneTree::Kind kind_of(const ZoneTree::Kind& outer, bool of_op, const char* zone
 
 }  // namespace
 
-// Who tells of zones keeps to kDeepestZone.
+// The caller that reports zones respects kDeepestZone.
 ThreadRecord::ThreadRecord(uint64_t now, bool profiled, size_t ring_bytes)
     : profiled_(profiled),
       stack_(std::make_unique<Frame[]>(kDeepestZone + 1)),

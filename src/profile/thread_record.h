@@ -81,8 +81,8 @@ class ThreadRecord {
   uint64_t next_slice();
 
   bool profiled_;
-  // A kernel outside any op of its name, as plans run them: its type and work are told after it. Until then its frame
-  // stays where it was, above the innermost one.
+  // A kernel outside any op of its name, as plans run them: its type and work are reported after it. Until then its
+  // frame stays where it was, above the innermost one.
   bool kernel_waits_ = false;
   std::unique_ptr<Frame[]> stack_;  // the program itself at the bottom
   Frame* top_;                      // the innermost
