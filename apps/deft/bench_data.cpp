@@ -111,7 +111,7 @@ std::function<int()> add_bench_data(Command command) {
       .delimiter(',')
       .check(one_of("part", {"loader", "images", "sequences"}))
       .type_name("PART,...");
-  command.add_flag("--quick", flags->quick, "A few samples of each, to see that it runs");
+  command.add_flag("--quick", flags->quick, "A few samples of each, as a smoke test");
   command.add_option("--peer", flags->peer, "Program to compare images with: \"/usr/bin/python3 bench/peer_images.py\"")
       .check(a_command())
       .type_name("PROGRAM");

@@ -96,7 +96,7 @@ std::function<int()> add_bench(Command command, bench::EngineBench (*make)()) {
         .check(whole_number(1, 4096))
         .type_name("N");
   }
-  command.add_flag("--quick", flags->quick, "Tiny shapes, one batch: shows that it works, not how fast");
+  command.add_flag("--quick", flags->quick, "Tiny shapes, one batch: a smoke test, not a measurement");
   command.footer(
       "Bars that are missed do not change the exit code: this is a measurement. Scripts read \"bars\" of -o json.");
   return [flags, bench] {

@@ -134,7 +134,7 @@ std::function<int()> add_bench_models(Command command) {
   Flag tables = command.add_flag("--tables", flags->tables,
                                  "Two tables instead: one model by grad mode, models by batch; default: ResNet-50, and "
                                  "Transformer-XL, BERT-base, ResNet-50 with batches of 64, 32, 128");
-  command.add_flag("--compile", o.compile, "Each row by a compiled plan, beside eager").excludes(tables);
+  command.add_flag("--compile", o.compile, "Compiled plans compared with eager").excludes(tables);
   command
       .add_flag("--small", flags->small,
                 "Compiled against eager where arithmetic costs least: cells and nets of one row")

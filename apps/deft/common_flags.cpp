@@ -85,7 +85,7 @@ Check a_command() {
 }
 
 void add_common_flags(Command command, CommonFlags& flags) {
-  command.add_option("-o,--output", flags.format, "Form of the result; default: md")
+  command.add_option("-o,--output", flags.format, "Output format; default: md")
       .check(one_of("output format", {"md", "json", "csv"}))
       .type_name("md|json|csv");
   command.add_flag("-q,--quiet", flags.quiet, "No progress on stderr");

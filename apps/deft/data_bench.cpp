@@ -117,15 +117,17 @@ std::function<int()> add_data_bench(Command command) {
       .type_name("PATH");
   command.add_option("-b,--batch", flags->batch, "Batch size; default 64").check(whole_number(1, 65536)).type_name("N");
   command.add_option("--size", flags->size, "Side of images; default 224").check(whole_number(8, 4096)).type_name("N");
-  command.add_flag("--evaluation", flags->evaluation, "The middle of images instead of random parts");
-  command.add_option("--workers", flags->workers, "Threads; default: as many as it takes")
+  command.add_flag("--evaluation", flags->evaluation, "Center crops instead of random crops");
+  command.add_option("--workers", flags->workers, "Loader threads; default: chosen while it runs")
       .check(whole_number(0, data::kMaxWorkers))
       .type_name("N");
   command.add_option("--rate", flags->rate, "Samples a consumer takes per second; default: all there are")
       .check(number_from(0, false))
       .type_name("X");
-  command.add_option("--seconds", flags->seconds, "How long; default 10").check(number_from(0, false)).type_name("X");
-  command.add_option("--seed", flags->seed, "Of order and random parts; default 1").type_name("N");
+  command.add_option("--seconds", flags->seconds, "Duration in seconds; default 10")
+      .check(number_from(0, false))
+      .type_name("X");
+  command.add_option("--seed", flags->seed, "Seed of the order and of random crops; default 1").type_name("N");
   return [flags] { return run(*flags); };
 }
 

@@ -135,10 +135,10 @@ std::function<int()> add_data_inspect(Command command) {
   command.add_option("-p,--path", flags->path, "Image folder, tar shards, text, npy, npz or safetensors")
       .required()
       .type_name("PATH");
-  command.add_option("--most", flags->most, "Samples to look at; default: all")
+  command.add_option("--most", flags->most, "Samples to inspect; default: all")
       .check(whole_number(1, 1'000'000'000'000))
       .type_name("N");
-  command.add_option("--workers", flags->workers, "Threads; default: as many as it takes")
+  command.add_option("--workers", flags->workers, "Loader threads; default: chosen while it runs")
       .check(whole_number(0, data::kMaxWorkers))
       .type_name("N");
   return [flags] { return run(*flags); };

@@ -1,4 +1,4 @@
-// deft doctor: why a workload lags, what its code does wrong, which techniques help it, and a plan that proves it.
+// deft doctor: why a workload is slow, what its code does wrong, which techniques help it, and a plan that proves it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -506,7 +506,7 @@ void add_workload_flags(Command command, TaskOptions& o) {
                   fmt::format("{}; default fashion where it is installed, else glyphs", fmt::join(data_names(), ", ")))
       .check(one_of("data set", data_names()))
       .type_name("NAME");
-  command.add_option("-b,--batch", o.batch, "Batch that you run today; default 128, as that of the commands")
+  command.add_option("-b,--batch", o.batch, "Your present batch size; default 128, as in the other commands")
       .check(whole_number(1, 65536))
       .type_name("N");
   add_data_flags(command, o);
@@ -525,7 +525,9 @@ std::function<int()> add_doctor(Command command) {
   command.add_option("-w,--weights", f.weights, "Checkpoint, safetensors or PyTorch file; default: a short training")
       .type_name("FILE");
   add_device_flag(command, f.device, "--device");
-  command.add_option("--budget", f.budget, "Time for everything; default 60s").check(a_budget()).type_name("TIME");
+  command.add_option("--budget", f.budget, "Time limit for everything; default 60s")
+      .check(a_budget())
+      .type_name("TIME");
   command.add_option("--max-drop", f.max_drop, "Points of accuracy a technique may cost; default 0.5")
       .check(number_from(0, true))
       .type_name("X");
@@ -538,7 +540,7 @@ std::function<int()> add_doctor(Command command) {
           "at a time, examined and cured step by step")
       .check(one_of("demo", {"leak", "naive"}))
       .type_name("leak|naive");
-  command.add_option("-o,--output", f.format, "Form of the result; default: md")
+  command.add_option("-o,--output", f.format, "Output format; default: md")
       .check(one_of("output format", {"md", "json", "sarif"}))
       .type_name("md|json|sarif");
   command.add_option("-t,--threads", f.threads, "Threads; default: one per core")

@@ -88,21 +88,23 @@ std::function<int()> add_generate(Command command) {
                   "Checkpoint of deft train -m gpt2 -d text, or weights of a GPT-2 of any size")
       .required()
       .type_name("FILE");
-  command.add_option("-p,--prompt", flags->prompt, "What the text begins with").type_name("TEXT");
-  command.add_option("--prompt-tokens", flags->tokens, "The same as numbers, for models of other tokens than bytes")
+  command.add_option("-p,--prompt", flags->prompt, "The prompt").type_name("TEXT");
+  command
+      .add_option("--prompt-tokens", flags->tokens,
+                  "The prompt as token numbers, for models with other tokens than bytes")
       .delimiter(',')
       .check(whole_number(0, std::numeric_limits<int32_t>::max()))
       .type_name("N,...");
-  command.add_option("-n,--tokens", flags->generate.tokens, "Bytes to add; default 200")
+  command.add_option("-n,--tokens", flags->generate.tokens, "Bytes to generate; default 200")
       .check(whole_number(1, 100'000))
       .type_name("N");
   command.add_option("--temperature", flags->generate.temperature, "0: always the likeliest; default 0.8")
       .check(number_from(0, true))
       .type_name("X");
-  command.add_option("--top-k", flags->generate.top_k, "Choose among this many; default: all")
+  command.add_option("--top-k", flags->generate.top_k, "Sample among this many likeliest tokens; default: all")
       .check(whole_number(1, 1'000'000))
       .type_name("N");
-  command.add_option("--seed", flags->generate.seed, "Of the choices; default 0")
+  command.add_option("--seed", flags->generate.seed, "Seed of the sampling; default 0")
       .check(whole_number(0, std::numeric_limits<int64_t>::max()))
       .type_name("N");
   return [flags, command] { return run(*flags, command); };

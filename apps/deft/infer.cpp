@@ -238,12 +238,12 @@ std::function<int()> add_infer(Command command) {
       .add_option("-i,--input", flags->input,
                   "npy file: [n, channels, height, width], or tokens [n, length] for models of text")
       .type_name("FILE");
-  command.add_option("--classes", flags->classes, "File with a name of a class per line; default: the checkpoint's")
+  command.add_option("--classes", flags->classes, "File with one class name per line; default: the checkpoint's")
       .type_name("FILE");
-  command.add_option("--top", flags->top, "Classes per sample; default 1")
+  command.add_option("--top", flags->top, "Likeliest classes listed per sample; default 1")
       .check(whole_number(1, 1'000'000))
       .type_name("N");
-  command.add_flag("--logits", flags->logits, "The answers before softmax too");
+  command.add_flag("--logits", flags->logits, "Print the logits, too");
   command.add_flag("--half", flags->half, "Weights and activations in bf16");
   return [flags, command] { return run(*flags, command); };
 }

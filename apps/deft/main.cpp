@@ -34,7 +34,7 @@ void print_help() {
   write_out(fmt::format(
       "deft {}: a compact, very fast deep-learning framework. Start with one of these:\n"
       "\n"
-      "  deft doctor                    why a workload lags, what helps, and a plan that proves it\n"
+      "  deft doctor                    why a workload is slow, what helps, and a plan with the proof\n"
       "  deft train                     a small convolutional net learns drawn characters in a minute or two\n"
       "  deft info                      what this machine is, and what is fast on it\n"
       "\n"

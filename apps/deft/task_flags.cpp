@@ -44,10 +44,10 @@ void add_task_flags(Command command, TaskOptions& o, bool files) {
   command.add_option("--image-size", o.image_size, "Side of the images of --data images; default 224")
       .check(whole_number(16, 4096))
       .type_name("N");
-  command.add_option("--workers", o.workers, "Threads that load data; default: as many as it takes")
+  command.add_option("--workers", o.workers, "Loader threads; default: chosen while it runs")
       .check(whole_number(0, data::kMaxWorkers))
       .type_name("N");
-  command.add_option("--seed", o.seed, "Of weights, order and dropout; default 1")
+  command.add_option("--seed", o.seed, "Seed of weights, order and dropout; default 1")
       .check(whole_number(0, std::numeric_limits<int64_t>::max()))
       .type_name("N");
 }
@@ -72,7 +72,7 @@ void tell_left_out(const std::string& verb, const LeftOut& left_out) {
 }
 
 void add_amp_flag(Command command, std::string& amp) {
-  command.add_option("--amp", amp, "Precision of products: off (default), auto, bf16 or f16")
+  command.add_option("--amp", amp, "Mixed precision of matmuls and convolutions: off (default), auto, bf16 or f16")
       .check(one_of("precision", {"off", "auto", "bf16", "f16"}))
       .type_name("off|auto|bf16|f16");
 }

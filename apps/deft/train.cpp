@@ -29,15 +29,16 @@ void add_flags(Command command, TrainFlags& f) {
   add_common_flags(command, f);
   add_threads_flag(command, f);
   add_task_flags(command, f.train.task);
-  command.add_option("-e,--epochs", f.train.epochs, "Passes over the training set; default 5")
+  command.add_option("-e,--epochs", f.train.epochs, "Epochs; default 5")
       .check(whole_number(1, 1'000'000))
       .type_name("N");
   command.add_option("--optimizer", f.train.optimizer, "adamw (default) or sgd, with momentum 0.9")
       .check(one_of("optimizer", {"adamw", "sgd"}));
-  command.add_option("--lr", f.train.lr, "Largest learning rate; default 0.003 for adamw, 0.1 for sgd")
+  command.add_option("--lr", f.train.lr, "Peak learning rate; default 0.003 for adamw, 0.1 for sgd")
       .check(number_from(0, false))
       .type_name("X");
-  command.add_option("--weight-decay", f.train.weight_decay, "Of weights, not of biases and norms; default 0.01")
+  command
+      .add_option("--weight-decay", f.train.weight_decay, "Weight decay, not applied to biases and norms; default 0.01")
       .check(number_from(0, true))
       .type_name("X");
   command.add_option("--schedule", f.train.schedule, "one-cycle (default), cosine or constant")
@@ -48,7 +49,7 @@ void add_flags(Command command, TrainFlags& f) {
   command.add_option("--accumulate", f.train.accumulate, "Batches per step; default 1")
       .check(whole_number(1, 100'000))
       .type_name("N");
-  command.add_option("--clip", f.train.clip, "Largest norm of all gradients together; default: none")
+  command.add_option("--clip", f.train.clip, "Clip the global gradient norm to this; default: none")
       .check(number_from(0, false))
       .type_name("X");
   command.add_option("--freeze", f.train.freeze, "Modules whose name begins with this do not train").type_name("NAME");
@@ -63,7 +64,7 @@ void add_flags(Command command, TrainFlags& f) {
   command.add_option("--save-every", f.train.save_every, "Steps between checkpoints; default: after every epoch")
       .check(whole_number(1, 1'000'000'000))
       .type_name("N");
-  command.add_flag("--resume", f.train.resume, "Go on from the newest whole checkpoint in --out");
+  command.add_flag("--resume", f.train.resume, "Resume from the newest intact checkpoint in --out");
   command.add_flag("--overwrite", f.train.overwrite, "Delete the checkpoints of an earlier run in --out")
       .excludes(command.flag("--resume"));
   add_on_error_flag(command, f.train.task);

@@ -51,19 +51,18 @@ void on_cpu(const Tensor& images, const std::vector<T>& table, bool interleaved,
   auto row = [&](int64_t n, int64_t c, int64_t y) {
     return Row{from + n * step[0] + c * step[1] + y * step[2], width, step[3], channels, step[1]};
   };
-  int64_t lines = interleaved ? height : channels * height;  // of an image, in the order of memory
+  int64_t rows = interleaved ? height : channels * height;  // of an image, in the order of memory
   int64_t length = interleaved ? width * channels : width;
-  parallel_for(0, size[0] * lines, std::max<int64_t>(16384 / std::max<int64_t>(length, 1), 1),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   int64_t n = i / lines, line = i % lines;
-                   if (interleaved)
-                     write_interleaved(row(n, 0, line), table.data(), to + i * length);
-                   else
-                     write_plane(row(n, line / height, line % height), table.data() + line / height * kByteValues,
-                                 to + i * length);
-                 }
-               });
+  parallel_for(
+      0, size[0] * rows, std::max<int64_t>(16384 / std::max<int64_t>(length, 1), 1), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          int64_t n = i / rows, y = i % rows;
+          if (interleaved)
+            write_interleaved(row(n, 0, y), table.data(), to + i * length);
+          else
+            write_plane(row(n, y / height, y % height), table.data() + y / height * kByteValues, to + i * length);
+        }
+      });
 }
 
 // Without the host waiting.

@@ -90,7 +90,7 @@ struct Profile {
   std::vector<DeviceRow> device;  // the longest first
   std::string device_note;        // why it is empty where there is a device
   Bound bound = Bound::unknown;
-  std::string sentence;  // why it lags, in one sentence: profile/bottleneck.h
+  std::string sentence;  // why it is slow, in one sentence: profile/bottleneck.h
 };
 
 }  // namespace deft::profile
