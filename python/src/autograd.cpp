@@ -10,7 +10,7 @@ namespace deft::python {
 
 namespace {
 
-// --- Hooks. They are called in the middle of a backward pass, which runs without the interpreter's lock.
+// --- Hooks. They are called in the middle of a backward pass, which runs without the GIL.
 Tensor call_hook(const Shared& hook, const Tensor& grad) {
   GilHeld lock;
   Ref argument = Ref::steal(wrap(grad));
@@ -31,7 +31,7 @@ Ref tuple_of(const std::vector<Tensor>& tensors) {
   return tuple;
 }
 
-// A hook's result in the place of `tensors`: a tuple, a tensor, or None for no change.
+// Replaces `tensors` by a hook's result: a tuple, a tensor, or None for no change.
 void take_result(PyObject* result, std::vector<Tensor>& tensors) {
   if (result == Py_None) return;
   Ref list = is_tensor(result) ? owned(PyTuple_Pack(1, result)) : owned(PySequence_Tuple(result));
@@ -72,7 +72,7 @@ NodePostHook post_hook(nb::handle function) {
   };
 }
 
-// Takes a hook off again.
+// Removes a hook.
 struct Handle {
   std::function<void()> take_off;
   void remove() {
@@ -88,7 +88,7 @@ struct PyNode {
 std::string node_name(const Node& n) {
   std::string name = n.type->name, r;
   if (n.has(kNodeIsLeaf)) return "AccumulateGrad";
-  if (name.find("Backward") != name.npos) return name;  // a Function of the user's
+  if (name.find("Backward") != name.npos) return name;  // a user-defined Function
   bool upper = true;
   for (char c : name) {
     if (c == '_') {
@@ -230,7 +230,7 @@ void add_engine(nb::module_& m) {
       nb::arg("function"), nb::arg("inputs"));
 }
 
-// `with` over one bit of the context.
+// Context manager for one bit of the context.
 struct BitScope {
   uint32_t bit;
   bool on, outer = false;

@@ -1,6 +1,6 @@
-// Plans over the tensors of another library (PyTorch): what the package deft.torch calls. No header of that library
-// is read: its tensors are seen through DLPack's table of C functions where their type has one, through their methods
-// otherwise.
+// Plans over the tensors of another library (PyTorch), for the package deft.torch. No header of that library is
+// included: its tensors are read through DLPack's table of C functions where their type has one, and through their
+// methods otherwise.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -51,11 +51,11 @@ OtherLibrary& other() {
   return o;
 }
 
-// What a tensor of theirs is: a copy, since theirs may go while the lock is given up.
+// Description of a foreign tensor: a copy, since the tensor may be freed while the GIL is released.
 struct Seen {
   void* data = nullptr;
   DType dtype = DType::f32;
-  bool known = false;  // an element type and a number of dimensions that we have, on the CPU
+  bool known = false;  // element type and number of dimensions are supported, and it is on the CPU
   int rank = 0;
   int64_t sizes[kMaxDims], strides[kMaxDims];
 };
@@ -131,7 +131,7 @@ Meta meta_of(const Seen& s) {
   return m;
 }
 
-// A tensor on their memory. Who calls keeps that alive.
+// A tensor on foreign memory, which the caller keeps alive.
 Tensor lend(const Seen& s) {
   return Tensor(make_external(s.data, meta_of(s), [] {}));
 }
@@ -150,7 +150,7 @@ void describe_to(DeftDLTensor& d, Given& g) {
   d = {t.impl()->data, {1, 0}, t.dim(), {type.code, type.bits, 1}, g.sizes, g.strides, 0};
 }
 
-// A tensor of theirs on our memory, which lives as long as it does.
+// A foreign tensor on our memory, which lives as long as that tensor.
 PyObject* give(Tensor&& t) {
   auto g = std::make_unique<Given>();
   g->tensor = std::move(t);
@@ -176,7 +176,7 @@ PyObject* give(Tensor&& t) {
 
 // --- Weights: shared by all plans of a graph
 
-// Some of the bytes, spread over all of them: writes that count no version (`w.data.copy_(...)`) show in most of them.
+// A sample of the bytes, spread over all of them: it detects most writes that bypass the version (`w.data.copy_(...)`).
 uint64_t fingerprint(const Seen& s, int64_t bytes) {
   constexpr int64_t kSamples = 8;
   uint64_t sum = 0;
@@ -198,7 +198,7 @@ int64_t version_of(PyObject* x) {
   Ref version = Ref::steal(PyObject_GetAttr(x, name));
   if (!version) {
     PyErr_Clear();
-    return -1;  // an inference tensor counts none
+    return -1;  // an inference tensor has no version
   }
   return PyLong_AsLongLong(version.get());
 }
@@ -239,7 +239,7 @@ struct Argument {
   int64_t number = 0;
 };
 
-// Strides of sizes 1 and 0 reach nothing.
+// Strides of dimensions of size 1 and 0 have no effect.
 bool fits(const Meta& m, const Seen& s) {
   if (!s.known || s.dtype != m.dtype || s.rank != m.rank()) return false;
   for (int d = 0; d < s.rank; ++d)
@@ -249,7 +249,7 @@ bool fits(const Meta& m, const Seen& s) {
   return true;
 }
 
-// A result of the plan, an argument as it is, or a value that is always the same.
+// A result of the plan, an argument passed through, or a constant.
 struct Output {
   int64_t result = -1, argument = -1;
   Shared value;
@@ -333,7 +333,7 @@ class Bridge {
     return give_outputs(*plan, args.ptr(), std::move(results));
   }
 
-  // Runs `function` once on tensors of ours that lie where theirs do, and keeps the plan that this makes.
+  // Runs `function` once on Deft tensors over the foreign memory, and keeps the resulting plan.
   nb::object add(nb::list args, nb::handle function, nb::handle outputs) {
     std::vector<Seen> seen(is_weight_.size());
     look_at(args, seen);
@@ -395,7 +395,7 @@ class Bridge {
     }
   }
 
-  // False where a weight lies elsewhere now: no plan holds any more.
+  // False where a weight has moved: all plans are invalid.
   bool follow_weights(const nb::list& args, const std::vector<Seen>& seen) {
     bool written = false;
     for (size_t i = 0; i < seen.size(); ++i) {
@@ -468,14 +468,14 @@ class Bridge {
     };
     return graph::capture(run, inputs);
   }
-  // With the strides of `t`, also where these leave holes.
+  // With the strides of `t`, also where these leave gaps.
   static Tensor own_copy(const Tensor& t) {
     if (t.meta().is_dense()) return t.clone(MemoryFormat::preserve);
     Tensor copy = as_strided(zeros({t.meta().span()}, {t.dtype()}), t.sizes(), t.strides());
     copy.copy_(t);
     return copy;
   }
-  // On memory that is not ours to give away.
+  // On memory that Deft does not own.
   static bool is_lent(const Tensor& t, const std::vector<Tensor>& inputs, const nb::list& given) {
     for (const Tensor& x : inputs)
       if (x.shares_storage_with(t)) return true;
@@ -494,7 +494,7 @@ class Bridge {
   const std::vector<bool> is_weight_;
   const size_t limit_;
   std::vector<Weight> weights_;
-  std::vector<std::shared_ptr<Plan>> plans_;  // the one used last comes first
+  std::vector<std::shared_ptr<Plan>> plans_;  // most recently used first
   std::string why_not_;
   int64_t replays_ = 0, captures_ = 0, changes_ = 0;
 };

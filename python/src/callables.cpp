@@ -1,4 +1,4 @@
-// Where bound functions and methods are put, and what is known of them.
+// Registration of bound functions and methods, and their descriptions.
 #include "bind_op.h"
 
 namespace deft::python {
@@ -14,7 +14,7 @@ PyObject* functional_module;
 
 void add_callable(const Signature& s, unsigned to, PyCFunction function, PyCFunction method, const char* op,
                   const char* doc) {
-  auto text = [&](bool as_method) {  // for good
+  auto text = [&](bool as_method) {  // never freed
     return (new std::string(s.text_signature(as_method) + doc))->c_str();
   };
   const char* name = (new std::string(s.name))->c_str();

@@ -107,7 +107,7 @@ DType default_dtype() { return default_type; }
 
 DType to_dtype(PyObject* p) {
   if (is_dtype(p)) return nb::inst_ptr<DTypeBox>(nb::handle(p))->dtype;
-  if (p == reinterpret_cast<PyObject*>(&PyFloat_Type)) return DType::f64;  // Python's types, as torch reads them
+  if (p == reinterpret_cast<PyObject*>(&PyFloat_Type)) return DType::f64;  // Python's types, interpreted as in PyTorch
   if (p == reinterpret_cast<PyObject*>(&PyLong_Type)) return DType::i64;
   if (p == reinterpret_cast<PyObject*>(&PyBool_Type)) return DType::boolean;
   fail(PyExc_TypeError, "expected a deft.dtype, found %s", Py_TYPE(p)->tp_name);

@@ -24,7 +24,7 @@ constexpr uint64_t kReadOnly = 1, kCopied = 2;
 constexpr const char *kLegacyName = "dltensor", *kVersionedName = "dltensor_versioned";
 
 void drop_legacy(PyObject* capsule) {
-  if (!PyCapsule_IsValid(capsule, kLegacyName)) return;  // somebody took it
+  if (!PyCapsule_IsValid(capsule, kLegacyName)) return;  // already consumed
   auto* m = static_cast<DeftDLManagedTensor*>(PyCapsule_GetPointer(capsule, kLegacyName));
   if (m->deleter) m->deleter(m);
 }
@@ -82,7 +82,7 @@ Tensor import_capsule(PyObject* capsule, const Site& site) {
   return t;
 }
 
-// The deleter of a foreign tensor may run on any thread, or after Python: theirs take the lock themselves.
+// The deleter of a foreign tensor may run on any thread, or after Python's end: deleters acquire the GIL themselves.
 Tensor import_object(PyObject* object, const Site& site) {
   if (PyCapsule_CheckExact(object)) return import_capsule(object, site);
   Ref method = Ref::steal(PyObject_GetAttrString(object, "__dlpack__"));
@@ -181,7 +181,7 @@ std::optional<DType> type_of_format(const char* format, Py_ssize_t bytes) {
   }
 }
 
-// What a Py_buffer of ours keeps until it is released.
+// State of an exported Py_buffer until it is released.
 struct Exported {
   DeftDLManagedTensor* managed;
   Py_ssize_t shape[kMaxDims], strides[kMaxDims];
