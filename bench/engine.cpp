@@ -95,7 +95,7 @@ void EngineRun::add(const EngineRow& row, const std::function<void()>& ours, con
   watches.emplace_back(ours, options_.threads);
   for (const Contestant& other : others) watches.emplace_back(other.call, options_.threads);
   int batches = options_.quick ? 1 : options_.repeats;
-  watches[0].batches(1);  // tells how long one takes
+  watches[0].batches(1);  // measures how long one batch takes
   if (!options_.quick)
     batches = std::clamp(static_cast<int>(kSideNs / watches[0].batch_ns()),
                          std::min(static_cast<int>(kFewestBatches), batches), batches);

@@ -21,7 +21,7 @@ constexpr auto kMostAtOnce = std::chrono::milliseconds(500);
 constexpr auto kMostInAll = std::chrono::minutes(4);
 
 #if defined(__x86_64__)
-// A chain of multiplications tells the clock, whoever else is there: three cycles each.
+// A chain of dependent multiplications measures the clock whatever else runs: three cycles each.
 void chain(int64_t rounds) {
   int64_t sum = 0;
   asm volatile(

@@ -89,7 +89,7 @@ Peer::~Peer() {
 
 std::optional<double> Peer::ns_per_op(const std::string& case_name, const std::string& mode, int batches) {
   Json answer = Json::parse(ask(fmt::format("{}\t{}\t{}", case_name, mode, batches)), nullptr, false);
-  // Workers of OpenMP spin on for up to 20 ms after their work and would take the cores from whoever is measured next.
+  // Workers of OpenMP spin on for up to 20 ms after their work and would take cores from the next measurement.
   if (mode != "threads=1") std::this_thread::sleep_for(std::chrono::milliseconds(30));
   if (!answer.contains("ns_per_op") || !answer["ns_per_op"].is_number()) return {};
   return answer["ns_per_op"].get<double>();

@@ -122,7 +122,7 @@ Json to_json(const ComparedQuantity& q) {
           {"verdict", verdict.empty() ? Json() : Json(verdict)}};
 }
 
-// How far the quantity went the wrong way; where nobody knows which that is, how far it went.
+// How far the quantity moved in the worse direction; how far it moved at all where the direction is unknown.
 double badness(const ComparedQuantity& q) {
   double change = std::log(q.ratio());
   Better better = better_of(q.key);

@@ -15,7 +15,7 @@ struct ComparedQuantity {
   double before = 0, after = 0;
 
   double ratio() const;         // after / before; NaN where before is 0 and after is not
-  std::string verdict() const;  // "better", "worse", "same", or "" where nobody knows which way is better
+  std::string verdict() const;  // "better", "worse", "same", or "" where the better direction is unknown
 };
 
 struct Failure {

@@ -25,7 +25,7 @@ class LateEnd {
   std::unique_ptr<Impl> impl_;
 };
 
-// For whoever writes the result of the program. The first thread that asks goes on; others wait here for the end of the
+// For the writer of the program's result. The first thread that calls proceeds; others wait here for the end of the
 // program, which is near.
 void claim_the_end();
 

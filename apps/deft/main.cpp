@@ -124,7 +124,7 @@ int fail_for_sample(const data::DataError& error) {
 int run_and_flush(int argc, char** argv) {
   const int code = run(with_default_verb({argv + 1, argv + argc}));
   std::cout.flush();
-  write_out("");  // whoever wrote: what could not be written is an error
+  write_out("");  // flushes all output: a failed write is an error
   if (!std::cout) throw SaveError("could not write the result to standard output");
   return code;
 }

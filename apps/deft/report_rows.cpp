@@ -92,7 +92,7 @@ class RowReader {
       }
     }
   }
-  // The second of two rows that nothing tells apart is the second in both reports.
+  // Of two rows with the same identity the second is the second in both reports.
   void number_equal_rows() {
     std::map<std::string, int> seen;
     for (ReportRow& row : rows_)

@@ -61,7 +61,7 @@ class BatchBuilder {
  public:
   explicit BatchBuilder(std::shared_ptr<const BatchLayout> layout) : layout_(std::move(layout)) {}
   void begin(int64_t rows);  // takes the memory
-  // There are only that many: called before finish(), when nobody writes.
+  // Truncates the batch to that many rows: called before finish(), when no worker writes.
   void shorten(int64_t rows) { rows_ = rows; }
   void drop(int64_t row) { dropped_[static_cast<size_t>(row)] = 1; }
   void set_sample(int64_t row, int64_t sample) { samples_[row] = sample; }

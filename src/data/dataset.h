@@ -49,7 +49,7 @@ class RecordStream {
   virtual ~RecordStream() = default;
   // False at the end. `record` may be one that was used before: its memory is reused.
   virtual bool next(Record& record) = 0;
-  // As many calls of next(), whose records nobody wants; how many there were. Reads them unless a stream knows better.
+  // Skips this many records and returns how many there were. Reads them unless a stream overrides it.
   virtual int64_t skip(int64_t count);
 };
 

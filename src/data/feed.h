@@ -29,7 +29,7 @@ class Feed {
   virtual const std::vector<Field>& fields() const = 0;
   // All that the stream of batches depends on but the seed.
   virtual std::string fingerprint() const = 0;
-  // Batches in an epoch; UnsupportedError if nobody knows.
+  // Batches in an epoch; UnsupportedError if unknown.
   virtual int64_t batches(int64_t epoch) const = 0;
   // Advances to this batch, without the batches of `done` behind it.
   virtual void seek(int64_t epoch, int64_t batch, std::vector<int64_t> done) = 0;

@@ -230,7 +230,7 @@ namespace {
 // the longest: a collate function may have made it longer.
 void tell_padding(const Batch& batch, Observer& observer, const Site& site) {
   for (int f = 0; f < batch.size(); ++f) {
-    if (!batch.lengths(f).defined() || !batch.lengths(f).device().is_cpu()) continue;  // nobody waits for a device here
+    if (!batch.lengths(f).defined() || !batch.lengths(f).device().is_cpu()) continue;  // reading a device would wait
     const std::vector<int64_t> lengths = batch.lengths(f).to_vector<int64_t>();
     const int64_t longest = padded_length(lengths);
     const Shape& sizes = batch[f].sizes();

@@ -132,7 +132,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   std::unique_ptr<Worker> inline_;  // does the work in take(), where there are no threads
   int active_ = 0, alive_ = 0, busy_ = 0, idle_ = 0;
   int depth_ = 1;
-  bool feeding_ = false;  // somebody is in the feed
+  bool feeding_ = false;  // a thread is in the feed
   bool stop_ = false, consumer_waits_ = false;
   std::atomic<bool> abort_{false};  // drop what is under way
   int64_t head_ = 0, next_ = 0, open_ = 0;

@@ -17,7 +17,7 @@ void check_size(const char* sampler, int64_t n) {
   DEFT_CHECK(n >= 0, ValueError, "{}: the number of samples must not be negative, found {}", sampler, n);
 }
 
-// FNV-1a: tells lists apart in describe().
+// FNV-1a: distinguishes lists in describe().
 uint64_t hash_of(const void* data, size_t bytes) {
   uint64_t h = 0xcbf29ce484222325;
   for (size_t i = 0; i < bytes; ++i) h = (h ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3;

@@ -3,7 +3,7 @@
 // Note [Before main and after it]
 // It starts when the library is loaded: the library has no objects that would still have to be initialised (isa_targets
 // only reads the environment). It ends in a handler for exit() that is registered after the thread pool's, and so runs
-// before that: measuring what the machine can do needs threads. A program that ends by an exception nobody caught gets
+// before that: measuring what the machine can do needs threads. A program that ends by an uncaught exception gets
 // its report from the terminate handler. Children of fork() have the handlers, too, but not the doctor.
 #include <unistd.h>
 

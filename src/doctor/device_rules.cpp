@@ -70,7 +70,7 @@ void DevicePingPong::seen(const SeenCopy& copy) {
   }
   const Site* source = source_of(copy.host);
   const bool same_values = source && copy.elements > 1;
-  // Without a batch or an optimizer nobody knows where a step begins: what was fetched may belong to the one before.
+  // Without a batch or an optimizer the start of a step is unknown: what was fetched may belong to the one before.
   const bool sure = steps().kind() <= Steps::kOptimizer;
   auto alike = now_.kinds.find(copy.kind);
   if (!same_values && (!sure || alike == now_.kinds.end())) return;

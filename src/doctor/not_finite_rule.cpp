@@ -1,10 +1,10 @@
 // D021: the first NaN, by samples of every result on the CPU.
 //
-// Note [What is looked at]
+// Note [Sampled values]
 // Small results whole, larger ones at eight places of a cache line each. A NaN is traced to the op whose inputs had
 // none: only then are inputs read whole. Infinities alone are no mistake (masks are made of them), so the first op that
 // made one is only remembered, and named when a NaN or a loss that is not finite comes up. Results on a device are not
-// read, since that would make the host wait: there a loss that is read is what tells.
+// read, since that would make the host wait: there only a loss that is read shows it.
 #include <fmt/format.h>
 
 #include <cmath>

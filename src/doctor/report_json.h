@@ -1,5 +1,5 @@
-// The parts of a report that come from trials, latency and energy, and what to do next. Quantities that nobody measured
-// are null.
+// The parts of a report that come from trials, latency and energy, and what to do next. Quantities that were not
+// measured are null.
 #pragma once
 
 #include <nlohmann/json.hpp>

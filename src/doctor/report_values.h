@@ -30,7 +30,7 @@ std::string capitalised(std::string sentence);
 std::string place_of(const Json& finding);      // "eval.cpp:31", "" where no line is to blame
 std::string workload_line(const Json& report);  // "infer · cnn · fashion · batch 1 · cpu"
 std::string machine_line(const Json& report);   // "Neoverse-V1, 2 threads"
-std::string energy_line(const Json& report);    // "0.31 J per sample (RAPL)", "unavailable: why"; "" where nobody asked
+std::string energy_line(const Json& report);    // "0.31 J per sample (RAPL)", "unavailable: why"; "" if not requested
 Json by_gain(const Json& next);                 // commands first, then the largest gain
 
 }  // namespace deft::doctor

@@ -1,4 +1,4 @@
-// D004: modules that record a graph which nobody runs backward; D006: the same of ops after a forward pass without
+// D004: modules that record a graph which is never run backward; D006: the same of ops after a forward pass without
 // gradients.
 #include <fmt/format.h>
 

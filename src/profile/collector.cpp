@@ -46,7 +46,7 @@ std::string thread_name(size_t number) {
 // Note [Entering]
 // Threads of all kinds call the collector at any time, also while a session ends on another thread. A thread says that
 // it is inside before it looks whether the session still runs; who ends a session says so first and then waits for
-// those inside. Both need sequential consistency, and nobody takes a lock. The profiled thread ends its session itself
+// those inside. Both need sequential consistency, and no lock is taken. The profiled thread ends its session itself
 // and needs none of this.
 struct ThreadState {
   ThreadRecord record;
@@ -311,7 +311,7 @@ class Collector final : public ProfileHook, public Observer {
     return ticks();
   }
 
-  // What the next observer does is not profiled, and its time is nobody's in the program.
+  // What the next observer does is not profiled, and its time is not charged to the program.
   template <class Tell>
   void tell(const Tell& event) {
     if (!next_.load(std::memory_order_relaxed)) return;
@@ -499,7 +499,7 @@ ProfileSession::~ProfileSession() {
 
 void ProfileSession::close() {
   running_ = false;
-  if (device_on_) {  // nobody wants it any more
+  if (device_on_) {  // no longer needed
     int64_t dropped = 0;
     stop_device_activity(dropped);
   }

@@ -70,7 +70,7 @@ class ProfileSession {
   Trace trace_;
 };
 
-// Asked where a session is wanted while another one runs: may stop that one, which was nobody's wish in particular.
+// Asked where a session is wanted while another one runs: may stop that one, which was not requested explicitly.
 // Null: none does.
 void set_session_gives_way(void (*give_way)());
 

@@ -10,7 +10,7 @@ struct CoreTime {
   int64_t ran_ns = 0, waited_ns = 0;  // since the thread began; no waits where the system does not tell
 
   static CoreTime now();  // of this thread
-  // The part of the time since then that it ran, 0 to 1. 1 if nobody knows, or if it had nothing to do.
+  // The part of the time since then that it ran, 0 to 1. 1 if unknown, or if the thread had nothing to do.
   double share_since(const CoreTime& then) const;
 };
 

@@ -25,7 +25,7 @@ class WallClock final : public LatencyClock {
   double now() override {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
-  // Sleeps, then spins: whoever sleeps to the end wakes up late, and the call would be blamed for it.
+  // Sleeps, then spins: sleeping to the end wakes up late, and the delay would be charged to the call.
   void wait_until(double time) override {
     if (const double left = time - now() - kSpin; left > 0) sleep(left);
     while (now() < time) continue;

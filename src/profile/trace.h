@@ -48,7 +48,7 @@ class EventRing {
   }
 
  private:
-  union Place {  // made without being written: pages nobody needs stay untouched
+  union Place {  // left uninitialised: unused pages stay untouched
     Place() {}
     TraceEvent event;
   };
