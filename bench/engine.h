@@ -29,7 +29,7 @@ struct EngineOptions {
 // What --family and --dtype choose from.
 struct EngineBench {
   const char* name;   // "gemm"
-  const char* title;  // "Matrix products"
+  const char* title;  // "GEMM"
   std::vector<std::string> families, dtypes;
   Report (*measure)(const EngineOptions&);
   bool library_peers = false;  // there is one for these cases

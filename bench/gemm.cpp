@@ -295,12 +295,9 @@ Report measure_gemm(const EngineOptions& options) {
 }  // namespace
 
 EngineBench gemm_bench() {
-  return {"gemm",
-          "Matrix products",
-          {"bert", "resnet50", "small", "gemv"},
-          {"f32", "bf16", "bf16bf16", "f16", "u8s8", "s8s8"},
-          measure_gemm,
-          true};
+  return {
+      "gemm",       "GEMM", {"bert", "resnet50", "small", "gemv"}, {"f32", "bf16", "bf16bf16", "f16", "u8s8", "s8s8"},
+      measure_gemm, true};
 }
 
 }  // namespace deft::bench
