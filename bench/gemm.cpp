@@ -99,7 +99,7 @@ struct Operands {
     for (int64_t j = 0; j < s.n; ++j) scale.push_back(j % 2 ? 0.5f : 1.0f);
   }
 
-  cpu::BlockedGemm product(const cpu::GemmTile& tile) const {
+  cpu::BlockedGemm problem(const cpu::GemmTile& tile) const {
     cpu::BlockedGemm p{.tile = &tile, .m = s.m, .n = s.n, .k = s.k};
     p.a = &side_a;
     p.b = &side_b;
@@ -202,10 +202,10 @@ void measure_shape(EngineRun& run, const GemmShape& s, const GemmType& type) {
   if (!tile) return;  // this CPU lacks the instructions, so the engine has no GEMM of this type
   Operands operands(s, type);
   std::vector<Contestant> others = library_peers(run.options(), operands);
-  auto measure = [&](const cpu::BlockedGemm& product, const char* variant) {
+  auto measure = [&](const cpu::BlockedGemm& problem, const char* variant) {
     EngineRow row = row_of(s, type, variant);
     if (!run.go_on(fmt::format("{} {}", row.name, variant))) return;
-    auto call = [&] { cpu::run_blocked_gemm(product); };
+    auto call = [&] { cpu::run_blocked_gemm(problem); };
     std::memset(operands.c.data_ptr(), 0x55, static_cast<size_t>(operands.c.numel()) * operands.c.element_size());
     call();
     row.accuracy = accuracy_of(operands, *tile);
@@ -213,17 +213,17 @@ void measure_shape(EngineRun& run, const GemmShape& s, const GemmType& type) {
     bool square = s.m == 4096 && s.n == 768 && s.k == 768;
     if (square || (run.options().quick && row.family == "bert")) run.add_scaling(row, call);
   };
-  cpu::BlockedGemm product = operands.product(*tile);
+  cpu::BlockedGemm problem = operands.problem(*tile);
   {
     cpu::PackedMatrix packed(*tile, cpu::Side::b, operands.side_b, s.n, s.k);
-    cpu::BlockedGemm prepacked = product;
+    cpu::BlockedGemm prepacked = problem;
     prepacked.b = nullptr;
     prepacked.packed_b = &packed;
     measure(prepacked, "prepacked");
   }
   // With few rows packing is most of the work, and who has few rows packs before.
-  if (s.m >= 32 || run.options().quick) measure(product, "packed in the call");
-  if (is_bytes(type) && operands.is_gemv()) measure(product, "in place");
+  if (s.m >= 32 || run.options().quick) measure(problem, "packed in the call");
+  if (is_bytes(type) && operands.is_gemv()) measure(problem, "in place");
 }
 
 // The op as users call it: weights as layers keep them, n x k.
@@ -252,7 +252,7 @@ void measure_op(EngineRun& run, const GemmShape& s, const GemmType& type, bool p
 
 void add_gemm_bars(EngineRun& run) {
   enum class Width { any, narrow, wide };
-  auto products = [](std::initializer_list<std::string> dtypes, std::string variant, Width width = Width::any) {
+  auto gemms = [](std::initializer_list<std::string> dtypes, std::string variant, Width width = Width::any) {
     return [names = std::vector<std::string>(dtypes), variant, width](const Json& row) {
       bool large = row["family"] == "bert" || row["family"] == "resnet50";
       bool narrow = row["case"].get<std::string>().find("x64x") != std::string::npos;
@@ -261,13 +261,13 @@ void add_gemm_bars(EngineRun& run) {
              (width == Width::any || narrow == (width == Width::narrow));
     };
   };
-  run.add_bar({"f32 GEMM", "% of FMA peak", 88, 94}, products({"f32"}, "prepacked"));
-  run.add_bar({"f32 GEMM over the peer", "times faster", 1.2, 1.25, "peer_ratio"}, products({"f32"}, "prepacked"));
+  run.add_bar({"f32 GEMM", "% of FMA peak", 88, 94}, gemms({"f32"}, "prepacked"));
+  run.add_bar({"f32 GEMM over the peer", "times faster", 1.2, 1.25, "peer_ratio"}, gemms({"f32"}, "prepacked"));
   run.add_bar({"f32 GEMM over the peer, packed in the call", "times faster", 1.2, 1.25, "peer_ratio"},
-              products({"f32"}, "packed in the call"));
-  run.add_bar({"bf16 GEMM, N >= 128", "% of bf16 peak", 72, 88}, products({"bf16"}, "prepacked", Width::wide));
-  run.add_bar({"bf16 GEMM, N = 64", "% of bf16 peak", 60, 88}, products({"bf16"}, "prepacked", Width::narrow));
-  run.add_bar({"int8 GEMM", "% of int8 peak", 70, 88}, products({"u8s8", "s8s8"}, "prepacked"));
+              gemms({"f32"}, "packed in the call"));
+  run.add_bar({"bf16 GEMM, N >= 128", "% of bf16 peak", 72, 88}, gemms({"bf16"}, "prepacked", Width::wide));
+  run.add_bar({"bf16 GEMM, N = 64", "% of bf16 peak", 60, 88}, gemms({"bf16"}, "prepacked", Width::narrow));
+  run.add_bar({"int8 GEMM", "% of int8 peak", 70, 88}, gemms({"u8s8", "s8s8"}, "prepacked"));
   // Floats as linear() runs them, bytes from packed weights and in place.
   run.add_bar({"GEMV, weights beyond the caches", "% of read bandwidth", 80, 95}, [](const Json& row) {
     bool bytes = row["dtype"] == "u8s8" || row["dtype"] == "s8s8";

@@ -33,7 +33,7 @@ class Problem {
     for (int64_t i = 0; i < s.m * s.n; ++i) write(c, residual_.data(), i, is_floating(c) ? 0.25 * (i % 9) : i % 9);
   }
 
-  BlockedGemm product(bool plain) {
+  BlockedGemm problem(bool plain) {
     BlockedGemm p;
     p.tile = &tile_, p.m = s_.m, p.n = s_.n, p.k = s_.k;
     p.c_dtype = c_dtype_, p.c_row = s_.n;
@@ -60,11 +60,11 @@ class Problem {
     return {memory.take(bytes), memory.take(bytes) + bytes};
   }
   // By tiles: a packed left operand never takes the path for few rows.
-  std::vector<unsigned char> by_tiles(BlockedGemm product, const GemmTile& tile) {
-    product.tile = &tile;
+  std::vector<unsigned char> by_tiles(BlockedGemm problem, const GemmTile& tile) {
+    problem.tile = &tile;
     const cpu::StridedSource a(a_.strided()), b(b_.strided());
     const cpu::PackedMatrix packed_a(tile, Side::a, a, s_.m, s_.k), packed_b(tile, Side::b, b, s_.n, s_.k);
-    return run(product, 1, [&](BlockedGemm& p) {
+    return run(problem, 1, [&](BlockedGemm& p) {
       p.packed_a = &packed_a, p.packed_b = &packed_b;
       cpu::run_blocked_gemm(p);
     });
@@ -103,12 +103,12 @@ void expect_panels_as_tiles(const GemmTile& tile, const Shape& s, bool plain) {
   const DType type = sources(tile.panel)[0];
   const DType c = tile.panel == Panel::f64 ? DType::f64 : is_bytes(tile.panel) ? DType::i8 : DType::f32;
   Problem x(tile, s, type, type, c);
-  const BlockedGemm product = x.product(plain);
-  const auto expected = x.by_tiles(product, tile), or_else = x.by_tiles(product, tile_of_few_rows(tile));
+  const BlockedGemm problem = x.problem(plain);
+  const auto expected = x.by_tiles(problem, tile), or_else = x.by_tiles(problem, tile_of_few_rows(tile));
   const cpu::StridedSource a(x.a().strided()), b(x.b().strided());
   const cpu::PackedMatrix packed(tile, Side::b, b, s.n, s.k);
   for (int threads : {1, 2, 5}) {
-    const auto found = x.run(product, threads, [&](BlockedGemm& p) {
+    const auto found = x.run(problem, threads, [&](BlockedGemm& p) {
       p.a = &a, p.packed_b = &packed;
       cpu::run_blocked_gemm(p);
     });
@@ -141,12 +141,12 @@ TEST(ProductFewRows, PanelsWithoutSpecialEnding) {
     Problem x(tile, s, type, type, sums);
     const cpu::StridedSource a(x.a().strided()), b(x.b().strided());
     const cpu::PackedMatrix packed(tile, Side::b, b, s.n, s.k);
-    EXPECT_EQ(x.run(x.product(true), 3,
+    EXPECT_EQ(x.run(x.problem(true), 3,
                     [&](BlockedGemm& p) {
                       p.a = &a, p.packed_b = &packed;
                       cpu::run_blocked_gemm(p);
                     }),
-              x.by_tiles(x.product(true), tile_of_few_rows(tile)));
+              x.by_tiles(x.problem(true), tile_of_few_rows(tile)));
   });
 }
 
@@ -170,11 +170,11 @@ TEST(ProductFewRows, BytesInPlaceAreExact) {
           TRACE_SHAPE(s);
           const bool plain = (m + k) % 3 == 0;
           Problem x(tile, s, type, DType::i8, plain ? DType::i32 : DType::i8, m % 2 ? 0 : 2, k % 2 ? 0 : 5);
-          const BlockedGemm product = x.product(plain);
+          const BlockedGemm problem = x.problem(plain);
           const cpu::StridedSource a(x.a().strided()), b(x.b().strided());
-          const auto expected = x.by_tiles(product, tile);
+          const auto expected = x.by_tiles(problem, tile);
           for (int threads : {1, 3}) {
-            ASSERT_EQ(x.run(product, threads,
+            ASSERT_EQ(x.run(problem, threads,
                             [&](BlockedGemm& p) {
                               p.a = &a, p.b = &b;
                               cpu::run_blocked_gemm(p);
@@ -205,8 +205,8 @@ TEST(ProductFewRows, DotsEndAsAsked) {
             p.a = &a;
             ASSERT_TRUE(cpu::run_dots(p, x.b().strided()));
           };
-          const auto c = x.run(x.product(false), 1, by_dots);
-          ASSERT_EQ(x.run(x.product(false), 4, by_dots), c);
+          const auto c = x.run(x.problem(false), 1, by_dots);
+          ASSERT_EQ(x.run(x.problem(false), 4, by_dots), c);
           for (int64_t i = 0; i < m * s.n; ++i) {
             double sum = x.bias(i % s.n) + x.residual(i), norm = std::abs(sum);
             for (int64_t p = 0; p < k; ++p) {
@@ -229,7 +229,7 @@ TEST(ProductFewRows, DotsRefuse) {
   const cpu::StridedSource a(x.a().strided());
   const auto refuses = [&](auto change) {
     cpu::StridedMatrix b = x.b().strided();
-    const auto c = x.run(x.product(true), 1, [&](BlockedGemm& p) {
+    const auto c = x.run(x.problem(true), 1, [&](BlockedGemm& p) {
       p.a = &a;
       change(p, b);
       EXPECT_FALSE(cpu::run_dots(p, b));

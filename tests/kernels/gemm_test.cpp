@@ -286,15 +286,15 @@ TYPED_TEST(Gemm, StridesOfSingleLinesDoNotCount) {
     std::vector<T> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(n * k));
     for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<T>(static_cast<float>(i * 37 % 11) / 7 - 0.7f);
     for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<T>(static_cast<float>(i * 29 % 13) / 9 - 0.6f);
-    auto product = [&](int64_t free) {
+    auto run_call = [&](int64_t free) {
       std::vector<T> c(static_cast<size_t>(m * n));
       cpu::gemm({dtype_of<T>, m, n, k, a.data(), m == 1 ? free : k, k == 1 ? free : 1, b.data(), k == 1 ? free : 1,
                  n == 1 ? free : k, c.data(), n, 1, false, nullptr});
       return c;
     };
-    const std::vector<T> want = product(1);
+    const std::vector<T> want = run_call(1);
     for (int64_t free : {int64_t{2}, k, n})
-      EXPECT_EQ(0, std::memcmp(product(free).data(), want.data(), want.size() * sizeof(T))) << m << n << k << free;
+      EXPECT_EQ(0, std::memcmp(run_call(free).data(), want.data(), want.size() * sizeof(T))) << m << n << k << free;
   }
 }
 

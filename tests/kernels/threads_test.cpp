@@ -46,8 +46,8 @@ struct Shape3 {
 };
 
 // c of the operands' type, or int32 for bytes; b is given by its columns.
-Bytes product(const GemmTile& tile, DType dtype, const Shape3& s, bool with_bias,
-              int64_t block_bytes = kBlockBytes[0]) {
+Bytes run_tile(const GemmTile& tile, DType dtype, const Shape3& s, bool with_bias,
+               int64_t block_bytes = kBlockBytes[0]) {
   const Bytes a = random_matrix(dtype, s.m * s.k, 1), b = random_matrix(dtype, s.n * s.k, 2);
   const Bytes bias = random_matrix(DType::f32, s.n, 3);
   const StridedSource left({dtype, a.data(), s.k, 1}), right({dtype, b.data(), s.k, 1});
@@ -90,10 +90,10 @@ TEST_F(ProductThreads, DoNotChangeTheResultAtAnyLevel) {
                                           << "x" << s.n << "x" << s.k);
           const bool with_bias = dtype != DType::i8 && s.n == 97;
           set_num_threads(1);
-          const Bytes expected = product(tile, dtype, s, with_bias);
+          const Bytes expected = run_tile(tile, dtype, s, with_bias);
           for (int threads : {1, 2, 3, 7}) {
             set_num_threads(threads);
-            EXPECT_TRUE(product(tile, dtype, s, with_bias) == expected) << "with " << threads;
+            EXPECT_TRUE(run_tile(tile, dtype, s, with_bias) == expected) << "with " << threads;
           }
         }
       }
@@ -106,12 +106,12 @@ TEST_F(ProductThreads, TilesAndBlocksDoNotChangeTheResult) {
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i8}) {
     for (const Shape3& s : kShapes) {
       const std::span<const GemmTile> tiles = gemm_tiles(panel_for(dtype));
-      const Bytes expected = product(tiles[0], dtype, s, false);
+      const Bytes expected = run_tile(tiles[0], dtype, s, false);
       for (const GemmTile& tile : tiles) {
         // Candidates are native tiles that sum the same groups of k.
         if (tile.portable || tile.a_group != tiles[0].a_group) continue;
         for (int64_t block_bytes : kBlockBytes) {
-          EXPECT_TRUE(product(tile, dtype, s, false, block_bytes) == expected)
+          EXPECT_TRUE(run_tile(tile, dtype, s, false, block_bytes) == expected)
               << tile.name << " " << name_of(dtype) << " " << s.m << "x" << s.n << "x" << s.k << " " << block_bytes;
         }
       }

@@ -254,9 +254,9 @@ bool amx_pays(const ConvPass& s) {
   return PaddedRows(w, s.source, s.x_dtype, s.x, form_of(s)).near();
 }
 
-void run_amx(const ConvPass& s, const BlockedGemm& product) {
+void run_amx(const ConvPass& s, const BlockedGemm& problem) {
   const Window& w = s.phase.window;
-  BlockedGemm p = product;
+  BlockedGemm p = problem;
   std::unique_ptr<PackedMatrix> own;
   if (const int64_t joined = taps_joined(s); joined > 0) {
     const int64_t run = joined * s.source.channels;

@@ -87,18 +87,18 @@ class Scatter {
     const int64_t last = last_beginning(y1 - 1, c_.stride[1], c_.pad[1], c_.out[1]);
     if (first > last) return;
     const int64_t positions = (last - first + 1) * c_.out[2];
-    const Workspace<S> products(positions * columns_);
+    const Workspace<S> added(positions * columns_);
     const StridedSource rows({c_.dtype, dy_ + (plane * c_.out[1] + first) * c_.out[2] * c_.c_out, c_.c_out, 1});
     BlockedGemm p;
     p.m = positions, p.n = columns_, p.k = c_.c_out;
     p.a = &rows, p.packed_b = &weight, p.tile = &tile_for_rows(weight.tile(), positions);
-    p.c = products.data(), p.c_dtype = dtype_of<S>, p.c_row = columns_;
+    p.c = added.data(), p.c_dtype = dtype_of<S>, p.c_row = columns_;
     run_blocked_gemm(p);
     for (int64_t y = first; y <= last; ++y) {
       for (int64_t tap = 0; tap < c_.kernel[1]; ++tap) {
         const int64_t at = y * c_.stride[1] - c_.pad[1] + tap * c_.dilation[1];
         if (at < y0 || at >= y1) continue;
-        add_row(products.data() + (y - first) * c_.out[2] * columns_ + tap * run_, sums + (at - y0) * line_);
+        add_row(added.data() + (y - first) * c_.out[2] * columns_ + tap * run_, sums + (at - y0) * line_);
       }
     }
   }
@@ -111,9 +111,9 @@ class Scatter {
       for (int64_t x = first; x < c_.out[2]; x += apart) {
         const int64_t begin = (x * c_.stride[2] - c_.pad[2]) * c_.c_in;
         const int64_t i0 = std::max<int64_t>(0, -begin), i1 = std::min(run_, line_ - begin);
-        const S* products = from + x * columns_;
+        const S* added = from + x * columns_;
         S* sums = to + begin;
-        for (int64_t i = i0; i < i1; ++i) sums[i] += products[i];
+        for (int64_t i = i0; i < i1; ++i) sums[i] += added[i];
       }
     }
   }

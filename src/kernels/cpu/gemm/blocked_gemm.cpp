@@ -519,12 +519,12 @@ int64_t block_bytes(const BlockedGemm& p, int choice) {
 
 }  // namespace
 
-void run_blocked_gemm(const BlockedGemm& product) {
-  check(product);
-  if (product.m <= 0 || product.n <= 0) return;
-  if (product.k <= 0) return store_zeros(product);
-  if (product.m <= kFewRows && run_few_rows(product)) return;
-  BlockedGemm p = product;
+void run_blocked_gemm(const BlockedGemm& problem) {
+  check(problem);
+  if (problem.m <= 0 || problem.n <= 0) return;
+  if (problem.k <= 0) return store_zeros(problem);
+  if (problem.m <= kFewRows && run_few_rows(problem)) return;
+  BlockedGemm p = problem;
   if (detail::has_byte_tile(p)) {
     const auto own_b = p.b ? share(p, Side::b) : nullptr;
     if (own_b) p.packed_b = own_b.get();
