@@ -49,4 +49,20 @@ target_compile_options(deft_fortify INTERFACE
 target_compile_definitions(deft_options INTERFACE
   $<$<CONFIG:Debug>:DEFT_DEBUG> $<$<CONFIG:Asan,Fuzz>:DEFT_ASAN> $<$<CONFIG:Tsan>:DEFT_TSAN>)
 target_link_options(deft_options INTERFACE -Wl,--gc-sections)
+
+# Kernels are compiled for every SIMD target (src/kernels/cpu/targets.h). Sanitizer builds run where they are made and leave out
+# all but the best one there and the scalar one.
+set(DEFT_SIMD_TARGETS all CACHE STRING "all, or native: the build machine's best SIMD target and the scalar one")
+set_property(CACHE DEFT_SIMD_TARGETS PROPERTY STRINGS all native)
+if(DEFT_SIMD_TARGETS STREQUAL "native" AND DEFT_ARCHITECTURE STREQUAL "x86")
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null OUTPUT_VARIABLE native)
+  if(native MATCHES "__AVX512BW__")
+    set(unused_targets "HWY_SSE4|HWY_AVX2")
+  elseif(native MATCHES "__AVX2__")
+    set(unused_targets "HWY_SSE4|HWY_AVX3")
+  else()
+    set(unused_targets "HWY_AVX2|HWY_AVX3")
+  endif()
+  target_compile_definitions(deft_options INTERFACE "DEFT_UNUSED_TARGETS=${unused_targets}")
+endif()
 target_link_libraries(deft_options INTERFACE Threads::Threads)

@@ -1,6 +1,6 @@
 # deft_unity(<target> <files>): compiles the sources of a target in batches of <files>, so that the headers they share are read
-# once per batch. Names local to a file must then differ in the whole folder. Builds with DEFT_UNITY=OFF (debug and sanitizers)
-# show that every file still includes what it uses.
+# once per batch. Names local to a file must then differ in the whole folder. DEFT_UNITY=OFF (the debug preset) shows
+# that every file still includes what it uses.
 option(DEFT_UNITY "Compile some files of a folder at a time" ON)
 
 function(deft_unity target files)

@@ -10,7 +10,7 @@
 #include "kernels/cpu/simd/simd_vec-inl.h"
 
 #ifndef DEFT_FLATTEN
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#if defined(DEFT_ASAN) || defined(DEFT_TSAN) || !defined(__OPTIMIZE__)
 #define DEFT_FLATTEN  // instrumented code of this kind takes minutes to compile
 #else
 #define DEFT_FLATTEN __attribute__((flatten))

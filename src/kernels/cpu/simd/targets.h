@@ -6,7 +6,11 @@
 #ifdef HWY_DISABLED_TARGETS
 #error "include kernels/cpu/simd/targets.h before Highway"
 #endif
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_SSSE3 | HWY_AVX3_DL)
+#ifndef DEFT_UNUSED_TARGETS
+#define DEFT_UNUSED_TARGETS 0  // DEFT_SIMD_TARGETS=native names those of other machines
+#endif
+#define HWY_DISABLED_TARGETS \
+  (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_SSSE3 | HWY_AVX3_DL | (DEFT_UNUSED_TARGETS))
 
 #if defined(__x86_64__)
 namespace deft::cpu {
