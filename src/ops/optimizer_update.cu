@@ -46,6 +46,9 @@ struct Numbers {
   friend __device__ __forceinline__ Numbers sqrt(const Numbers& a) {
     return each([&](int k) { return __fsqrt_rn(a.f[k]); });
   }
+  friend __device__ __forceinline__ Numbers infinite_or(const Numbers& x, const Numbers& y) {
+    return each([&](int k) { return x.f[k] == HUGE_VALF ? x.f[k] : y.f[k]; });
+  }
   friend __device__ __forceinline__ Numbers max(const Numbers& a, const Numbers& b) {
     return each([&](int k) { return math::max(a.f[k], b.f[k]); });
   }

@@ -47,6 +47,7 @@ inline V fma(V a, V b, V c) {
   return {fma(a.f[0], b.f[0], c.f[0]), fma(a.f[1], b.f[1], c.f[1]), fma(a.f[2], b.f[2], c.f[2]),
           fma(a.f[3], b.f[3], c.f[3])};
 }
+// x where it is infinite, else y.
 inline V infinite_or(V x, V y) {
   auto one = [](F a, F b) { return select(a == F(HUGE_VALF), a, b); };
   return {one(x.f[0], y.f[0]), one(x.f[1], y.f[1]), one(x.f[2], y.f[2]), one(x.f[3], y.f[3])};

@@ -17,9 +17,6 @@
 
 namespace deft::optimizer_rules {
 
-// x where it is infinite, else y.
-DEFT_RULE float infinite_or(float x, float y) { return x == HUGE_VALF ? x : y; }
-
 // The gradient as the updates see it.
 template <class C>
 struct Gradient {
