@@ -9,7 +9,7 @@ from ._C import (
     is_autocast_enabled, is_grad_enabled, is_inference_mode_enabled, long, memory_format, no_grad, preserve_format,
     promote_types, seed, set_default_dtype, set_grad_enabled, set_num_threads, set_rng_state, uint8,
 )
-from . import _functions, _modes, _tensor
+from . import _compositions, _functions, _modes, _tensor
 
 __version__ = "0.1.0"
 
@@ -17,6 +17,7 @@ _C._set_mode_decorator(_modes.decorate)
 globals().update({name: f for name, f in vars(_C.functions).items() if not name.startswith("__")})
 globals().update({name: f for name, f in vars(_functions).items() if not name.startswith("_")})
 _tensor.install(globals())
+_compositions.install(globals())
 globals().update(IndexError=_C.IndexError, ValueError=_C.ValueError)  # Deft's, which are Python's too
 
 from . import autograd, nn
@@ -25,8 +26,11 @@ from ._compile import compile
 inf, nan, pi, e = _functions._math.inf, _functions._math.nan, _functions._math.pi, _functions._math.e
 
 # Loaded when they are first used: importing deft takes a fraction of a second.
-_LAZY = ("optim", "amp", "utils", "cuda", "safetensors", "serialization", "torch")
-_FROM = {"load": "serialization", "save": "serialization", "autocast": "amp", "set_printoptions": "_tensor_text"}
+_LAZY = ("optim", "amp", "utils", "cuda", "safetensors", "serialization", "torch", "backends", "linalg", "multiprocessing", "profiler",
+         "random", "special", "version")
+_FROM = {"load": "serialization", "save": "serialization", "autocast": "amp", "set_printoptions": "_tensor_text", "finfo": "_dtype_info",
+         "iinfo": "_dtype_info", "GradScaler": "amp", "get_autocast_dtype": "amp", "set_float32_matmul_precision": "backends",
+         "get_float32_matmul_precision": "backends"}
 
 
 def __getattr__(name):

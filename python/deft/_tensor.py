@@ -133,8 +133,64 @@ def _grad_fn(self):
     return _C._grad_fn(self)
 
 
+_TYPE_NAMES = {_C.float32: "Float", _C.float64: "Double", _C.float16: "Half", _C.bfloat16: "BFloat16", _C.int8: "Char",
+               _C.uint8: "Byte", _C.int32: "Int", _C.int64: "Long", _C.bool: "Bool"}
+
+
+def _type(self, dtype=None, non_blocking=False):
+    """The name of the type, or the tensor in another type."""
+    if dtype is None:
+        return f"deft.{'cuda.' if self.is_cuda else ''}{_TYPE_NAMES[self.dtype]}Tensor"
+    if isinstance(dtype, str):
+        names = {name: d for d, name in _TYPE_NAMES.items()}
+        dtype = names[dtype.split(".")[-1].removesuffix("Tensor")]
+    return self.to(dtype.dtype if isinstance(dtype, _TypedTensor) else dtype)
+
+
+class _TypedTensor(type):
+    """FloatTensor, LongTensor and the like: they make tensors of one type, and isinstance() asks for it."""
+
+    def __instancecheck__(cls, value):
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and not value.is_cuda
+
+    def __call__(cls, *args):
+        if args and isinstance(args[0], int):
+            return ops.empty(args, dtype=cls.dtype)
+        if args and isinstance(args[0], _C.Size):
+            return ops.empty(tuple(args[0]), dtype=cls.dtype)
+        return ops.tensor(args[0] if args else [], dtype=cls.dtype)
+
+
+def typed_tensors():
+    """FloatTensor, LongTensor, ... by name."""
+    return {name + "Tensor": _TypedTensor(name + "Tensor", (), {"dtype": d, "__module__": "deft", "__doc__": f"Tensors of {d!r}."})
+            for d, name in _TYPE_NAMES.items()}
+
+
+def _array_wrap(self, array, context=None, return_scalar=False):
+    """What a NumPy function made of a tensor, as a tensor."""
+    return ops.as_tensor(array.astype("bool") if array.dtype.kind == "b" else array)
+
+
+def _share_memory_(self):
+    """Moves the values into memory that child processes share."""
+    from .multiprocessing import share
+
+    return share(self)
+
+
+def _is_shared(self):
+    """Whether child processes share the memory."""
+    from .multiprocessing import is_shared
+
+    return is_shared(self)
+
 
 _IN_PYTHON = {
+    "type": _type,
+    "__array_wrap__": _array_wrap,
+    "share_memory_": _share_memory_,
+    "is_shared": _is_shared,
     "backward": _backward,
     "__repr__": _repr,
     "__str__": _repr,
@@ -178,5 +234,5 @@ def install(namespace):
         setattr(Tensor, name, function)
     Tensor.grad_fn = property(_grad_fn)
     Tensor.__array_priority__ = 1000  # NumPy leaves array + tensor to the tensor
-    namespace.update(unique=_unique, nonzero=_nonzero, std_mean=_std_mean)
+    namespace.update(typed_tensors(), unique=_unique, nonzero=_nonzero, std_mean=_std_mean)
     _add_aliases(namespace)

@@ -147,13 +147,29 @@ def _move(value, place):
     return value
 
 
+class _Place:
+    """What a function given as map_location gets for a storage: it says where that goes."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def cpu(self):
+        return _Place("cpu")
+
+    def cuda(self, device=None):
+        return _Place("cuda" if device is None else f"cuda:{device}")
+
+
 def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None, **unused):
     """Reads a file of save(), of torch.save(), or safetensors. Only values are read; code in a file is an error."""
     if weights_only is False:
         raise NotImplementedError("load: weights_only=False would run code from the file, which Deft never does; "
                                   "save a state_dict() and load it into a module")
-    if callable(map_location) or isinstance(map_location, dict):
-        raise NotImplementedError("load: map_location takes a device or its name")
+    if isinstance(map_location, dict):
+        map_location = map_location.get("cpu")
+    elif callable(map_location):
+        place = map_location(_Place("cpu"), "cpu")
+        map_location = None if place is None else place.name
     if hasattr(f, "read"):
         value = _C._parse_pt(f.read(), str(getattr(f, "name", "a file object")))
     else:

@@ -1,5 +1,6 @@
 """Mixed precision: autocast and loss scaling."""
 
+import functools
 from collections import OrderedDict
 
 from .. import _C
@@ -9,6 +10,8 @@ from .._modes import decorate
 
 class autocast:
     """Inside, expensive operations compute in low precision; as context manager or decorator."""
+
+    _entered = []
 
     def __init__(self, device_type="cpu", dtype=None, enabled=True, cache_enabled=None):
         if device_type not in ("cpu", "cuda"):
@@ -24,9 +27,11 @@ class autocast:
         scope = _C._AutocastScope(self.fast_dtype if self._enabled else None)
         scope.__enter__()
         self._scopes.append(scope)
+        autocast._entered.append(self.fast_dtype)
         return self
 
     def __exit__(self, *error):
+        autocast._entered.pop()
         self._scopes.pop().__exit__(*error)
 
     def clone(self):
@@ -35,6 +40,47 @@ class autocast:
 
     def __call__(self, function):
         return decorate(self, function)
+
+
+def is_autocast_available(device_type):
+    """Whether autocast() takes this kind of device."""
+    return device_type in ("cpu", "cuda")
+
+
+def custom_fwd(fwd=None, *, device_type="cuda", cast_inputs=None):
+    """For forward() of an autograd.Function: inputs cast, and autocast off, where cast_inputs is given."""
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @functools.wraps(fwd)
+    def run(ctx, *args, **kwargs):
+        ctx._autocast = _C.is_autocast_enabled()
+        if cast_inputs is None or not ctx._autocast:
+            return fwd(ctx, *args, **kwargs)
+        cast = lambda v: v.to(cast_inputs) if isinstance(v, Tensor) and v.is_floating_point() and v.dtype is not _C.float64 else v
+        with autocast(device_type, enabled=False):
+            return fwd(ctx, *map(cast, args), **{k: cast(v) for k, v in kwargs.items()})
+
+    return run
+
+
+def custom_bwd(bwd=None, *, device_type="cuda"):
+    """For backward() of an autograd.Function: autocast off, as gradients come in the types of forward()."""
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+
+    @functools.wraps(bwd)
+    def run(*args, **kwargs):
+        with autocast(device_type, enabled=False):
+            return bwd(*args, **kwargs)
+
+    return run
+
+
+def get_autocast_dtype(device_type):
+    """The type that autocast() chooses on its own, or the one it was entered with."""
+    entered = autocast._entered[-1] if autocast._entered else None
+    return entered if entered is not None else _C.float16 if device_type == "cuda" else _C.bfloat16
 
 
 class GradScaler:

@@ -65,7 +65,22 @@ class set_detect_anomaly(detect_anomaly):
         pass
 
 
+class Variable(Tensor):
+    """A tensor: torch's first name for one that may require gradients."""
+
+    def __new__(cls, data, requires_grad=False, volatile=None):
+        return data.detach().requires_grad_(requires_grad) if requires_grad != data.requires_grad else data
+
+
+_FROM = {"gradcheck": "gradcheck", "gradgradcheck": "gradcheck"}
+
+
 def __getattr__(name):
+    import importlib
+
     from .._nearest import module_getattr
 
-    return module_getattr(__name__, lambda: globals())(name)
+    if name in _FROM:
+        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)
+        return value
+    return module_getattr(__name__, lambda: [*globals(), *_FROM], ("functional",))(name)

@@ -2,7 +2,7 @@
 
 from . import functional, init, parameter, utils
 from .modules import (
-    activation, containers, layers, loss, module, rnn, shapes, transformer,
+    activation, containers, layers, lazy, loss, module, rnn, shapes, transformer,
 )
 from .modules.module import Module
 from .parameter import Buffer, Parameter
@@ -12,7 +12,7 @@ def _is_layer(value):
     return isinstance(value, type) and issubclass(value, Module) and not value.__name__.startswith("_")
 
 
-for _part in (activation, containers, layers, loss, rnn, shapes, transformer):
+for _part in (activation, containers, layers, lazy, loss, rnn, shapes, transformer):
     globals().update({name: value for name, value in vars(_part).items() if _is_layer(value)})
 del _part
 

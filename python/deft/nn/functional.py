@@ -8,6 +8,12 @@ from .._C import ops as _ops
 # Every function that the library has under this name; the rest of this file are compositions of them.
 globals().update({name: value for name, value in vars(_C.functional).items() if not name.startswith("__")})
 
+from ._compositions import (
+    affine_grid, celu_, ctc_loss, elu_, embedding_bag, feature_alpha_dropout, grid_sample, hardtanh_, leaky_relu_, lp_pool1d, lp_pool2d,
+    lp_pool3d, max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices, max_unpool1d, max_unpool2d, max_unpool3d,
+    multi_margin_loss, multilabel_margin_loss, pdist, selu_, threshold_, triplet_margin_with_distance_loss,
+)
+
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """Samples from a categorical distribution that gradients can pass."""
@@ -197,6 +203,21 @@ def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
     if weight is not None:
         loss = loss * weight
     return _reduced(loss.mean(-1), reduction)
+
+
+def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
+    """rrelu, in place."""
+    return rrelu(input, lower, upper, training, True)
+
+
+def upsample_nearest(input, size=None, scale_factor=None):
+    """interpolate() with the nearest element."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input, size=None, scale_factor=None):
+    """interpolate() with lines between corners."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 upsample = interpolate

@@ -6,7 +6,7 @@ from itertools import chain, islice
 
 from ..._C import Tensor
 from ..parameter import Parameter
-from .module import Module
+from .module import Module, _add_indent
 
 
 def _at(index, size):
@@ -14,6 +14,19 @@ def _at(index, size):
     if not -size <= index < size:
         raise IndexError(f"index {index} is out of range")
     return index % size
+
+
+def _described(value):
+    if not isinstance(value, Tensor):
+        return f"Object of type: {type(value).__name__}"
+    size, kind = "x".join(map(str, value.shape)), value.dtype
+    place = "" if not value.is_cuda else f" ({value.device})"
+    return f"{'Parameter' if isinstance(value, Parameter) else 'Tensor'} containing: [{kind} of size {size}{place}]"
+
+
+def _listing(module):
+    text = module.extra_repr().replace("\n", "\n    ")
+    return f"{type(module).__name__}(\n    {text}\n)" if text else f"{type(module).__name__}()"
 
 
 class Sequential(Module):
@@ -78,6 +91,17 @@ class Sequential(Module):
         return module
 
 
+def _repeated(items):
+    """Rows of a list with how many alike come one after the other."""
+    groups = []
+    for i, text in enumerate(items):
+        if groups and groups[-1][2] == text:
+            groups[-1][1] = i
+        else:
+            groups.append([i, i, text])
+    return groups
+
+
 class ModuleList(Module):
     """A list of modules."""
 
@@ -97,6 +121,15 @@ class ModuleList(Module):
 
     def __iadd__(self, modules):
         return self.extend(modules)
+
+    def __repr__(self):
+        if not len(self):
+            return f"{type(self).__name__}()"
+        lines = []
+        for first, last, text in _repeated([repr(m) for m in self]):
+            label = f"({first}): " if first == last else f"({first}-{last}): {last - first + 1} x "
+            lines.append(_add_indent(label + text, 2))
+        return f"{type(self).__name__}(\n  " + "\n  ".join(lines) + "\n)"
 
     def __add__(self, other):
         return type(self)(chain(self, other))
@@ -191,6 +224,15 @@ class ParameterList(Module):
     def __iter__(self):
         return (self[i] for i in range(self._size))
 
+    def __iadd__(self, values):
+        return self.extend(values)
+
+    def extra_repr(self):
+        return "\n".join(f"({i}): {_described(v)}" for i, v in enumerate(self))
+
+    def __repr__(self):
+        return _listing(self)
+
 
 class ParameterDict(Module):
     """Parameters by name."""
@@ -199,6 +241,12 @@ class ParameterDict(Module):
         super().__init__()
         self._names = {}
         self.update(parameters or {})
+
+    def extra_repr(self):
+        return "\n".join(f"({k}): {_described(v)}" for k, v in self.items())
+
+    def __repr__(self):
+        return _listing(self)
 
     def __setitem__(self, key, value):
         if isinstance(value, Tensor) and not isinstance(value, Parameter):

@@ -106,6 +106,39 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
+class EmbeddingBag(Module):
+    """The mean, sum or maximum of rows of a table."""
+
+    def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
+                 _weight=None, include_last_offset=False, padding_idx=None, device=None, dtype=None):
+        super().__init__()
+        if max_norm is not None or scale_grad_by_freq or sparse:
+            raise NotImplementedError("EmbeddingBag: max_norm, scale_grad_by_freq and sparse are not supported")
+        self.num_embeddings, self.embedding_dim, self.mode, self.padding_idx = num_embeddings, embedding_dim, mode, padding_idx
+        self.include_last_offset = include_last_offset
+        self.weight = _parameter(num_embeddings, embedding_dim, device=device, dtype=dtype) if _weight is None else Parameter(_weight)
+        if _weight is None:
+            self.reset_parameters()
+
+    def reset_parameters(self):
+        Embedding.reset_parameters(self)
+
+    def forward(self, input, offsets=None, per_sample_weights=None):
+        return F.embedding_bag(input, self.weight, offsets, mode=self.mode, per_sample_weights=per_sample_weights,
+                               include_last_offset=self.include_last_offset, padding_idx=self.padding_idx)
+
+    @classmethod
+    def from_pretrained(cls, embeddings, freeze=True, mode="mean", include_last_offset=False, padding_idx=None):
+        """A layer with this table."""
+        layer = cls(*embeddings.shape, mode=mode, _weight=embeddings, include_last_offset=include_last_offset, padding_idx=padding_idx)
+        layer.weight.requires_grad_(not freeze)
+        return layer
+
+    def extra_repr(self):
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode='{self.mode}'{padding}"
+
+
 class _Conv(Module):
     dims, transposed = 2, False
 
@@ -244,7 +277,8 @@ class LayerNorm(Module):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        bias = f", bias={self.bias is not None}" if self.elementwise_affine else ""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}{bias}"
 
 
 class RMSNorm(Module):
@@ -285,7 +319,8 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        bias = f", bias={self.bias is not None}" if self.affine else ""
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}{bias}"
 
 
 class _ChannelNorm(Module):
@@ -322,7 +357,8 @@ class _ChannelNorm(Module):
             raise ValueError(f"expected {' or '.join(f'{r}D' for r in self.ranks)} input (got {input.ndim}D input)")
 
     def extra_repr(self):
-        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+        bias = f"bias={self.bias is not None}, " if self.affine else ""
+        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, {bias}"
                 f"track_running_stats={self.track_running_stats}")
 
 
@@ -429,3 +465,4 @@ Dropout1d = _dropout("Dropout1d", F.dropout1d, "Zeroes whole channels while trai
 Dropout2d = _dropout("Dropout2d", F.dropout2d, "Zeroes whole channels while training.")
 Dropout3d = _dropout("Dropout3d", F.dropout3d, "Zeroes whole channels while training.")
 AlphaDropout = _dropout("AlphaDropout", F.alpha_dropout, "Dropout for selu.")
+FeatureAlphaDropout = _dropout("FeatureAlphaDropout", F.feature_alpha_dropout, "AlphaDropout of whole channels.")

@@ -38,6 +38,17 @@ def _add_indent(text, spaces):
     return "\n".join([first] + [" " * spaces + line for line in rest])
 
 
+class _Attributes(dict):
+    """Parameters of a module that has had one replaced by a plain attribute: layers find that as well."""
+
+    def __init__(self, values, owner):
+        super().__init__(values)
+        self.owner = owner
+
+    def __missing__(self, name):
+        return getattr(self.owner, name)
+
+
 class Module:
     """The base of all layers and models. Assign parameters and other modules to attributes; write forward()."""
 
@@ -120,6 +131,8 @@ class Module:
             if name in self.__dict__.get(kind, ()):
                 del self.__dict__[kind][name]
                 self._non_persistent_buffers_set.discard(name)
+                if kind == "_parameters" and type(self._parameters) is dict:
+                    self.__dict__["_parameters"] = _Attributes(self._parameters, self)
                 return
         object.__delattr__(self, name)
 
@@ -343,6 +356,14 @@ class Module:
         """Everything on a GPU."""
         return self.to("cuda" if device is None else _C.device("cuda", device) if isinstance(device, int) else device)
 
+    def to_empty(self, *, device, recurse=True):
+        """Everything on a device, with values that are anything."""
+        return self._apply(lambda t: _C.functions.empty_like(t, device=device))
+
+    def share_memory(self):
+        """Parameters and buffers in memory that child processes share."""
+        return self._apply(lambda t: t.share_memory_())
+
     # --- State
     def state_dict(self, *, destination=None, prefix="", keep_vars=False):
         """Parameters and persistent buffers by dotted name, sharing the module's memory."""
@@ -380,19 +401,27 @@ class Module:
                     f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, "
                     f"the shape in current model is {target.shape}.")
             else:
-                with _C.no_grad():
-                    target.copy_(value.to(target.device))
+                self._take(name, target, value)
+
+    def _take(self, name, target, value):
+        if not self.__dict__.get("_assign"):
+            with _C.no_grad():
+                target.copy_(value.to(target.device))
+        elif isinstance(target, Parameter):
+            self._parameters[name] = value if isinstance(value, Parameter) else Parameter(value, target.requires_grad)
+        else:
+            self._buffers[name] = value
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
         """Copies a state in. With strict, anything missing or left over is an error."""
         if not hasattr(state_dict, "keys"):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        if assign:
-            raise NotImplementedError("load_state_dict: assign=True is not supported; values are copied")
         missing, errors, known = [], [], set()
         for path, module in self.named_modules(remove_duplicate=False):
+            module.__dict__["_assign"] = assign
             prefix = path + "." if path else ""
             module._load_from_state_dict(state_dict, prefix, {}, strict, missing, [], errors)
+            del module.__dict__["_assign"]
             known.update(prefix + name for name, _ in module._own_state())
         unexpected = [key for key in state_dict if key not in known]
         if strict:

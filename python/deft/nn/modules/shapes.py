@@ -141,8 +141,78 @@ class Upsample(Module):
         return F.interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners)
 
     def extra_repr(self):
-        what = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
+        what = f"scale_factor={self._shown(self.scale_factor)}" if self.size is None else f"size={self.size}"
         return f"{what}, mode='{self.mode}'"
+
+    @staticmethod
+    def _shown(scale):
+        return tuple(map(float, scale)) if isinstance(scale, tuple) else float(scale)
+
+
+class UpsamplingNearest2d(Upsample):
+    """Resizes pictures to the nearest element."""
+
+    def __init__(self, size=None, scale_factor=None):
+        super().__init__(size, scale_factor)
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Resizes pictures with lines between corners."""
+
+    def __init__(self, size=None, scale_factor=None):
+        super().__init__(size, scale_factor, "bilinear", True)
+
+
+class ChannelShuffle(Module):
+    """Mixes the channels of groups."""
+
+    def __init__(self, groups):
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input):
+        return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self):
+        return f"groups={self.groups}"
+
+
+class _MaxUnpool(Module):
+    dims = 2
+
+    def __init__(self, kernel_size, stride=None, padding=0):
+        super().__init__()
+        n = self.dims
+        self.kernel_size, self.padding = _tuple(kernel_size, n), _tuple(padding, n)
+        self.stride = _tuple(stride if stride is not None else kernel_size, n)
+
+    def forward(self, input, indices, output_size=None):
+        return self.function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self):
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class _LPPool(Module):
+    def __init__(self, norm_type, kernel_size, stride=None, ceil_mode=False):
+        super().__init__()
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+
+    def forward(self, input):
+        return self.function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+    def extra_repr(self):
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
+
+
+def _special_pools():
+    for n in (1, 2, 3):
+        for base, name, function in ((_MaxUnpool, f"MaxUnpool{n}d", f"max_unpool{n}d"), (_LPPool, f"LPPool{n}d", f"lp_pool{n}d")):
+            globals()[name] = type(name, (base,), {"dims": n, "function": staticmethod(getattr(F, function)),
+                                                   "__doc__": f"deft.nn.functional.{function} as a module.", "__module__": __name__})
+
+
+_special_pools()
 
 
 class PixelShuffle(Module):

@@ -5,7 +5,6 @@ from ..._C import Tensor
 from . import rnn
 from .rnn import PackedSequence
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters", "rnn"]
 
 
 def _as_list(parameters):
@@ -34,3 +33,44 @@ def vector_to_parameters(vec, parameters):
     for p in parameters:
         p.data = vec[start : start + p.numel()].view_as(p).data
         start += p.numel()
+
+
+def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """The norm of all elements together."""
+    norms = [t.detach().norm(norm_type) for t in _as_list(tensors)]
+    if not norms:
+        return _C.functions.tensor(0.0)
+    total = _C.functions.stack(norms).norm(norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so it cannot be clipped.")
+    return total
+
+
+def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
+    """Scales the gradients by max_norm / total_norm where that is below 1."""
+    scale = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
+    with _C.no_grad():
+        for p in _as_list(parameters):
+            if p.grad is not None:
+                p.grad.mul_(scale)
+
+
+# Loaded when they are first used.
+_FROM = {"weight_norm": "computed_weights", "remove_weight_norm": "computed_weights", "spectral_norm": "computed_weights",
+         "remove_spectral_norm": "computed_weights", "fuse_conv_bn_eval": "fusion", "fuse_conv_bn_weights": "fusion",
+         "fuse_linear_bn_eval": "fusion", "fuse_linear_bn_weights": "fusion"}
+
+
+def __getattr__(name):
+    import importlib
+
+    from ..._nearest import module_getattr
+
+    if name in _FROM:
+        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)
+        return value
+    return module_getattr(__name__, lambda: [*globals(), *_FROM], ("parametrize", "parametrizations"))(name)
+
+
+def __dir__():
+    return sorted([*globals(), *_FROM, "parametrize", "parametrizations"])

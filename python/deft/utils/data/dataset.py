@@ -10,6 +10,9 @@ from ... import _C
 class Dataset:
     """Samples by number: write __getitem__ and __len__."""
 
+    def __class_getitem__(cls, kind):
+        return cls  # Dataset[Tensor]
+
     def __getitem__(self, index):
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
@@ -99,6 +102,8 @@ class Subset(Dataset):
         self.dataset, self.indices = dataset, indices
 
     def __getitem__(self, index):
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
     def __len__(self):

@@ -28,13 +28,34 @@ def get_worker_info():
     return _worker
 
 
+def default_convert(data):
+    """NumPy's arrays and numbers as tensors, by parts; all else as it is."""
+    if isinstance(data, Tensor) or isinstance(data, (str, bytes)):
+        return data
+    if type(data).__module__ == "numpy":
+        return _functions.as_tensor(data) if getattr(data, "dtype", None) is not None and data.dtype.kind in "biuf" else data
+    if isinstance(data, collections.abc.Mapping):
+        return {key: default_convert(value) for key, value in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*map(default_convert, data))
+    if isinstance(data, collections.abc.Sequence):
+        return [default_convert(value) for value in data]
+    return data
+
+
+def _samples(dataset, indices):
+    """Many samples: at once where the dataset can."""
+    many = getattr(dataset, "__getitems__", None)
+    return many(indices) if many is not None else [dataset[i] for i in indices]
+
+
 def default_collate(batch):
     """Samples as one batch: tensors stacked, numbers as tensors, dicts and tuples by their parts."""
     first = batch[0]
     if isinstance(first, Tensor):
         return _functions.stack(batch)
     if type(first).__module__ == "numpy":
-        return _functions.stack([_functions.as_tensor(b) for b in batch]) if getattr(first, "shape", ()) else _functions.tensor([b.item() for b in batch])
+        return _functions.stack([_functions.as_tensor(b) for b in batch]) if getattr(first, "shape", ()) else _functions.tensor([b.item() for b in batch], dtype=_functions.as_tensor(first.reshape(1)).dtype)
     if isinstance(first, bool) or isinstance(first, int):
         return _functions.tensor(list(batch))
     if isinstance(first, float):
@@ -73,29 +94,32 @@ def _serve(dataset, collate, tasks, results, number, count, seed, init, batch_si
     _C._manual_seed(seed)
     random.seed(seed)
     _worker = WorkerInfo(number, count, seed, dataset)
-    stream = None
+    stream, current = None, None
     try:
         if init is not None:
             init(number)
-        if isinstance(dataset, IterableDataset):
-            stream = iter(dataset)
     except BaseException as error:
-        results.put((None, _Failure(error, f"DataLoader worker process {number}")))
+        results.put((None, None, _Failure(error, f"DataLoader worker process {number}")))
         return
     while True:
-        task = tasks.get()
+        try:
+            task = tasks.get()
+        except KeyboardInterrupt:  # the loader's process gets it too, and ends this one
+            return
         if task is None:
             return
-        order, indices = task
+        epoch, order, indices = task
         try:
-            if stream is None:
-                value = collate([dataset[i] for i in indices])
-            else:
+            if isinstance(dataset, IterableDataset):
+                if epoch != current:
+                    stream, current = iter(dataset), epoch
                 rows = list(itertools.islice(stream, batch_size))
                 value = _End if not rows or (drop_last and len(rows) < batch_size) else collate(rows)
+            else:
+                value = collate(_samples(dataset, indices))
         except BaseException as error:
             value = _Failure(error, f"DataLoader worker process {number}")
-        results.put((order, value))
+        results.put((epoch, order, value))
 
 
 class _End:
@@ -105,8 +129,8 @@ class _End:
 class _Workers:
     """Processes that make batches ahead; batches come in order."""
 
-    def __init__(self, loader, batches):
-        self.loader, self.batches = loader, enumerate(batches)
+    def __init__(self, loader):
+        self.loader, self.epoch = loader, 0
         context = loader.multiprocessing_context or "fork"
         context = multiprocessing.get_context(context) if isinstance(context, str) else context
         self.results, self.tasks, self.processes = context.Queue(), [], []
@@ -120,9 +144,15 @@ class _Workers:
             process.start()
             self.tasks.append(tasks)
             self.processes.append(process)
-        self.alive, self.turn, self.next_order, self.ready, self.open = set(range(loader.num_workers)), 0, 0, {}, {}
-        for _ in range(loader.num_workers * loader.prefetch_factor):
+        self.begin(())
+
+    def begin(self, batches):
+        """Starts an epoch; what is left of another one is not waited for."""
+        self.batches, self.epoch = enumerate(batches), self.epoch + 1
+        self.alive, self.turn, self.next_order, self.ready, self.open = set(range(len(self.processes))), 0, 0, {}, {}
+        for _ in range(len(self.processes) * self.loader.prefetch_factor):
             self._ask()
+        return self
 
     def _ask(self):
         if not self.alive:
@@ -135,7 +165,7 @@ class _Workers:
         worker = workers[self.turn % len(workers)]
         self.turn += 1
         self.open[order] = worker
-        self.tasks[worker].put((order, indices))
+        self.tasks[worker].put((self.epoch, order, indices))
 
     def _receive(self):
         while True:
@@ -149,14 +179,16 @@ class _Workers:
                     raise RuntimeError(f"DataLoader timed out after {self.loader.timeout} seconds") from None
 
     def __iter__(self):
+        epoch = self.epoch
         try:
-            while self.open:
+            while self.open and epoch == self.epoch:
                 order = self.next_order
                 while order not in self.ready:
-                    got, value = self._receive()
-                    if got is None:
+                    of, got, value = self._receive()
+                    if of is None:
                         value.raise_()
-                    self.ready[got] = value
+                    if of == self.epoch:
+                        self.ready[got] = value
                 self.next_order += 1
                 value, worker = self.ready.pop(order), self.open.pop(order)
                 if value is _End:
@@ -167,7 +199,8 @@ class _Workers:
                     value.raise_()
                 yield value
         finally:
-            self.close()
+            if not self.loader.persistent_workers:
+                self.close()
 
     def close(self):
         """Ends the processes."""
@@ -182,6 +215,19 @@ class _Workers:
             tasks.cancel_join_thread()
 
 
+class _First:
+    """A collate_fn of single samples."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, rows):
+        return self.function(rows[0])
+
+
+_convert_first = _First(default_convert)
+
+
 class DataLoader:
     """Batches of a dataset."""
 
@@ -192,6 +238,9 @@ class DataLoader:
             raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
         if num_workers == 0 and prefetch_factor is not None:
             raise ValueError("prefetch_factor option could only be specified in multiprocessing.")
+        if num_workers == 0 and persistent_workers:
+            raise ValueError("persistent_workers option needs num_workers > 0")
+        self._workers = None
         self.dataset, self.num_workers, self.timeout, self.pin_memory = dataset, num_workers, timeout, pin_memory
         self.worker_init_fn, self.multiprocessing_context, self.generator = worker_init_fn, multiprocessing_context, generator
         self.prefetch_factor, self.persistent_workers = prefetch_factor or 2, persistent_workers
@@ -210,11 +259,16 @@ class DataLoader:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.batch_size, self.drop_last, self.sampler, self.batch_sampler = batch_size, drop_last, sampler, batch_sampler
         self._single = batch_sampler is None and batch_size is None  # samples as they are, not in batches
-        self.collate_fn = collate_fn or ((lambda rows: rows[0]) if self._single else default_collate)
+        self.collate_fn = collate_fn or (_convert_first if self._single else default_collate)
         if self._single and collate_fn is not None:
-            self.collate_fn = lambda rows: collate_fn(rows[0])
+            self.collate_fn = _First(collate_fn)
         if iterable and self._single:
             self.batch_size = 1
+
+    def __del__(self):
+        workers = self.__dict__.get("_workers")
+        if workers is not None and self.persistent_workers:
+            workers.close()
 
     def _batches(self):
         if isinstance(self.dataset, IterableDataset):
@@ -230,10 +284,15 @@ class DataLoader:
                 yield self.collate_fn(rows)
             return
         for indices in self._batches():
-            yield self.collate_fn([self.dataset[i] for i in indices])
+            yield self.collate_fn(_samples(self.dataset, indices))
 
     def __iter__(self):
-        batches = iter(_Workers(self, self._batches())) if self.num_workers else self._in_process()
+        if not self.num_workers:
+            batches = self._in_process()
+        else:
+            if self._workers is None or not self.persistent_workers:
+                self._workers = _Workers(self)
+            batches = iter(self._workers.begin(self._batches()))
         return map(_pinned, batches) if self.pin_memory and _C._device_count() else batches
 
     def __len__(self):

@@ -8,6 +8,12 @@ _functions = _C.functions
 class Sampler:
     """Numbers of samples: write __iter__."""
 
+    def __init__(self, data_source=None):
+        pass
+
+    def __class_getitem__(cls, kind):
+        return cls  # Sampler[int]
+
     def __iter__(self):
         raise NotImplementedError
 
@@ -99,3 +105,36 @@ class BatchSampler(Sampler):
     def __len__(self):
         full, rest = divmod(len(self.sampler), self.batch_size)
         return full if self.drop_last or not rest else full + 1
+
+
+class DistributedSampler(Sampler):
+    """The samples of one of several processes; set_epoch() gives each epoch an order of its own."""
+
+    def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
+        if num_replicas is None or rank is None:
+            raise RuntimeError("DistributedSampler: num_replicas and rank must be given")
+        if not 0 <= rank < num_replicas:
+            raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
+        self.dataset, self.num_replicas, self.rank, self.epoch = dataset, num_replicas, rank, 0
+        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
+        n = len(dataset)
+        self.num_samples = n // num_replicas if drop_last and n % num_replicas else -(-n // num_replicas)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self):
+        n = len(self.dataset)
+        order = list(range(n))
+        if self.shuffle:
+            order = _functions.randperm(n, generator=_C.Generator().manual_seed(self.seed + self.epoch)).tolist()
+        if self.drop_last:
+            order = order[: self.total_size]
+        else:
+            order = (order * -(-self.total_size // n))[: self.total_size]
+        return iter(order[self.rank : self.total_size : self.num_replicas])
+
+    def __len__(self):
+        return self.num_samples
+
+    def set_epoch(self, epoch):
+        """The epoch that begins."""
+        self.epoch = epoch

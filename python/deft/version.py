@@ -1,0 +1,6 @@
+"""The version."""
+
+from . import __version__
+
+cuda = None
+hip = None
