@@ -23,6 +23,11 @@ globals().update(IndexError=_C.IndexError, ValueError=_C.ValueError)  # Deft's, 
 from . import autograd, nn
 from ._compile import compile
 
+globals().update({name: getattr(nn.functional, name) for name in (
+    "adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "bilinear", "channel_shuffle", "feature_dropout", "pairwise_distance",
+    "pdist", "pixel_shuffle", "pixel_unshuffle", "prelu", "rrelu", "rrelu_", "threshold_", "celu_", "selu_")})
+Tensor.prelu = nn.functional.prelu
+
 inf, nan, pi, e = _functions._math.inf, _functions._math.nan, _functions._math.pi, _functions._math.e
 
 # Loaded when they are first used: importing deft takes a fraction of a second.

@@ -8,8 +8,19 @@ from . import _C
 from ._C import Tensor
 
 _f, _ops = _C.functions, _C.ops
-_ValuesIndices = namedtuple("values_indices", ["values", "indices"])
 _Histogram = namedtuple("histogram", ["hist", "bin_edges"])
+
+
+def _values_repr(self):
+    return f"deft.return_types.{type(self).__name__}(\nvalues={self.values!r},\nindices={self.indices!r})"
+
+
+_Pair = type(_f.zeros(1).sort())  # what max(), sort() and topk() give
+_Pair.__repr__ = _values_repr
+
+
+def _ValuesIndices(values, indices):
+    return _Pair((values, indices))
 
 
 def _listed(tensors):
@@ -688,6 +699,22 @@ def masked_scatter(input, mask, source):
     return _ops.where(mask, source.reshape(-1)[place], input) if source.numel() else input.clone()
 
 
+_repeat_interleave = _f.repeat_interleave
+
+
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Elements repeated, all as often or each by its own number."""
+    if repeats is None:
+        input, repeats, dim = _f.arange(input.shape[0]), input, 0
+    if not isinstance(repeats, Tensor):
+        return _repeat_interleave(input, repeats, dim)
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    ends = repeats.reshape(-1).expand(input.shape[dim]).cumsum(0)
+    total = int(ends[-1]) if ends.shape[0] else 0
+    return input.index_select(dim, searchsorted(ends, _f.arange(total), right=True))
+
+
 def take_along_dim(input, indices, dim=None):
     """gather() of what broadcasts."""
     if dim is None:
@@ -972,7 +999,7 @@ FUNCTIONS = (
     rad2deg, float_power, heaviside, ldexp, logaddexp2, logit, sinc, sgn, signbit, positive, real, conj, adjoint, isneginf, isposinf,
     isreal, isin, gcd, lcm, fill, is_nonzero, is_signed, round, nanmean, nanquantile, nanmedian, kthvalue, mode, msort, cummax, cummin,
     logcumsumexp, trapezoid, cumulative_trapezoid, gradient, cov, corrcoef, bincount, histc, histogram, searchsorted, bucketize,
-    unique_consecutive, index_copy, index_fill, index_put, masked_scatter, take_along_dim, put, unravel_index, empty_strided, logspace,
+    unique_consecutive, index_copy, index_fill, index_put, masked_scatter, repeat_interleave, take_along_dim, put, unravel_index, empty_strided, logspace,
     normal, poisson, tril_indices, triu_indices, vander, hann_window, hamming_window, blackman_window, bartlett_window, typename,
 )
 _NO_METHODS = {chain_matmul, atleast_1d, atleast_2d, atleast_3d, column_stack, dstack, block_diag, cartesian_prod, combinations, isin,

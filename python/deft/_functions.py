@@ -88,6 +88,20 @@ def can_cast(from_, to):
     return kind(from_) <= kind(to)
 
 
+def set_default_device(device):
+    """Where tensors are made that are not told where."""
+    _C._set_default_device(device)
+
+
+def get_default_device():
+    """What set_default_device() was told."""
+    return _C._default_device()
+
+
+def get_device(input):
+    """The number of the GPU that holds a tensor, -1 for host memory."""
+    return input.get_device()
+
 
 def use_deterministic_algorithms(mode, *, warn_only=False):
     """Results are always the same in Deft; on a GPU this also rules out the few kernels whose sums differ by order."""

@@ -233,6 +233,7 @@ def install(namespace):
     for name, function in _IN_PYTHON.items():
         setattr(Tensor, name, function)
     Tensor.grad_fn = property(_grad_fn)
+    _C.Size.__add__ = lambda self, other: _C.Size((*self, *other))
     Tensor.__array_priority__ = 1000  # NumPy leaves array + tensor to the tensor
     namespace.update(typed_tensors(), unique=_unique, nonzero=_nonzero, std_mean=_std_mean)
     _add_aliases(namespace)

@@ -57,7 +57,8 @@ def _check_square(A, name):
 def _eliminate(A, B):
     """A x = B by elimination with row swaps: (x, determinant). One step per column, all matrices of the batch at once."""
     n = A.shape[-1]
-    a, b = A.reshape(-1, n, n).clone(), B.reshape(-1, n, B.shape[-1]).clone()
+    count = math.prod(A.shape[:-2])
+    a, b = A.reshape(count, n, n).clone(), B.reshape(count, n, B.shape[-1]).clone()
     batch, det = _f.arange(a.shape[0]), _f.ones(a.shape[0], dtype=A.dtype)
     for k in range(n):
         pivot = a[:, k:, k].abs().argmax(1) + k
@@ -163,18 +164,23 @@ def cholesky(A, *, upper=False):
 
 
 def qr(A, mode="reduced"):
-    """Q with orthonormal columns and an upper triangular R, by Gram-Schmidt twice."""
-    if mode != "reduced":
-        raise _C.UnsupportedError(f"linalg.qr: mode is 'reduced'; found '{mode}'")
-    columns = []
-    for j in range(min(A.shape[-1], A.shape[-2])):
-        v = A[..., j]
-        for _ in range(2):
-            for q in columns:
-                v = v - (q * v).sum(-1, keepdim=True) * q
-        columns.append(-v / _ops.norm(v, 2, -1, True))
-    Q = _f.stack(columns, -1)
-    return Q, (Q.transpose(-2, -1) @ A).triu()
+    """Q with orthonormal columns and an upper triangular R, by reflections."""
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"linalg.qr: mode is 'reduced', 'complete' or 'r'; found '{mode}'")
+    rows, columns = A.shape[-2:]
+    R, Q = A, _f.eye(rows, dtype=A.dtype).expand(*A.shape[:-2], rows, rows)
+    for k in range(min(rows - 1, columns)):
+        x = _C.functional.pad(R[..., k:, k], (k, 0))
+        size = _ops.norm(x, 2, -1, True)
+        first = _f.zeros(rows, dtype=A.dtype)
+        first[k] = 1
+        v = x + _ops.where(x[..., k : k + 1] < 0, -size, size) * first
+        v = (v / _ops.norm(v, 2, -1, True).clamp_min(1e-30)).unsqueeze(-1)
+        R = R - 2 * v @ (v.transpose(-2, -1) @ R)
+        Q = Q - 2 * (Q @ v) @ v.transpose(-2, -1)
+    if mode == "reduced":
+        Q, R = Q[..., : min(rows, columns)], R[..., : min(rows, columns), :]
+    return (Q if mode != "r" else Q.new_empty(0)), R.triu()
 
 
 def __getattr__(name):

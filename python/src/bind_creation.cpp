@@ -11,7 +11,7 @@ using OptDType = std::optional<DType>;
 using OptDevice = std::optional<Device>;
 
 TensorOptions options_of(const OptDType& dtype, const OptDevice& device, bool grad, DType otherwise) {
-  return {dtype.value_or(otherwise), device.value_or(kCPU), grad};
+  return {dtype.value_or(otherwise), device.value_or(default_device()), grad};
 }
 #define DEFT_OPTIONS "*, dtype=None, device=None, requires_grad=False"
 
@@ -90,7 +90,7 @@ void bind_fills() {
         Scalar from = end ? start : Scalar(int64_t{0}), to = end ? *end : start;
         bool real = from.is_floating() || to.is_floating() || step.is_floating();
         DType t = dtype.value_or(real ? default_dtype() : DType::i64);
-        return arange(from, to, step, TensorOptions{t, device.value_or(kCPU), grad}, s);
+        return arange(from, to, step, TensorOptions{t, device.value_or(default_device()), grad}, s);
       },
       "fill_");
 }
@@ -100,7 +100,8 @@ void bind_values() {
       "tensor(data, " DEFT_OPTIONS ")", kFunction,
       [](Object data, OptDType dtype, OptDevice device, bool grad, Site s) -> Returns {
         Tensor t = build_tensor(data.p, dtype);
-        if (device && !device->is_cpu()) t = t.to(*device, s);
+        const Device d = device.value_or(default_device());
+        if (!d.is_cpu()) t = t.to(d, s);
         return {wrap(with_grad_flag(std::move(t), grad, s))};
       },
       "fill_", "A tensor of its own with these values.");

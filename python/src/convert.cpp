@@ -62,7 +62,14 @@ void add_dtype(nb::module_& m) {
   }
 }
 
+Device chosen_device = kCPU;
+std::vector<Device> outer_devices;  // of `with device:` blocks
+
 void add_device(nb::module_& m) {
+  m.def(
+      "_set_default_device", [](nb::handle d) { chosen_device = d.is_none() ? kCPU : to_device(d.ptr()); },
+      nb::arg("device").none());
+  m.def("_default_device", [] { return chosen_device; });
   nb::class_<Device>(m, "device", "Where a tensor's memory lies: device('cpu'), device('cuda', 0).")
       .def(
           "__init__", [](Device* d, const Device& other) { new (d) Device(other); }, nb::arg("device"))
@@ -78,6 +85,17 @@ void add_device(nb::module_& m) {
                      if (d.is_cpu()) return nb::none();
                      return nb::int_(static_cast<int>(d.index));
                    })
+      .def("__enter__",
+           [](nb::object self) {
+             outer_devices.push_back(chosen_device);
+             chosen_device = nb::cast<Device>(self);
+             return self;
+           })
+      .def("__exit__",
+           [](const Device&, nb::args) {
+             chosen_device = outer_devices.back();
+             outer_devices.pop_back();
+           })
       .def("__str__", &device_text)
       .def("__repr__",
            [](const Device& d) {
@@ -112,6 +130,8 @@ DType to_dtype(PyObject* p) {
   if (p == reinterpret_cast<PyObject*>(&PyBool_Type)) return DType::boolean;
   fail(PyExc_TypeError, "expected a deft.dtype, found %s", Py_TYPE(p)->tp_name);
 }
+
+Device default_device() { return chosen_device; }
 
 Device to_device(PyObject* p) {
   if (PyUnicode_Check(p)) return device_from(to_text(p), {});

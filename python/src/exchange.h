@@ -5,6 +5,8 @@
 
 namespace deft::python {
 
+Device default_device();  // where tensors are made that are not told where: set_default_device()
+
 // Shares the memory of a NumPy array or anything with a buffer; read-only memory is copied.
 Tensor from_buffer(PyObject* object);
 Tensor build_tensor(PyObject* data, std::optional<DType> dtype);

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdarg>
+#include <cstring>
 #include <new>
 #include <string>
 #include <unordered_map>
@@ -113,6 +114,40 @@ void add_errors(PyObject* module) {
   errors.internal = derived("InternalError");
 }
 
+// Where the program's own code called: outside of this package.
+const Line* outer_line(const char* folder, size_t length) {
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  const Line* line = nullptr;
+  while (frame && !line) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    const char* file = PyUnicode_AsUTF8(code->co_filename);
+    if (file && std::strncmp(file, folder, length) != 0) line = add_line({code, PyFrame_GetLasti(frame)});
+    Py_DECREF(code);
+    PyFrameObject* back = line ? nullptr : PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  return line;
+}
+
+// Errors name the line that called an op. Where that is one of the package's own, the program's line says more.
+std::string with_outer_line(std::string text) {
+  const Line* inner = std::bit_cast<const Line*>(here());
+  if (!inner) return text;
+  const char* package = std::strstr(inner->file, "/deft/");
+  if (!package) return text;
+  auto place = [](const Line& line) {
+    const char* slash = std::strrchr(line.file, '/');
+    return std::string(slash ? slash + 1 : line.file) + ":" + std::to_string(line.line);
+  };
+  const std::string shown = place(*inner);
+  const size_t at = text.rfind(shown);
+  if (at == text.npos) return text;
+  const Line* outer = outer_line(inner->file, static_cast<size_t>(package - inner->file) + 6);
+  return outer ? text.replace(at, shown.size(), place(*outer)) : text;
+}
+
 PyObject* translate_exception() noexcept {
   try {
     throw;
@@ -120,7 +155,7 @@ PyObject* translate_exception() noexcept {
   } catch (nanobind::python_error& e) {
     e.restore();
   } catch (const Error& e) {
-    PyErr_SetString(python_type(e), e.what());
+    PyErr_SetString(python_type(e), with_outer_line(e.what()).c_str());
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& e) {

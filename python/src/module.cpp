@@ -8,12 +8,14 @@
 #include "ops/op_table.h"
 #include "runtime/backend.h"
 #include "runtime/memory.h"
+#include "runtime/numerics.h"
 #include "runtime/parallel.h"
 #include "runtime/stream.h"
 
 namespace deft::python {
 
 extern PyObject *ops_module, *function_module, *functional_module;
+void add_profiler(nb::module_& m);
 
 namespace {
 
@@ -58,7 +60,32 @@ void add_table(nb::module_& m) {
   m.def("_nearest_name", &nearest_name, nb::arg("wanted"), nb::arg("names"));
 }
 
+nb::dict memory_use(int index) {
+  DeviceMemoryUse use = device_memory_use(Device{DeviceType::cuda, static_cast<int8_t>(index)});
+  nb::dict r;
+  r["live"] = use.live_bytes, r["reserved"] = use.reserved_bytes, r["peak"] = use.peak_bytes;
+  return r;
+}
+
+nb::dict properties(int index) {
+  DeviceProperties p = device_properties(Device{DeviceType::cuda, static_cast<int8_t>(index)});
+  nb::dict r;
+  r["name"] = p.name, r["total_memory"] = p.memory_bytes, r["major"] = p.major, r["minor"] = p.minor;
+  return r;
+}
+
 void add_machine(nb::module_& m) {
+  m.def("_memory_use", &memory_use, nb::arg("index"));
+  m.def("_properties", &properties, nb::arg("index"));
+  m.def(
+      "_reset_peak_memory",
+      [](int index) { deft::reset_peak_memory(Device{DeviceType::cuda, static_cast<int8_t>(index)}); }, nb::arg("index"));
+  m.def(
+      "_release_cached_memory",
+      [](int index) { trim_device_memory(Device{DeviceType::cuda, static_cast<int8_t>(index)}); }, nb::arg("index"));
+  m.def("_allow_tf32", [] { return allow_tf32(); });
+  m.def(
+      "_set_allow_tf32", [](bool allow) { set_allow_tf32(allow); }, nb::arg("allow"));
   m.def("_device_count", [] { return device_count(DeviceType::cuda); });
   m.def(
       "_synchronize",
@@ -119,4 +146,5 @@ NB_MODULE(_C, m) {
   add_bridge(m);
   add_table(m);
   add_machine(m);
+  add_profiler(m);
 }

@@ -161,7 +161,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         else:
             end = input.shape[0]
         count = len(starts)
-        bags = _f.repeat_interleave(_f.arange(count), _f.tensor([b - a for a, b in zip(starts, [*starts[1:], end])]))
+        bags = _f.tensor([bag for bag, (a, b) in enumerate(zip(starts, [*starts[1:], end])) for _ in range(b - a)], dtype=_C.int64)
     flat = input.reshape(-1)
     if padding_idx is not None:
         kept = flat != padding_idx

@@ -144,3 +144,9 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
         for c in range(cols):
             tensor[_functions.randperm(rows)[:zeros], c] = 0
     return tensor
+
+
+def __getattr__(name):
+    from .._nearest import module_getattr
+
+    return module_getattr(__name__, lambda: globals())(name)

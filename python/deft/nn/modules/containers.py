@@ -24,11 +24,6 @@ def _described(value):
     return f"{'Parameter' if isinstance(value, Parameter) else 'Tensor'} containing: [{kind} of size {size}{place}]"
 
 
-def _listing(module):
-    text = module.extra_repr().replace("\n", "\n    ")
-    return f"{type(module).__name__}(\n    {text}\n)" if text else f"{type(module).__name__}()"
-
-
 class Sequential(Module):
     """Each module is called with the result of the one before."""
 
@@ -228,10 +223,7 @@ class ParameterList(Module):
         return self.extend(values)
 
     def extra_repr(self):
-        return "\n".join(f"({i}): {_described(v)}" for i, v in enumerate(self))
-
-    def __repr__(self):
-        return _listing(self)
+        return "\n".join(f"  ({i}): {_described(v)}" for i, v in enumerate(self))
 
 
 class ParameterDict(Module):
@@ -243,10 +235,7 @@ class ParameterDict(Module):
         self.update(parameters or {})
 
     def extra_repr(self):
-        return "\n".join(f"({k}): {_described(v)}" for k, v in self.items())
-
-    def __repr__(self):
-        return _listing(self)
+        return "\n".join(f"  ({k}): {_described(v)}" for k, v in self.items())
 
     def __setitem__(self, key, value):
         if isinstance(value, Tensor) and not isinstance(value, Parameter):

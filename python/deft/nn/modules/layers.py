@@ -30,9 +30,7 @@ class Linear(Module):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = _parameter(out_features, in_features, device=device, dtype=dtype)
-        self.bias = _parameter(out_features, device=device, dtype=dtype) if bias else None
-        if not bias:
-            self.register_parameter("bias", None)
+        self.register_parameter("bias", _parameter(out_features, device=device, dtype=dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -365,6 +363,12 @@ class _ChannelNorm(Module):
 class _BatchNorm(_ChannelNorm):
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, *others):
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *others)
+        key = prefix + "num_batches_tracked"
+        if key in missing_keys:  # files that are older than this buffer
+            missing_keys.remove(key)
 
     def forward(self, input):
         self._check(input)
