@@ -138,7 +138,9 @@ def _rows(flame):
     rows = {}
     for stack, calls, seconds in flame:
         names = stack.split(";")
-        rows.setdefault(names[-1], Row(names[-1])).count += calls
+        row = rows.setdefault(names[-1], Row(names[-1]))
+        if names[-2:-1] != names[-1:]:  # the kernel of an op has its name
+            row.count += calls
         rows[names[-1]].self_cpu_time_total += seconds * 1e6
         for name in set(names):
             rows.setdefault(name, Row(name)).cpu_time_total += seconds * 1e6

@@ -130,7 +130,8 @@ class _Workers:
     """Processes that make batches ahead; batches come in order."""
 
     def __init__(self, loader):
-        self.loader, self.epoch = loader, 0
+        # Not the loader itself: it holds these, and ends them when it goes.
+        self.prefetch, self.timeout, self.persistent, self.epoch = loader.prefetch_factor, loader.timeout, loader.persistent_workers, 0
         context = loader.multiprocessing_context or "fork"
         context = multiprocessing.get_context(context) if isinstance(context, str) else context
         self.results, self.tasks, self.processes = context.Queue(), [], []
@@ -150,7 +151,7 @@ class _Workers:
         """Starts an epoch; what is left of another one is not waited for."""
         self.batches, self.epoch = enumerate(batches), self.epoch + 1
         self.alive, self.turn, self.next_order, self.ready, self.open = set(range(len(self.processes))), 0, 0, {}, {}
-        for _ in range(len(self.processes) * self.loader.prefetch_factor):
+        for _ in range(len(self.processes) * self.prefetch):
             self._ask()
         return self
 
@@ -170,13 +171,13 @@ class _Workers:
     def _receive(self):
         while True:
             try:
-                return self.results.get(timeout=self.loader.timeout or 5)
+                return self.results.get(timeout=self.timeout or 5)
             except queue.Empty:
                 dead = [p.pid for p in self.processes if not p.is_alive()]
                 if dead:
                     raise RuntimeError(f"DataLoader worker (pid(s) {', '.join(map(str, dead))}) exited unexpectedly") from None
-                if self.loader.timeout:
-                    raise RuntimeError(f"DataLoader timed out after {self.loader.timeout} seconds") from None
+                if self.timeout:
+                    raise RuntimeError(f"DataLoader timed out after {self.timeout} seconds") from None
 
     def __iter__(self):
         epoch = self.epoch
@@ -199,7 +200,7 @@ class _Workers:
                     value.raise_()
                 yield value
         finally:
-            if not self.loader.persistent_workers:
+            if not self.persistent:
                 self.close()
 
     def close(self):
