@@ -79,10 +79,16 @@ void add_machine(nb::module_& m) {
   m.def("_properties", &properties, nb::arg("index"));
   m.def(
       "_reset_peak_memory",
-      [](int index) { deft::reset_peak_memory(Device{DeviceType::cuda, static_cast<int8_t>(index)}); }, nb::arg("index"));
+      [](int index) {
+        deft::reset_peak_memory(Device{DeviceType::cuda, static_cast<int8_t>(index)});
+      },
+      nb::arg("index"));
   m.def(
       "_release_cached_memory",
-      [](int index) { trim_device_memory(Device{DeviceType::cuda, static_cast<int8_t>(index)}); }, nb::arg("index"));
+      [](int index) {
+        trim_device_memory(Device{DeviceType::cuda, static_cast<int8_t>(index)});
+      },
+      nb::arg("index"));
   m.def("_allow_tf32", [] { return allow_tf32(); });
   m.def(
       "_set_allow_tf32", [](bool allow) { set_allow_tf32(allow); }, nb::arg("allow"));

@@ -63,7 +63,8 @@ void add_profiler(nb::module_& m) {
           nb::arg("path"));
   nb::class_<NamedZone>(m, "_Zone")
       .def(
-          "__init__", [](NamedZone* z, const std::string& name) { new (z) NamedZone{kept_name(name)}; }, nb::arg("name"))
+          "__init__", [](NamedZone* z, const std::string& name) { new (z) NamedZone{kept_name(name)}; },
+          nb::arg("name"))
       .def("__enter__",
            [](NamedZone& z) {
              if (context().bits & kProfile) z.open = detail::zone_begin(z.name, Bucket::other, here());
