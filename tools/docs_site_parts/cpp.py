@@ -101,11 +101,12 @@ class Reader:
         comment.clear()
 
     def take(self, items, item, comment, joined):
-        text = without_marks("\n".join(comment))
-        if text.startswith("---"):
-            items.append(comment_item(comment))
-        else:
-            item.comment = text
+        if comment and comment[0].startswith("// ---"):
+            # The first line that ends a sentence ends what is said of the section.
+            end = next((i for i, line in enumerate(comment) if line.rstrip().endswith(".")), len(comment) - 1)
+            items.append(comment_item(comment[:end + 1]))
+            comment = comment[end + 1:]
+        item.comment = without_marks("\n".join(comment))
         item.joined = joined and not comment
         items.append(item)
 

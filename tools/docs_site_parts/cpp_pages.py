@@ -10,8 +10,8 @@ GROUPS = {"core": "Tensor and autograd", "ops": "Ops", "nn": "Modules: nn", "opt
           "doctor": "Doctor: doctor", "models": "Models: models", "runtime": "Runtime", "base": "Base"}
 PART = "C++"
 LEGEND = """<p>Element types are those of the first input: floats are f32, f64, bf16 and f16; integers i8, u8, i32 and i64; numbers both; all
-also bool. What takes part in broadcasting is converted to a common type first. A view has no kernel: it runs on any device.
-Behind an ONNX name stands the first opset that has it.</p>"""
+also bool. A view has no kernel and what is composed of other ops has none of its own: both run on any device. Behind an ONNX name
+stands the first opset that has it.</p>"""
 SITE_NOTE = """<p>Most functions end with a parameter <code>Site site = Site::current()</code>, the line of the caller that errors and
 profiles name. Nobody passes it, and it is not shown.</p>"""
 
@@ -34,17 +34,16 @@ def comment_html(text):
 
 
 def op_row(op, names, path):
-    to = names.get(op.name)
+    to = names.get((op.name, path_of(op.header))) or names.get(op.name)
     shown = f"<code>{html.escape(op.name)}</code>"
     name = f'<a href="{html.escape(relative(to, path))}">{shown}</a>' if to else shown
-    about = html.escape(" ".join(op.comment.split())) if not op.comment.startswith("---") else ""
+    about = f'<br><span class="soft">{html.escape(" ".join(op.comment.split()), quote=False)}</span>' if op.comment else ""
     cells = [op.inputs, op.outputs, op.dtypes, op.gradient, op.onnx, op.cpu, op.cuda]
-    return (f'<tr id="op-{op.type}"><td>{name}<br><span class="soft">{op.type}</span></td>' +
-            "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + f"<td>{about}</td></tr>")
+    return f'<tr id="op-{op.type}"><td>{name}{about}</td>' + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
 
 
 def op_table(table, names, path):
-    head = "".join(f"<th>{title}</th>" for title in ("Op", "Inputs", "Results", "Element types", "Gradient", "ONNX", "CPU", "CUDA", ""))
+    head = "".join(f"<th>{title}</th>" for title in ("Op", "Inputs", "Results", "Types", "Gradient", "ONNX", "CPU", "CUDA"))
     rows = "\n".join(op_row(op, names, path) for op in table)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>'
 
@@ -65,7 +64,7 @@ class HeaderPage:
         return html.escape(anchor)
 
     def items(self, items, scope, level):
-        for item in items:
+        for item in shown_of(items):
             if not item.joined or item.kind in ("class", "section", "text", "namespace"):
                 self.end_block()
             getattr(self, item.kind, self.declaration)(item, scope, level)
@@ -90,8 +89,6 @@ class HeaderPage:
         self.out.append(f'<div class="said">{comment_html(item.text)}</div>')
 
     def class_(self, item, scope, level):
-        if ops.is_op(item):
-            return
         name = f"{scope}::{item.name}" if scope else item.name
         anchor = self.anchor(name)
         shown = html.escape(name)
@@ -120,6 +117,13 @@ def note(item):
     return f'  <span class="c">// {html.escape(item.note, quote=False)}</span>' if item.note else ""
 
 
+def shown_of(items):
+    """Without ops, which the table shows, and sections of nothing else."""
+    items = [item for item in items if not ops.is_op(item)]
+    after = items[1:] + [cpp.Item("section", "", "")]
+    return [item for item, next_one in zip(items, after) if item.kind != "section" or next_one.kind != "section"]
+
+
 def walk(items):
     for item in items:
         yield item
@@ -135,6 +139,12 @@ def ops_of(items, infos):
                 yield ops.op_of(item, header, infos)
 
 
+def listed(reader):
+    """Types of ops in the order of all_ops.def."""
+    reader.macros["DEFT_OP"] = preprocess.Macro(["Type"], "Type")
+    return reader.list("ops/all_ops.def", "").split() if (reader.folder / "ops/all_ops.def").exists() else []
+
+
 def add_pages(site, root):
     reader = preprocess.Preprocessor(root / "src")
     reader.header("deft.h", root / "include/deft/deft.h")
@@ -143,13 +153,15 @@ def add_pages(site, root):
     for own in items.values():
         for item in walk(own):
             infos.learn(item)
-    table = list(ops_of(items, infos))
+    types = listed(reader)
+    table = sorted(ops_of(items, infos), key=lambda op: types.index(op.type) if op.type in types else len(types))
     order = [""] + list(GROUPS)
     folders = sorted(items, key=lambda header: (order.index(header.rpartition("/")[0]) if header.rpartition("/")[0] in order else 99, header))
     about = {header: cpp.file_comment(text) for header, text in reader.texts.items()}
     site.add("cpp/index.html", "Overview", overview(folders, about), PART)
     bodies = {header: header_body(site, header, items[header], about[header], reader.includes[header]) for header in folders}
-    names = dict(reversed(site.names))
+    names = dict(reversed(site.names))  # of several pages the first one, unless the page is given too
+    names |= {(name, to.partition("#")[0]): to for name, to in site.names}
     site.add("cpp/op_table.html", "Table of ops", f"<h1>Ops</h1>{LEGEND}{op_table(table, names, 'cpp/op_table.html')}", PART)
     for header in folders:
         own = [op for op in table if op.header == header]

@@ -111,5 +111,5 @@ def kernels(own):
     if "view" in own:
         return "view", "view"
     if "cpu" not in own and "cuda" not in own:
-        return COMPOSED, COMPOSED
+        return "composed", "composed"
     return "yes" if "cpu" in own else "no", "yes" if "cuda" in own else "no"

@@ -72,7 +72,19 @@ class Preprocessor:
             self.includes[name].append(path)
             self.header(path)
             return ""
-        return self.process((self.folder / path).read_text(encoding="utf-8"), name)
+        return self.list(path, name)
+
+    def list(self, path, name):
+        """What a .def list stands for here, without what it says of itself."""
+        text = (self.folder / path).read_text(encoding="utf-8")
+        return self.process(re.sub(r"^//.*\n", "", text, flags=re.M), name)
+
+    def macro(self, name):
+        """A macro; of one that only stands for another, that one."""
+        macro = self.macros.get(name)
+        while macro and macro.params is None and macro.body in self.macros:
+            macro = self.macros[macro.body]
+        return macro
 
     def expand(self, text, hidden=frozenset()):
         if not any(name in text for name in self.macros):
@@ -80,7 +92,7 @@ class Preprocessor:
         out, parts, i = [], tokens(text), 0
         while i < len(parts):
             kind, word = parts[i]
-            macro = self.macros.get(word) if kind == "word" and word not in hidden else None
+            macro = self.macro(word) if kind == "word" and word not in hidden else None
             args, after = (None, i + 1) if not macro or macro.params is None else arguments(parts, i + 1)
             if macro and (macro.params is None or args is not None):
                 out.append(self.expand(substitute(macro, args or []), hidden | {word}))

@@ -39,7 +39,7 @@ def signature(node, name, bound):
     if bound and (args.posonlyargs or args.args):
         (args.posonlyargs or args.args).pop(0)
     result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    return f"{name}({ast.unparse(args)}){result}"
+    return f"{name}({ast.unparse(args)}){result}".replace(": Any=...", "=...").replace("=...", " = ...")
 
 
 def decorators(node):
@@ -82,8 +82,8 @@ class ModulePage:
         self.end_block()
 
     def function(self, node, owner):
-        special = node.name.startswith("__") and node.name not in ("__init__",)
-        if node.name.startswith("_") and not (special and owner and self.module == "deft") or node.name == "__init__":
+        operator = owner == "Tensor." and node.name.startswith("__") and node.name != "__init__"
+        if node.name.startswith("_") and not operator:
             return
         about = ast.get_docstring(node) or self.docs.get(owner + node.name, "")
         if "property" in decorators(node):
@@ -99,7 +99,7 @@ class ModulePage:
         anchor = self.anchor(name)
         self.out.append(f'<h3 id="{anchor}">{name}<a class="here" href="#{anchor}">#</a></h3>')
         text = "class " + (signature(init, node.name, True).removesuffix(" -> None") if init else node.name)
-        under = f'  <span class="c"># a {html.escape(bases)}</span>' if bases else ""
+        under = f'  <span class="c"># of {html.escape(bases)}</span>' if bases else ""
         self.out.append(f'<div class="decls"><span class="decl">{code.highlight(text, "python")}{under}</span></div>')
         self.out.append(docstring_html(ast.get_docstring(node) or self.docs.get(name, "")))
         before = len(self.out)

@@ -40,8 +40,7 @@ class Site:
             (out / path).write_bytes(data)
         for file in ("style.css", "search.js"):
             (out / file).write_bytes((HERE / file).read_bytes())
-        first = dict(reversed(self.names))  # overloads: the first of them
-        (out / "names.js").write_text(f"const deft_names = {json.dumps(sorted(first.items()))};\n", encoding="utf-8")
+        (out / "names.js").write_text(f"const deft_names = {json.dumps(sorted(set(self.names)))};\n", encoding="utf-8")
 
     def whole(self, page):
         root = "../" * page.path.count("/")
