@@ -21,7 +21,7 @@ _compositions.install(globals())
 globals().update(IndexError=_C.IndexError, ValueError=_C.ValueError)  # Deft's, which are Python's too
 
 from . import autograd, nn
-from ._compile import compile
+from ._compile import compile, load_plan
 
 globals().update({name: getattr(nn.functional, name) for name in (
     "adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "bilinear", "channel_shuffle", "feature_dropout", "pairwise_distance",

@@ -120,3 +120,23 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend=None, mode=Non
     if isinstance(model, Module):
         return _OptimizedModule(model, dynamic)
     return _CompiledFunction(model, module, dynamic)
+
+
+class Plan:
+    """A plan from a file: called with as many tensors as it was made for, it gives a tensor, or a tuple of several."""
+
+    def __init__(self, compiled, name):
+        self._compiled, self.name = compiled, name
+
+    def __call__(self, *tensors):
+        results = self._compiled.run(list(tensors))
+        return results[0] if len(results) == 1 else results
+
+    def explain(self):
+        """What the plan does."""
+        return self._compiled.explain()
+
+
+def load_plan(path):
+    """The plan in a file of deft.torch.export() or `deft compile`. It records no gradients."""
+    return Plan(*_C._load_plan(str(path)))

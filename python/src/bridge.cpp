@@ -313,7 +313,9 @@ nb::list give_outputs(const Plan& plan, PyObject* args, std::vector<Tensor>&& re
 
 class Bridge {
  public:
-  Bridge(std::vector<bool> weights, size_t limit) : is_weight_(std::move(weights)), limit_(limit) {
+  // Frozen weights are those of the first call for good.
+  Bridge(std::vector<bool> weights, size_t limit, bool frozen)
+      : is_weight_(std::move(weights)), limit_(limit), frozen_(frozen) {
     weights_.resize(is_weight_.size());
   }
 
@@ -385,18 +387,21 @@ class Bridge {
 
  private:
   static Py_ssize_t ssize(size_t i) { return static_cast<Py_ssize_t>(i); }
+  bool is_frozen(size_t i) const { return frozen_ && weights_[i].ours.defined(); }
 
   void look_at(const nb::list& args, std::vector<Seen>& seen) const {
     if (nb::len(args) != seen.size())
       fail(PyExc_ValueError, "bridge: found %zu arguments, expected %zu", nb::len(args), seen.size());
     for (size_t i = 0; i < seen.size(); ++i) {
       PyObject* x = PyList_GET_ITEM(args.ptr(), ssize(i));
-      if (x != Py_None && !PyLong_Check(x) && !PyFloat_Check(x)) look(x, seen[i]);
+      if (is_frozen(i) || x == Py_None || PyLong_Check(x) || PyFloat_Check(x)) continue;
+      look(x, seen[i]);
     }
   }
 
   // False where a weight has moved: all plans are invalid.
   bool follow_weights(const nb::list& args, const std::vector<Seen>& seen) {
+    if (frozen_) return true;
     bool written = false;
     for (size_t i = 0; i < seen.size(); ++i) {
       Weight& w = weights_[i];
@@ -430,10 +435,10 @@ class Bridge {
     }
     return nullptr;
   }
-  static bool serves(const Plan& p, const nb::list& args, const std::vector<Seen>& seen) {
+  bool serves(const Plan& p, const nb::list& args, const std::vector<Seen>& seen) const {
     for (size_t i = 0; i < seen.size(); ++i) {
       const Argument& a = p.arguments[i];
-      if (a.kind == Argument::Kind::unseen) continue;
+      if (a.kind == Argument::Kind::unseen || is_frozen(i)) continue;
       if (a.kind == Argument::Kind::number) {
         PyObject* x = PyList_GET_ITEM(args.ptr(), ssize(i));
         if (!PyLong_Check(x) || PyLong_AsLongLong(x) != a.number) return false;
@@ -447,7 +452,9 @@ class Bridge {
   Argument argument(const nb::list& args, const std::vector<Seen>& seen, size_t i) const {
     Argument a;
     PyObject* x = PyList_GET_ITEM(args.ptr(), ssize(i));
-    if (PyLong_Check(x)) {
+    if (is_frozen(i)) {
+      a.kind = Argument::Kind::weight;
+    } else if (PyLong_Check(x)) {
       a.kind = Argument::Kind::number;
       a.number = PyLong_AsLongLong(x);
     } else if (seen[i].known) {
@@ -493,6 +500,7 @@ class Bridge {
 
   const std::vector<bool> is_weight_;
   const size_t limit_;
+  const bool frozen_;
   std::vector<Weight> weights_;
   std::vector<std::shared_ptr<Plan>> plans_;  // most recently used first
   std::string why_not_;
@@ -516,7 +524,8 @@ void add_bridge(nb::module_& m) {
         "Whose tensors come: DLPack's table of C functions or None, and what makes a tensor of a capsule.");
   m.def("_bridge_uses_table", [] { return other().table != nullptr; });
   nb::class_<Bridge>(m, "_Bridge")
-      .def(nb::init<std::vector<bool>, size_t>(), nb::arg("weights"), nb::arg("limit") = 16)
+      .def(nb::init<std::vector<bool>, size_t, bool>(), nb::arg("weights"), nb::arg("limit") = 16,
+           nb::arg("frozen") = false)
       .def("run", &Bridge::run, nb::arg("args"))
       .def("add", &Bridge::add, nb::arg("args"), nb::arg("function"), nb::arg("outputs"))
       .def("explain", &Bridge::explain)

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bind_op.h"
+#include "io/plan_file.h"
 #include "nb_tensor.h"
 
 namespace deft::python {
@@ -59,6 +60,13 @@ void add_compile(nb::module_& m) {
             return nb::steal<nb::tuple>(binding::give_list(results.data(), results.size()));
           },
           nb::arg("inputs"))
+      .def(
+          "save",
+          [](const Plans& self, const std::string& path, const std::string& name) {
+            GilReleased released;
+            io::save_plan(*self.compiled, path, {name});
+          },
+          nb::arg("path"), nb::arg("name"))
       .def("explain", [](const Plans& self) { return self.compiled->explain(); })
       .def("stats", [](const Plans& self) {
         CompileStats s = self.compiled->stats();
@@ -67,6 +75,18 @@ void add_compile(nb::module_& m) {
         d["instantiated"] = s.instantiated, d["arena_bytes"] = s.arena_bytes;
         return d;
       });
+  m.def(
+      "_load_plan",
+      [](const std::string& path) {
+        io::PlanInfo info;
+        auto plans = std::make_unique<Plans>();
+        {
+          GilReleased released;
+          plans->compiled = std::make_unique<Compiled>(io::load_plan(path, {}, &info));
+        }
+        return nb::make_tuple(nb::cast(plans.release(), nb::rv_policy::take_ownership), info.name);
+      },
+      nb::arg("path"));
 }
 
 }  // namespace deft::python

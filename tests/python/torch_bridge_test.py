@@ -5,7 +5,9 @@ what torch's own type is off, where the least that counts is the rounding of the
 
 import copy
 import os
+import pathlib
 import sys
+import tempfile
 import threading
 import unittest
 import warnings
@@ -235,6 +237,12 @@ SAMPLES = {
         [x(2, 3, 5, 8), x(2, 3, 7, 8), x(2, 3, 7, 8)], [x(2, 3, 5, 8), x(2, 3, 5, 8), x(2, 3, 5, 8), 0.0, True]],
     "_scaled_dot_product_flash_attention_for_cpu_backward": lambda: [attention_backward(False), attention_backward(True)],
     "_transformer_encoder_layer_fwd": lambda: [encoder_layer(False, True), encoder_layer(True, False)],
+    "nll_loss_forward": lambda: [[x(6, 5), at(5, 6), None, 1, -100], [x(6, 5), at(5, 6), pos(5), 1, 2],
+                                 [x(6, 5), at(5, 6), pos(5), 2, 0]],
+    "nll_loss2d_forward": lambda: [[x(2, 5, 3, 4), at(5, 2, 3, 4), pos(5), 1, 2]],
+    "nll_loss_backward": lambda: [nll_backward([6], None, 1), nll_backward([6], pos(5), 1), nll_backward([6], pos(5), 2),
+                                  nll_backward([6], pos(5), 0)],
+    "nll_loss2d_backward": lambda: [nll_backward([2, 3, 4], pos(5), 1)],
     "embedding": lambda: [[x(9, 4), at(9, 2, 3)], [x(9, 4), at(9, 5).int()]],
     "embedding_dense_backward": lambda: [[x(2, 3, 4), at(9, 2, 3), 9, -1, False], [x(2, 3, 4), at(9, 2, 3), 9, 2, False]],
     "gather": lambda: [[x(), 1, at(5, 3, 2)]],
@@ -260,6 +268,13 @@ def max_pool_backward():
     image = x(2, 3, 7, 7)
     y, indices = torch.ops.aten.max_pool2d_with_indices(image, [3, 3], [2, 2], [1, 1])
     return [torch.randn_like(y), image, [3, 3], [2, 2], [1, 1], [1, 1], False, indices]
+
+
+def nll_backward(sizes, weight, reduction):
+    given, target = x(sizes[0], 5, *sizes[1:]), at(5, *sizes)
+    forward = torch.ops.aten.nll_loss_forward if len(sizes) == 1 else torch.ops.aten.nll_loss2d_forward
+    loss, total = forward(given, target, weight, reduction, 2)
+    return [torch.randn_like(loss), given, target, weight, reduction, 2, total]
 
 
 def attention_backward(causal):
@@ -628,8 +643,50 @@ class Torch(Case):
             torch.testing.assert_close(torch.compile(model, backend="deft")(given), model(given))
 
     def test_unknown_options_are_errors(self):
-        with self.assertRaisesRegex(Exception, "knows no options yet, found \\['freezing'\\]"):
-            torch.compile(lambda a: a + 1, backend="deft", options={"freezing": True})(torch.ones(2))
+        with self.assertRaisesRegex(Exception, "found an option 'freezin', expected one of .*; the nearest is 'freezing'"):
+            torch.compile(lambda a: a + 1, backend="deft", options={"freezin": True})(torch.ones(2))
+        with self.assertRaisesRegex(ValueError, "the nearest is 'precision'"):
+            deft.torch.compile(mlp(), precison="bf16")
+        for wrong in ({"precision": "f8"}, {"freezing": 1}, {"plans": 0}):
+            with self.assertRaisesRegex(ValueError, f"deft.torch: found {next(iter(wrong))}="):
+                deft.torch.compile(mlp(), **wrong)
+
+    def test_precision(self):
+        """Products are rounded, results keep their types, forward and backward."""
+        model, given = mlp(), torch.randn(8, 16)
+        plain = copy.deepcopy(model)
+        fast = deft.torch.compile(model, precision="bf16")
+        for _ in range(2):
+            model.zero_grad()
+            y = fast(given)
+            y.square().sum().backward()
+        z = plain(given)
+        z.square().sum().backward()
+        self.assertEqual(y.dtype, torch.float32)
+        for ours, theirs in [(y, z)] + [(p.grad, q.grad) for p, q in zip(model.parameters(), plain.parameters())]:
+            off = ((ours - theirs).abs().max() / theirs.abs().max()).item()
+            self.assertTrue(2.0**-16 < off < 2.0**-4, off)
+
+    def test_freezing(self):
+        """No call looks at the weights: one that the model got later is not seen."""
+        model, given = cnn().eval(), torch.randn(4, 3, 12, 12)
+        fast = deft.torch.compile(model, freezing=True)
+        with torch.no_grad():
+            before = model(given)
+            for _ in range(2):
+                torch.testing.assert_close(fast(given), before)
+            model[4].weight = nn.Parameter(torch.zeros(16, 2, 3, 3))
+            torch.testing.assert_close(fast(given), before)
+            self.assertFalse(torch.allclose(model(given), before))
+
+    def test_plans_are_bounded(self):
+        record = []
+        fast = torch.compile(lambda a: a.exp() + 1, backend=lambda gm, inputs, **k: deft.torch.backend(
+            gm, inputs, record=record, options={"plans": 2}, **k), dynamic=True)
+        for n in (4, 5, 6, 7, 7, 6):
+            torch.testing.assert_close(fast(torch.ones(n, 3)), torch.ones(n, 3).exp() + 1)
+        stats = record[-1].regions[0].bridge.stats()
+        self.assertEqual((len(record), stats["plans"], stats["captures"], stats["replays"]), (1, 2, 4, 2))
 
     def test_parts_run_in_torch(self):
         class Mixed(nn.Module):
@@ -731,6 +788,101 @@ class Torch(Case):
 
         code = "import sys, deft, deft.nn, deft.optim; sys.exit('torch' in sys.modules)"
         self.assertEqual(subprocess.run([sys.executable, "-c", code]).returncode, 0)
+
+
+class Export(Case):
+    """Models as files that run without torch."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = os.path.join(self.folder.name, "model.plan")
+
+    def exported(self, model, *given, **options):
+        self.assertEqual(deft.torch.export(model, given, path=self.path, **options), self.path)
+        return deft.load_plan(self.path)
+
+    def check_plan(self, plan, model, *given):
+        with torch.no_grad():
+            ours = plan(*(deft.from_dlpack(t) for t in given))
+            ours = [torch.from_dlpack(t) for t in (ours if isinstance(ours, tuple) else [ours])]
+            exact = copy.deepcopy(model).double()(*in_float64(list(given)))
+            self.check(ours, flat(model(*given)), flat(exact))
+        return ours
+
+    def test_models(self):
+        for name in IN_INFERENCE:
+            with self.subTest(name):
+                make, inputs = MODELS[name]
+                model, given = make().eval(), inputs()
+                plan = self.exported(model, given)
+                self.assertEqual(plan.name, type(model).__name__)
+                self.check_plan(plan, model, given)
+                with self.assertRaisesRegex(ValueError, "no plan of the file serves"):
+                    plan(deft.from_dlpack(given[:1]))
+
+    def test_several_inputs_and_results(self):
+        class Two(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(4, 4)
+                self.b = nn.Linear(4, 4)
+                self.b.weight = self.a.weight
+
+            def forward(self, x, y, scale):
+                return self.a(x) * scale, self.b(y), x, y[1:]
+
+        model, given = Two(), (torch.randn(3, 4), torch.randn(2, 4), torch.tensor(2.0))
+        self.check_plan(self.exported(model, *given, name="two"), model, *given)
+
+    def test_weights_are_in_the_file(self):
+        model, given = mlp(), torch.randn(8, 16)
+        plan = self.exported(model, given)
+        before = model(given).detach()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.zero_()
+        torch.testing.assert_close(torch.from_dlpack(plan(deft.from_dlpack(given))), before)
+
+    def test_the_command_line_gives_the_same_bits(self):
+        """C++ alone, by `deft infer`: the file is its only input."""
+        import json
+        import subprocess
+
+        program = pathlib.Path(deft.__file__).parents[2] / "bin/deft"
+        if not program.exists():
+            self.skipTest("deft's command line is not built")
+        model, given = cnn().eval(), torch.randn(6, 3, 12, 12)
+        plan = self.exported(model, given)
+        (ours,) = self.check_plan(plan, model, given)
+        array = os.path.join(self.folder.name, "pictures.npy")
+        __import__("numpy").save(array, given.numpy())
+        run = subprocess.run([program, "infer", "--plan", self.path, "-i", array, "--top", "5", "--logits", "-o", "json"],
+                             capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        rows = json.loads(run.stdout)["results"]
+        self.assertEqual(len(rows), 30)
+        for row in rows:
+            self.assertEqual(row["logit"], ours[row["case"], row["class"]].item())
+
+    def test_what_no_plan_holds(self):
+        given = torch.randn(4, 3, 12, 12)
+        for model, why in ((cnn(), "a model that writes .*running_mean.*call model.eval"),
+                           (nn.Sequential(nn.Dropout()), "it draws random numbers"),
+                           (wrapped(torch.special.i0), "found aten.i0.default.*Deft has no such operator"),
+                           (wrapped(lambda t: (t, 3)), "found a result 3, expected tensors only")):
+            with self.subTest(why), self.assertRaisesRegex(deft.torch.ExportError, why):
+                deft.torch.export(model, (given,), path=self.path)
+        self.assertFalse(os.path.exists(self.path))
+
+
+def wrapped(function):
+    class Model(nn.Module):
+        def forward(self, *args):
+            return function(*args)
+
+    return Model()
 
 
 if __name__ == "__main__":

@@ -8,5 +8,6 @@ except ImportError as error:
 
 from ._backend import backend, compile
 from ._explain import Explanation, explain
+from ._export import ExportError, export
 
-__all__ = ["Explanation", "backend", "compile", "explain"]
+__all__ = ["Explanation", "ExportError", "backend", "compile", "explain", "export"]

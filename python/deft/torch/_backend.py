@@ -12,6 +12,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 import deft
 
 from ._operators import RANDOM, TABLE, aten_copy_
+from ._options import NAMES, Options, check_names, read
 from ._region import Refused, Region, capturing, is_work, why_not
 from ._rewrite import rewrite
 
@@ -75,8 +76,8 @@ def constants_as_arguments(gm):
 class Graph:
     """One graph of AOTAutograd, as a function that takes one list and gives one."""
 
-    def __init__(self, gm, kind, weights, record):
-        self.kind, self.record = kind, record
+    def __init__(self, gm, kind, weights, record, options=Options()):
+        self.kind, self.record, self.options = kind, record, options
         self.gm, self.constants = constants_as_arguments(gm)
         self.weights = weights
         self.refused = {}
@@ -137,7 +138,7 @@ class Graph:
             if reason:
                 self.reasons[node] = reason
         if not self.reasons:
-            region = Region(self.gm, self.weights)
+            region = Region(self.gm, self.weights, self.options)
             self.regions, self.run = [region], region
             return
         work = [n for n in self.gm.graph.nodes if is_work(n) and n not in self.reasons]
@@ -181,7 +182,8 @@ class Graph:
             inside = [n for n in part.graph.nodes if n.op == "placeholder"]
             for here, there in zip(inside, node.args):
                 here.meta = dict(there.meta)
-            region = Region(part, {h for h, t in zip(inside, node.args) if t.op == "placeholder" and t.name in weights})
+            given = {h for h, t in zip(inside, node.args) if t.op == "placeholder" and t.name in weights}
+            region = Region(part, given, self.options)
             self.regions.append(region)
             self.parts.append(_Part(region))
             setattr(fused, node.target, self.parts[-1])
@@ -235,7 +237,7 @@ def decompositions():
 _table = None
 
 
-def _compilers(record):
+def _compilers(record, options):
     def make(kind):
         def compiler(gm, example_inputs):
             context = TracingContext.try_get()
@@ -247,7 +249,7 @@ def _compilers(record):
             try:
                 rewrite(gm)
                 with torch._subclasses.fake_tensor.unset_fake_temporarily():
-                    return boxed(Graph(gm, kind, weights, record))
+                    return boxed(Graph(gm, kind, weights, record, options))
             except Exception as error:  # a fault of ours must not reach the user's program
                 say_once(f"the {kind} pass of a model runs in torch: {type(error).__name__}: {error}")
                 return torch._dynamo.backends.common.make_boxed_func(gm.forward)
@@ -258,15 +260,14 @@ def _compilers(record):
 
 
 def backend(gm, example_inputs, *, record=None, mode=None, options=None, **others):
-    """What torch.compile calls."""
+    """What torch.compile calls. `options`: the fields of Options."""
     global _table
-    if options:
-        raise ValueError(f"torch.compile(backend='deft') knows no options yet, found {sorted(options)}; leave them out")
+    options = read(options)
     if mode is not None:
         say_once(f"mode={mode!r} changes nothing: there is one way to run a plan")
     if _table is None:
         _table = decompositions()
-    compiled = aot_autograd(**_compilers(record), decompositions=_table, partition_fn=min_cut_rematerialization_partition,
+    compiled = aot_autograd(**_compilers(record, options), decompositions=_table, partition_fn=min_cut_rematerialization_partition,
                             keep_inference_input_mutations=True)
     try:
         return compiled(gm, example_inputs)
@@ -277,6 +278,14 @@ def backend(gm, example_inputs, *, record=None, mode=None, options=None, **other
         return gm.forward
 
 
+TORCHS = ["fullgraph", "dynamic", "disable"]  # options of torch.compile that mean the same here
+
+
 def compile(model=None, **options):
-    """torch.compile(model, backend="deft", ...)."""
-    return torch.compile(model, backend=backend, **options)
+    """torch.compile(model, backend="deft") with precision=, freezing= and plans= (see Options), and torch's own fullgraph=,
+    dynamic= and disable=. dynamic=False: a graph for each size; True: sizes are symbols from the first call on; None: from
+    the second size on."""
+    check_names(options, NAMES + TORCHS)
+    ours = {name: value for name, value in options.items() if name in NAMES}
+    read(ours)
+    return torch.compile(model, backend=backend, options=ours or None, **{n: v for n, v in options.items() if n in TORCHS})

@@ -8,7 +8,8 @@ from torch.autograd.graph import increment_version
 
 import deft
 
-from ._operators import DTYPES, OF_MEMORY, RANDOM, TABLE, VIEWS, WHEN, aten_copy_
+from ._operators import DTYPES, OF_MEMORY, RANDOM, ROUNDS, TABLE, VIEWS, WHEN, aten_copy_
+from ._options import Options
 
 _C = deft._C
 
@@ -121,8 +122,14 @@ def lay_out(t, strides):
     return whole
 
 
+def rounded(value, dtype):
+    return value.to(dtype) if isinstance(value, deft.Tensor) and value.dtype == deft.float32 else value
+
+
 class Region:
-    def __init__(self, gm, weights=()):
+    def __init__(self, gm, weights=(), options=Options()):
+        self.options = options
+        self.precision = {"bf16": deft.bfloat16, "f16": deft.float16}.get(options.precision)
         self.graph = gm.graph
         self.placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         self.number_of = {n: i for i, n in enumerate(self.placeholders)}
@@ -140,7 +147,7 @@ class Region:
         self.views = [(k, n) for k, n in enumerate(self._result_list()) if self._is_view_of_argument(n)]
 
     def _new_bridge(self, weights):
-        return _C._Bridge(weights + [False] * len(self.randoms))
+        return _C._Bridge(weights + [False] * len(self.randoms), self.options.plans, self.options.freezing)
 
     def _result_list(self):
         return [self.results] if self.is_single else self.results
@@ -267,7 +274,9 @@ class Region:
                 traced = node.args[0].meta["val"]
                 args[0] = lay_out(args[0], [self._number(s, symbols) for s in traced.stride()])
             kwargs = {k: convert(v) for k, v in kwargs.items() if k not in IGNORED}
-            if node in drawn:
+            if self.precision and node.target in ROUNDS:
+                result = self._run_rounded(node, args, kwargs)
+            elif node in drawn:
                 result = RANDOM[node.target][1](drawn[node], *args, **kwargs)
             else:
                 result = TABLE[node.target](*args, **kwargs)
@@ -275,6 +284,14 @@ class Region:
             raise Refused(node, f"{type(error).__name__}: {error}") from error
         self._check(node, result)
         return result
+
+    def _run_rounded(self, node, args, kwargs):
+        places = ROUNDS[node.target]
+        args = [rounded(a, self.precision) if i in places else a for i, a in enumerate(args)]
+        result = TABLE[node.target](*args, **kwargs)
+        if isinstance(result, deft.Tensor):
+            return result.to(DTYPES[node.meta["val"].dtype])
+        return tuple(r if r is None else r.to(DTYPES[t.dtype]) for r, t in zip(result, node.meta["val"]))
 
     @staticmethod
     def _check(node, result):

@@ -1,0 +1,37 @@
+"""Products of matrices."""
+
+import deft
+import deft.nn.functional as F
+
+from .table import row
+
+
+def is_turned(x):
+    """The matrix whose transpose x is, if it is one: linear() takes weights so."""
+    return x.dim() == 2 and x.stride()[0] == 1 and x.shape[1] > 1
+
+
+@row("mm.default", rounds=(0, 1))
+def mm(x, y):
+    if is_turned(y) and x.dtype == y.dtype:
+        return F.linear(x, y.t())
+    return deft.mm(x, y)
+
+
+row("bmm.default", rounds=(0, 1))(lambda x, y: deft.bmm(x, y))
+
+
+@row("addmm.default", rounds=(0, 1, 2))
+def addmm(bias, x, y, beta=1, alpha=1):
+    if beta == 1 and alpha == 1 and is_turned(y) and bias.dim() == 1 and bias.shape[0] == y.shape[1]:
+        return F.linear(x, y.t(), bias)
+    return deft.addmm(bias, x, y, beta=beta, alpha=alpha)
+
+
+@row("baddbmm.default", rounds=(0, 1, 2))
+def baddbmm(bias, x, y, beta=1, alpha=1):
+    return deft.baddbmm(bias, x, y, beta=beta, alpha=alpha)
+
+
+row("mv.default")(lambda x, y: deft.mv(x, y))
+row("dot.default")(lambda x, y: deft.dot(x, y))
