@@ -2,6 +2,8 @@
 // of such. Private: deft/torch calls them.
 #include "bind_op.h"
 #include "ops/all_ops.h"
+#include "ops/elementwise_gradient.h"
+#include "ops/op_table.h"
 
 namespace deft::python {
 
@@ -67,6 +69,15 @@ void bind_softmax_gradients() {
       "_log_softmax_backward(grad, result, dim)", kPrivate,
       [](const Tensor& g, const Tensor& y, int64_t dim, Site s) { return call<LogSoftmaxBackward>(s, {dim}, g, y); },
       "log_softmax_backward");
+}
+
+void bind_relu_gradient() {
+  bind(
+      "_relu_backward(grad, result)", kPrivate,
+      [](const Tensor& g, const Tensor& y, Site s) {
+        return call<ElementwiseGradient>(s, {op_index(*find_op("relu")), y.dtype(), {}}, g, g, y);
+      },
+      "elementwise_gradient");
 }
 
 void bind_attention() {
@@ -188,6 +199,7 @@ void bind_embedding_gradient() {
 void bind_gradient_ops() {
   bind_norm_gradients();
   bind_softmax_gradients();
+  bind_relu_gradient();
   bind_attention();
   bind_convolution_gradients();
   bind_pool_gradients();

@@ -76,7 +76,8 @@ def constants_as_arguments(gm):
 class Graph:
     """One graph of AOTAutograd, as a function that takes one list and gives one."""
 
-    def __init__(self, gm, kind, weights, record, options=Options()):
+    def __init__(self, gm, kind, weights, record, options=Options(), saved_from=None):
+        self.saved_from = saved_from
         self.kind, self.record, self.options = kind, record, options
         self.gm, self.constants = constants_as_arguments(gm)
         self.weights = weights
@@ -127,7 +128,15 @@ class Graph:
         return self.run(args)
 
     def _in_torch(self, args):
-        return list(self.gm(*args))
+        return list(self.gm(*self.as_traced(args)))
+
+    def as_traced(self, args):
+        """Pictures that the forward pass saved with channels innermost, as torch's views expect them."""
+        if self.kind != "backward":
+            return args
+        placeholders = [n for n in self.gm.graph.nodes if n.op == "placeholder"]
+        return [a.contiguous() if isinstance(a, torch.Tensor) and a.dim() == 4 and n.meta["val"].is_contiguous() else a
+                for n, a in zip(placeholders, args)]
 
     # --- who runs what
 
@@ -138,7 +147,7 @@ class Graph:
             if reason:
                 self.reasons[node] = reason
         if not self.reasons:
-            region = Region(self.gm, self.weights, self.options)
+            region = Region(self.gm, self.weights, self.options, self.saved_from)
             self.regions, self.run = [region], region
             return
         work = [n for n in self.gm.graph.nodes if is_work(n) and n not in self.reasons]
@@ -190,7 +199,7 @@ class Graph:
         fused.recompile()
 
         def run(args):
-            results = list(fused(*args))
+            results = list(fused(*self.as_traced(args)))
             for target, value in zip(targets, results[count:]):
                 args[target].copy_(value)
             return results[:count]
@@ -246,10 +255,12 @@ def _compilers(record, options):
                 indices = set(context.fw_metadata.static_input_indices or ())
             placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
             weights = {n for i, n in enumerate(placeholders) if i in indices}
+            metadata = context.fw_metadata if context is not None and kind == "forward" else None
+            saved_from = metadata.num_forward_returns if metadata is not None else None
             try:
                 rewrite(gm)
                 with torch._subclasses.fake_tensor.unset_fake_temporarily():
-                    return boxed(Graph(gm, kind, weights, record, options))
+                    return boxed(Graph(gm, kind, weights, record, options, saved_from))
             except Exception as error:  # a fault of ours must not reach the user's program
                 say_once(f"the {kind} pass of a model runs in torch: {type(error).__name__}: {error}")
                 return torch._dynamo.backends.common.make_boxed_func(gm.forward)

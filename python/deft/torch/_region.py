@@ -8,7 +8,7 @@ from torch.autograd.graph import increment_version
 
 import deft
 
-from ._operators import DTYPES, OF_MEMORY, RANDOM, ROUNDS, TABLE, VIEWS, WHEN, aten_copy_
+from ._operators import DTYPES, OF_MEMORY, RANDOM, ROUNDS, TABLE, VIEWS, WHEN, aten_convolution, aten_copy_, is_last
 from ._options import Options
 
 _C = deft._C
@@ -127,8 +127,11 @@ def rounded(value, dtype):
 
 
 class Region:
-    def __init__(self, gm, weights=(), options=Options()):
-        self.options = options
+    """`saved_from`: results from there on are only read by the backward pass. Their pictures have channels innermost, as
+    convolutions want them; see Graph.as_traced()."""
+
+    def __init__(self, gm, weights=(), options=Options(), saved_from=None):
+        self.options, self.saved_from = options, saved_from
         self.precision = {"bf16": deft.bfloat16, "f16": deft.float16}.get(options.precision)
         self.graph = gm.graph
         self.placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
@@ -274,6 +277,8 @@ class Region:
                 traced = node.args[0].meta["val"]
                 args[0] = lay_out(args[0], [self._number(s, symbols) for s in traced.stride()])
             kwargs = {k: convert(v) for k, v in kwargs.items() if k not in IGNORED}
+            if self.saved_from is not None and node.target is aten_convolution and args[0].dim() == 4:
+                args[0] = args[0].contiguous(memory_format=deft.channels_last)
             if self.precision and node.target in ROUNDS:
                 result = self._run_rounded(node, args, kwargs)
             elif node in drawn:
@@ -315,7 +320,7 @@ class Region:
 
     def _collect(self, env, symbols, outputs):
         results = []
-        for value in self._result_list():
+        for k, value in enumerate(self._result_list()):
             if not isinstance(value, torch.fx.Node):
                 outputs.append(("value", value))
             elif value.op == "placeholder":
@@ -328,9 +333,13 @@ class Region:
                 outputs.append(("value", env[value]))
             else:
                 outputs.append(("result", len(results)))
-                traced = value.meta["val"]
-                results.append(lay_out(env[value], [self._number(s, symbols) for s in traced.stride()]))
+                results.append(self._result(k, env[value], value.meta["val"], symbols))
         return results
+
+    def _result(self, k, found, traced, symbols):
+        if self.saved_from is not None and k >= self.saved_from and is_last(found) and traced.is_contiguous():
+            return found
+        return lay_out(found, [self._number(s, symbols) for s in traced.stride()])
 
     @staticmethod
     def _is_view_of_argument(node):

@@ -3,7 +3,11 @@
 import deft
 import deft.nn.functional as F
 
-from .table import ops, row
+from .table import aten, ops, row
+from .views import like_image
+
+
+aten_convolution = aten.convolution.default
 
 
 def conv_name(x, transposed):
@@ -21,6 +25,7 @@ def convolution(x, weight, bias, stride, padding, dilation, transposed, output_p
 @row("convolution_backward.default", rounds=(0, 1, 2))
 def convolution_backward(g, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask):
     dx = dw = db = None
+    g = like_image(g, x)
     kernel = list(weight.shape[2:])
     if transposed:
         if mask[0]:

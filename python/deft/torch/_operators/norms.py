@@ -4,6 +4,7 @@ import deft
 import deft.nn.functional as F
 
 from .table import ops, row
+from .views import like_image
 
 
 @row("native_layer_norm.default")
@@ -66,6 +67,7 @@ def batch_norm_backward(g, x, weight, mean, var, save_mean, save_rstd, training,
         save_mean, save_rstd = mean, deft.rsqrt(var.to(statistics_type(x)) + eps)
     save_mean, save_rstd = statistics(save_mean, c, x.dtype), statistics(save_rstd, c, x.dtype)
     factors = x.dtype if weight is None else weight.dtype
+    g = like_image(g, x)
     return chosen(ops._batch_norm_backward(g, x, weight, save_mean, save_rstd, training, [int(m) for m in mask], factors),
                   mask)
 

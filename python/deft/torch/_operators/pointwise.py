@@ -3,7 +3,8 @@
 import deft
 import deft.nn.functional as F
 
-from .table import row, same
+from .table import ops, row, same
+from .views import like_image
 
 same("neg abs sign floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos "
      "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv isnan isinf logical_not bitwise_not sigmoid relu frac")
@@ -97,9 +98,15 @@ row("hardsigmoid_backward.default")(gradient(lambda x: F.hardsigmoid(x)))
 row("mish_backward.default")(gradient(lambda x: F.mish(x)))
 row("hardtanh_backward.default")(lambda g, x, low, high: gradient(lambda t: F.hardtanh(t, low, high))(g, x))
 row("softplus_backward.default")(lambda g, x, beta, threshold: gradient(lambda t: F.softplus(t, beta, threshold))(g, x))
-row("threshold_backward.default")(lambda g, x, threshold: deft.where(x <= threshold, 0, g))
 row("tanh_backward.default")(lambda g, y: g * (1 - y * y))
 row("sigmoid_backward.default")(lambda g, y: g * (y * (1 - y)))
+
+
+@row("threshold_backward.default")
+def threshold_backward(g, x, threshold):
+    if threshold == 0 and g.dtype == x.dtype:
+        return ops._relu_backward(like_image(g, x), x)  # passes know it
+    return deft.where(x <= threshold, 0, g)
 
 
 @row("leaky_relu_backward.default")

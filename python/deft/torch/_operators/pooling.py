@@ -3,6 +3,7 @@
 import deft.nn.functional as F
 
 from .table import ops, row
+from .views import like_image
 
 
 def batched(function, spatial):
@@ -28,7 +29,7 @@ def max_pool_backward(g, x, kernel, stride, padding, dilation, ceil_mode, indice
         return max_pool_backward(g.unsqueeze(0), x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode,
                                  indices.unsqueeze(0)).squeeze(0)
     kernel = list(kernel) * (2 // len(kernel))
-    return ops._max_pool_backward(g, x, indices, kernel, stride, padding, dilation, ceil_mode)
+    return ops._max_pool_backward(like_image(g, x), x, indices, kernel, stride, padding, dilation, ceil_mode)
 
 
 @row("avg_pool2d.default")

@@ -111,6 +111,16 @@ row("replication_pad1d.default", "replication_pad2d.default")(lambda x, amounts:
 FORMATS = {torch.channels_last: deft.channels_last, torch.contiguous_format: deft.contiguous_format}
 
 
+def is_last(x):
+    """A picture with channels innermost, and only so."""
+    return x.dim() == 4 and x.is_contiguous(memory_format=deft.channels_last) and not x.is_contiguous()
+
+
+def like_image(g, x):
+    """g with channels innermost where those of x are: kernels would turn one of them."""
+    return g.contiguous(memory_format=deft.channels_last) if is_last(x) else g
+
+
 @row("clone.default")
 def clone(x, memory_format=None):
     return x.clone(memory_format=FORMATS.get(memory_format))
