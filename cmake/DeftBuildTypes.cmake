@@ -8,8 +8,8 @@ function(deft_build_type type compile_flags link_flags)
 endfunction()
 
 # Not null: GCC tests the address of a thread_local by the flags of the addition that makes it, which the linker turns
-# into an instruction that sets none. Nor what ASan sees itself and what doubles the time to compile: pointer-overflow,
-# object-size, vptr. -Og takes two thirds of the time of -O1 and -g1 enough for a stack of lines.
+# into an instruction that sets none. Nor what ASan sees itself and what takes a quarter of the time to compile:
+# pointer-overflow, object-size, vptr. -Og takes two thirds of the time of -O1; -g1 is enough for a stack of lines.
 string(JOIN "," undefined bounds shift integer-divide-by-zero signed-integer-overflow float-cast-overflow alignment return bool
        enum builtin nonnull-attribute returns-nonnull-attribute vla-bound unreachable)
 set(asan "-fsanitize=address,${undefined}")
