@@ -1,12 +1,14 @@
 """The pages of the site, what is around each of them, and the check of their links."""
 import dataclasses
 import html
-import html.parser
 import json
 import pathlib
 import posixpath
+import re
 import urllib.parse
 
+TAG = re.compile(r"<[a-z][^<>]*>")  # what is text has its < escaped
+ATTRIBUTE = re.compile(r'\b(href|src|id)="([^"]*)"')
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -59,7 +61,7 @@ class Site:
 <a class="home" href="{root}index.html">Deft</a>
 <input id="search" type="search" placeholder="Search names" aria-label="Search names" data-root="{root}" hidden>
 <ul id="found"></ul>
-{self.sidebar(page)}
+{self.sidebar(page, root)}
 </nav>
 <main>
 {page.body}
@@ -71,24 +73,24 @@ class Site:
 </html>
 """
 
-    def sidebar(self, here):
+    def sidebar(self, here, root):
         out = []
         for part in dict.fromkeys(page.part for page in self.pages if page.part):
             pages = [page for page in self.pages if page.part == part]
             out.append(f"<h2>{html.escape(part)}</h2>")
-            out.append(links_to([page for page in pages if not page.group], here))
+            out.append(links_to([page for page in pages if not page.group], here, root))
             for group in dict.fromkeys(page.group for page in pages if page.group):
                 own = [page for page in pages if page.group == group]
                 is_open = " open" if here in own else ""
-                out.append(f"<details{is_open}><summary>{html.escape(group)}</summary>{links_to(own, here)}</details>")
+                out.append(f"<details{is_open}><summary>{html.escape(group)}</summary>{links_to(own, here, root)}</details>")
         return "\n".join(out)
 
 
-def links_to(pages, here):
+def links_to(pages, here, root):
     items = []
     for page in pages:
         mark = ' class="now" aria-current="page"' if page is here else ""
-        items.append(f'<li><a{mark} href="{relative(page.path, here.path)}">{html.escape(page.title)}</a></li>')
+        items.append(f'<li><a{mark} href="{root}{page.path}">{html.escape(page.title)}</a></li>')
     return "<ul>" + "\n".join(items) + "</ul>" if items else ""
 
 
@@ -103,20 +105,15 @@ def quoted(anchor):
     return urllib.parse.quote(anchor, safe=":~")
 
 
-class Links(html.parser.HTMLParser):
+class Links:
     """The links and the anchors of one page."""
 
     def __init__(self, text):
-        super().__init__()
-        self.links, self.anchors, self.twice = [], set(), []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        self.links += [values[key] for key in ("href", "src") if values.get(key) is not None]
-        if "id" in values:
-            self.twice += [values["id"]] if values["id"] in self.anchors else []
-            self.anchors.add(values["id"])
+        found = [(key, html.unescape(value)) for tag in TAG.findall(text) for key, value in ATTRIBUTE.findall(tag)]
+        self.links = list(dict.fromkeys(value for key, value in found if key != "id"))
+        ids = [value for key, value in found if key == "id"]
+        self.anchors = set(ids)
+        self.twice = sorted({each for each in ids if ids.count(each) > 1}) if len(self.anchors) < len(ids) else []
 
 
 def broken_links(out):
@@ -125,7 +122,7 @@ def broken_links(out):
     messages = []
     for path, page in pages.items():
         messages += [f"{path}: the anchor '{anchor}' is there twice" for anchor in page.twice]
-        for link in dict.fromkeys(page.links):
+        for link in page.links:
             parts = urllib.parse.urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
