@@ -13,7 +13,7 @@ LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sh": "sh", ".txt": "
 
 
 def path_of(source):
-    return "index.html" if source == "README.md" else source.removesuffix(".md").lower() + ".html"
+    return "index.html" if source == "README.md" else source.removesuffix(".md") + ".html"
 
 
 def title_of(source, converter):
