@@ -1,6 +1,8 @@
 // The table of passes: each has a switch, and passes from above run at their stages.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "core/grad_mode.h"
 #include "graph/compile.h"
 #include "ops/all_ops.h"
