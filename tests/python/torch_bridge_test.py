@@ -480,6 +480,80 @@ class Models(Case):
         self.assertIn("aten.stack.default", targets)
         self.assertNotIn("aten.select_backward.default", targets)
 
+    def test_heads_are_split_without_copies(self):
+        """Batch and heads that a model joins and splits again, and parts that are stacked and turned, forward and backward."""
+        def function(a):
+            q, k, v = a.view(7, 2, 3, 12).permute(2, 0, 1, 3)
+            q, k, v = (t.reshape(7, 8, 3).transpose(0, 1).reshape(2, 4, 7, 3) for t in (q, k, v))
+            return nn.functional.scaled_dot_product_attention(q, k, v).permute(2, 0, 1, 3).reshape(14, 12)
+
+        record = []
+        fast, given = bridged(function, record), torch.randn(7, 2, 36, requires_grad=True)
+        plain, exact = given.detach().clone().requires_grad_(), given.detach().double().requires_grad_()
+        for _ in range(2):
+            for x in (given, plain, exact):
+                x.grad = None
+            results = [f(x) for f, x in ((fast, given), (function, plain), (function, exact))]
+            for y in results:
+                y.square().sum().backward()
+            self.check([results[0], given.grad], [results[1], plain.grad], [results[2], exact.grad])
+        self.assertTrue(wholly(record), [g.reasons for g in record])
+        before = record[0].regions[0].bridge.explain().split("scaled_dot_product_attention")[0]
+        self.assertNotIn(" = clone(", before)
+
+    def test_saved_tensors_reach_torch_as_it_traced_them(self):
+        """The backward pass runs in torch, and views what the forward pass of Deft left with channels innermost."""
+        model, given = cnn().train(), torch.randn(4, 3, 12, 12)
+        plain, exact, record = copy.deepcopy(model), copy.deepcopy(model).double(), []
+        backward = torch.ops.aten.native_batch_norm_backward.default
+        row = _operators.TABLE.pop(backward)
+        try:
+            fast = bridged(model, record)
+            for _ in range(2):
+                for m in (model, plain, exact):
+                    m.zero_grad()
+                self.check(state_after(model, fast, given), state_after(plain, plain, given),
+                           state_after(exact, exact, given.double()))
+            self.assertEqual([bool(g.reasons) for g in record], [False, True])
+        finally:
+            _operators.TABLE[backward] = row
+
+    def test_copies_of_what_is_written_stay(self):
+        def function(a):
+            before = a.clone()
+            a.add_(1)
+            return before, a * 2
+
+        fast = bridged(function)
+        for _ in range(3):
+            given = torch.zeros(3)
+            before, after = fast(given)
+            self.assertEqual((before.tolist(), after.tolist(), given.tolist()), ([0.0] * 3, [2.0] * 3, [1.0] * 3))
+
+    def test_memory_formats(self):
+        """Results lie as torch's do, in inference and training."""
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1))
+        fast = bridged(model)
+        for form in (torch.contiguous_format, torch.channels_last):
+            given = torch.randn(2, 3, 8, 8).contiguous(memory_format=form).requires_grad_()
+            for grad in (True, False):
+                with torch.set_grad_enabled(grad):
+                    for _ in range(2):
+                        ours, theirs = fast(given), model(given)
+                        self.assertEqual(ours.stride(), theirs.stride())
+                        torch.testing.assert_close(ours, theirs)
+
+    def test_threads_are_torchs(self):
+        before = torch.get_num_threads()
+        fast = bridged(mlp())
+        try:
+            for n in (1, 2):
+                torch.set_num_threads(n)
+                fast(torch.randn(2, 16))
+                self.assertEqual(deft.get_num_threads(), n)
+        finally:
+            torch.set_num_threads(before)
+
     def test_lstm(self):
         model, given = nn.LSTM(6, 8, batch_first=True), torch.randn(2, 5, 6)
         fast = bridged(model)
@@ -835,6 +909,15 @@ class Export(Case):
 
         model, given = Two(), (torch.randn(3, 4), torch.randn(2, 4), torch.tensor(2.0))
         self.check_plan(self.exported(model, *given, name="two"), model, *given)
+
+    def test_several_sizes(self):
+        model = cnn().eval()
+        given = [torch.randn(n, 3, 12, 12) for n in (4, 1, 7)]
+        plan = self.exported(model, given[0], dynamic_shapes=({0: torch.export.Dim.AUTO},), more_args=[(g,) for g in given[1:]])
+        for g in given:
+            self.check_plan(plan, model, g)
+        with self.assertRaisesRegex(ValueError, "no plan of the file serves"):
+            plan(deft.from_dlpack(torch.randn(5, 3, 12, 12)))
 
     def test_weights_are_in_the_file(self):
         model, given = mlp(), torch.randn(8, 16)

@@ -11,7 +11,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 import deft
 
-from ._operators import RANDOM, TABLE, aten_copy_
+from ._operators import RANDOM, TABLE, aten_copy_, has_fixed_strides, is_contiguous
 from ._options import NAMES, Options, check_names, read
 from ._region import Refused, Region, capturing, is_work, why_not
 from ._rewrite import rewrite
@@ -73,6 +73,14 @@ def constants_as_arguments(gm):
     return gm, constants
 
 
+def lie_as(t, traced):
+    if is_contiguous(traced):
+        return t.contiguous()
+    if not has_fixed_strides(traced) or all(n < 2 or a == b for n, a, b in zip(t.shape, t.stride(), traced.stride())):
+        return t
+    return torch.empty_strided(t.shape, traced.stride(), dtype=t.dtype).copy_(t)
+
+
 class Graph:
     """One graph of AOTAutograd, as a function that takes one list and gives one."""
 
@@ -131,12 +139,11 @@ class Graph:
         return list(self.gm(*self.as_traced(args)))
 
     def as_traced(self, args):
-        """Pictures that the forward pass saved with channels innermost, as torch's views expect them."""
+        """What the forward pass saved as it came, lying as torch's views expect it."""
         if self.kind != "backward":
             return args
         placeholders = [n for n in self.gm.graph.nodes if n.op == "placeholder"]
-        return [a.contiguous() if isinstance(a, torch.Tensor) and a.dim() == 4 and n.meta["val"].is_contiguous() else a
-                for n, a in zip(placeholders, args)]
+        return [lie_as(a, n.meta["val"]) if isinstance(a, torch.Tensor) else a for n, a in zip(placeholders, args)]
 
     # --- who runs what
 

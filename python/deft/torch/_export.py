@@ -84,12 +84,24 @@ def _runner(gm, weights, options):
     return run
 
 
-def export(model, args, dynamic_shapes=None, *, path, kwargs=None, name=None, precision="as given"):
+def _tensors(args, kwargs, count):
+    given = [t for t in torch.utils._pytree.tree_leaves((tuple(args), kwargs or {})) if isinstance(t, torch.Tensor)]
+    if len(given) != count:
+        raise ExportError(f"deft.torch.export: found {len(given)} tensors among the inputs, expected {count}: every input must "
+                          "be a tensor; bind the others in a module around this one")
+    return given
+
+
+MOST_SIZES = 16  # plans that a compiled function keeps
+
+
+def export(model, args, dynamic_shapes=None, *, path, more_args=(), kwargs=None, name=None, precision="as given"):
     """Writes `model`, with its weights, as a plan for these inputs into the file `path`, and gives `path` back.
 
-    dynamic_shapes: as torch.export.export takes it; the file then serves every size of these dimensions from 2 on. The
-    plan is for this kind of machine and this version of Deft, as those of `deft compile` are; `name` is what the file says
-    it holds, the class of the model otherwise; `precision` as for deft.torch.compile."""
+    `more_args`: further tuples like `args`, in sizes that `dynamic_shapes` (as torch.export.export takes it) leaves open; the
+    file gets a plan for each, and serves no others. It is for this kind of machine and this version of Deft, as those of
+    `deft compile` are. `name` is what the file says it holds, the class of the model otherwise; `precision` as for
+    deft.torch.compile()."""
     options = Options(precision=precision)
     program = _program(model, args, kwargs, dynamic_shapes)
     gm, constants = constants_as_arguments(program.graph_module)
@@ -98,13 +110,12 @@ def export(model, args, dynamic_shapes=None, *, path, kwargs=None, name=None, pr
     found = _weights(program) + constants
     shared = _shared([w for w in found if w is not None])
     weights = [None if w is None else next(shared) for w in found]
-    given = [t for t in torch.utils._pytree.tree_leaves((tuple(args), kwargs or {})) if isinstance(t, torch.Tensor)]
-    count = sum(w is None for w in weights)
-    if len(given) != count:
-        raise ExportError(f"deft.torch.export: found {len(given)} tensors among the inputs, expected {count}: every input must "
-                          "be a tensor; bind the others with functools.partial or a wrapping module")
+    if len(more_args) >= MOST_SIZES:
+        raise ExportError(f"deft.torch.export: found {len(more_args)} more_args, expected at most {MOST_SIZES - 1}")
+    calls = [_tensors(a, kwargs, sum(w is None for w in weights)) for a in (*more_args, args)]
     compiled = deft._C._Compiled(_runner(gm, weights, options), None, True)
     with capturing, deft.no_grad():
-        compiled.run([deft.from_dlpack(t.detach()) for t in given])
+        for given in calls:
+            compiled.run([deft.from_dlpack(t.detach()) for t in given])
         compiled.save(str(path), name or type(model).__name__)
     return path

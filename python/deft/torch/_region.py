@@ -8,7 +8,8 @@ from torch.autograd.graph import increment_version
 
 import deft
 
-from ._operators import DTYPES, OF_MEMORY, RANDOM, ROUNDS, TABLE, VIEWS, WHEN, aten_convolution, aten_copy_, is_last
+from ._operators import (DTYPES, OF_MEMORY, RANDOM, ROUNDS, TABLE, VIEWS, WHEN, aten_clone, aten_convolution, aten_copy_,
+                         has_fixed_strides, is_contiguous)
 from ._options import Options
 
 _C = deft._C
@@ -102,6 +103,11 @@ def same_strides(sizes, a, b):
     return all(x == y for n, x, y in zip(sizes, a, b) if n > 1) or any(n == 0 for n in sizes)
 
 
+def is_compact(t):
+    """Keeping it keeps little else: parts of queries, keys and values side by side do."""
+    return 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride())) <= 3 * t.numel()
+
+
 def lay_out(t, strides):
     """`t` with these strides: what was traced holds for views that come later."""
     sizes = list(t.shape)
@@ -127,8 +133,8 @@ def rounded(value, dtype):
 
 
 class Region:
-    """`saved_from`: results from there on are only read by the backward pass. Their pictures have channels innermost, as
-    convolutions want them; see Graph.as_traced()."""
+    """`saved_from`: results from there on are only read by the backward pass and lie as they were made, pictures with
+    channels innermost, since convolutions want them so; see Graph.as_traced()."""
 
     def __init__(self, gm, weights=(), options=Options(), saved_from=None):
         self.options, self.saved_from = options, saved_from
@@ -145,12 +151,22 @@ class Region:
         self.has_weights = any(flags)
         self.bridge = self._new_bridge(flags)
         self.last_use = self._last_uses()
+        self.free_copies = {n for n in self.graph.nodes if self._is_free_copy(n)}
         self.random_sizes = {}
         # (which result, its node): on the memory of an argument
         self.views = [(k, n) for k, n in enumerate(self._result_list()) if self._is_view_of_argument(n)]
 
     def _new_bridge(self, weights):
         return _C._Bridge(weights + [False] * len(self.randoms), self.options.plans, self.options.freezing)
+
+    def _is_free_copy(self, node):
+        """A copy that only changes where its values lie: nothing here depends on that, and nobody writes what it copies."""
+        if node.target is not aten_clone or node.kwargs.get("memory_format") is torch.channels_last:
+            return False
+        source = node.args[0]
+        while source.op == "call_function" and (source.target in VIEWS or source.target in (aten_clone, operator.getitem)):
+            source = source.args[0]
+        return self.number_of.get(source) not in self.mutated
 
     def _result_list(self):
         return [self.results] if self.is_single else self.results
@@ -268,6 +284,8 @@ class Region:
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: env[n])
             if node.target is aten_copy_:
                 return args[0].copy_(args[1])
+            if node in self.free_copies:
+                return args[0]
             if is_number(node):
                 return args[0].shape[args[1]] if node.target not in SIZE_OPERATORS else node.target(*args)
             if node.target is operator.getitem:
@@ -337,7 +355,8 @@ class Region:
         return results
 
     def _result(self, k, found, traced, symbols):
-        if self.saved_from is not None and k >= self.saved_from and is_last(found) and traced.is_contiguous():
+        saved = self.saved_from is not None and k >= self.saved_from
+        if saved and is_compact(found) and (is_contiguous(traced) or has_fixed_strides(traced)):
             return found
         return lay_out(found, [self._number(s, symbols) for s in traced.stride()])
 

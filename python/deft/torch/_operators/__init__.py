@@ -2,10 +2,10 @@
 torch's, and numbers, element types and lists as they are; missing tensors are None."""
 
 from . import attention, convolution, creation, indexing, losses, norms, pointwise, pooling, products, reductions
+from .convolution import aten_convolution
 from .random import RANDOM
 from .table import DTYPES, ROUNDS, TABLE, WHEN, aten
-from .convolution import aten_convolution
-from .views import OF_MEMORY, VIEWS, aten_copy_, is_last
+from .views import OF_MEMORY, VIEWS, aten_clone, aten_copy_, has_fixed_strides, is_contiguous
 
-__all__ = ["DTYPES", "OF_MEMORY", "RANDOM", "ROUNDS", "TABLE", "VIEWS", "WHEN", "aten", "aten_convolution", "aten_copy_",
-           "is_last"]
+__all__ = ["DTYPES", "OF_MEMORY", "RANDOM", "ROUNDS", "TABLE", "VIEWS", "WHEN", "aten", "aten_clone", "aten_convolution",
+           "aten_copy_", "has_fixed_strides", "is_contiguous"]

@@ -66,6 +66,20 @@ def is_dense(x):
     return True
 
 
+def is_contiguous(x):
+    """Of a tensor as traced, without a guard on its sizes."""
+    expected = 1
+    for stride, size in zip(reversed(x.stride()), reversed(x.shape)):
+        if hint(size) > 1 and hint(stride) != expected:
+            return False
+        expected *= hint(size)
+    return True
+
+
+def has_fixed_strides(x):
+    return all(isinstance(n, int) for n in (*x.shape, *x.stride()))
+
+
 def is_not_whole(node):
     x = node.args[0].meta["val"]
     return None if is_dense(x) and x.storage_offset() == 0 else "as_strided of a part of a tensor reaches beyond it"
@@ -165,7 +179,7 @@ def select_backward(g, sizes, dim, index):
     return written(deft.zeros(*sizes, dtype=g.dtype), lambda y: deft.select(y, dim, index), g)
 
 
-aten_copy_ = aten.copy_.default
+aten_clone, aten_copy_ = aten.clone.default, aten.copy_.default
 
 # Operators that mean memory: their first argument must lie as it was traced.
 OF_MEMORY = {aten.as_strided.default, aten.as_strided_scatter.default}
