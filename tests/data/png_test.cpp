@@ -142,7 +142,7 @@ TEST(Png, PixelCapIsCheckedByTheHeader) {
   file.replace(16, 8, "\x7F\xFF\xFF\xFF\x7F\xFF\xFF\xFF");
   EXPECT_NE(load_error([&] { decode_all(file); }).find("2147483647 x 2147483647 are more"), std::string::npos);
   file.replace(16, 4, std::string(4, '\0'));
-  EXPECT_NE(load_error([&] { decode_all(file); }).find("0 x 2147483647 is no size"), std::string::npos);
+  EXPECT_NE(load_error([&] { decode_all(file); }).find("0 x 2147483647 is not a valid image size"), std::string::npos);
 }
 
 TEST(Png, NeitherFormat) {

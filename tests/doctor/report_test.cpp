@@ -110,10 +110,10 @@ TEST(ReportHtml, ShowsAPlanBesideItsModel) {
             std::string::npos);
 }
 
-TEST(ReportHtml, SaysWhatLookingAtADeviceTook) {
+TEST(ReportHtml, SaysWhatTracingADeviceTook) {
   Json report = sample();
   report["profile"]["watching_percent"] = 12.5;
-  EXPECT_NE(static_part(report_html(report)).find("looking at the device took 12.5 % longer"), std::string::npos);
+  EXPECT_NE(static_part(report_html(report)).find("tracing the device took 12.5 % longer"), std::string::npos);
 }
 
 TEST(ReportHtml, EmbedsItsDataWhole) {
