@@ -9,7 +9,6 @@ from deft import _C
 # Ops that have no function of their own, and why.
 NO_FUNCTION = {
     "elementwise_chain": "made by compile()",
-    "elementwise_gradient": "made by compile()",
     "fused_rows": "made by compile()",
     "fused_linear": "made by compile()",
     "fused_convolution": "made by compile()",

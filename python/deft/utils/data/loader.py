@@ -5,6 +5,7 @@ import itertools
 import multiprocessing
 import queue
 import random
+import signal
 import traceback
 
 from ... import _C
@@ -90,6 +91,7 @@ class _Failure:
 def _serve(dataset, collate, tasks, results, number, count, seed, init, batch_size, drop_last):
     """The life of a worker process: numbers of samples in, batches out."""
     global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process gets it too, and ends this one
     _C.set_num_threads(1)
     _C._manual_seed(seed)
     random.seed(seed)
@@ -102,10 +104,7 @@ def _serve(dataset, collate, tasks, results, number, count, seed, init, batch_si
         results.put((None, None, _Failure(error, f"DataLoader worker process {number}")))
         return
     while True:
-        try:
-            task = tasks.get()
-        except KeyboardInterrupt:  # the loader's process gets it too, and ends this one
-            return
+        task = tasks.get()
         if task is None:
             return
         epoch, order, indices = task
