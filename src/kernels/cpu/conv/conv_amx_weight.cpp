@@ -411,7 +411,7 @@ int64_t part_count(const Slots& s, const SumsForm& f, int64_t positions) {
 bool amx_weight_pays(const ConvCall& c, const Window& w) {
   if (size_of(c.dtype) > 4 || !c.channels_last || !has_amx(tiles_for(c, w))) return false;
   if (w.taps[0] != 1) return false;
-  // f32 with few channels or one tap gains nothing from incomplete tiles, or from so many copies.
+  // With few channels or one tap, f32 loses more by incomplete tiles and by a copy for each tap than AMX gains.
   if (c.dtype == DType::f32 && (!splits_fast() || w.tap_count() == 1 || c.c_in / c.groups < kBlock)) return false;
   const int64_t positions = c.n * w.positions(), weights = c.c_out * (c.c_in / c.groups) * w.tap_count();
   if (w.tap_count() == 1) return c.groups == 1 && weights <= kFewWeights && positions >= kManyPositions;

@@ -191,8 +191,8 @@ class GemvStreams {
     fill_row_offsets(p, offsets_);
   }
 
-  // Panels [begin, end), split into one part per stream. Blocks of k lie apart, so many panels of one block come before
-  // the next block.
+  // Panels [begin, end), split into one part per stream. Blocks of k lie apart, so run_ panels of a block are read
+  // before the next block.
   void run(int64_t begin, int64_t end) {
     const int64_t streams = kernel_.streams, part = (end - begin + streams - 1) / streams;
     for (int64_t first = begin; first < begin + part; first += run_) {
