@@ -30,6 +30,9 @@ foreach(folder src include apps bench)
 endforeach()
 target_compile_options(deft_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${prefix_maps}>")
 
+# Notes on how old versions of GCC passed vectors to functions: all of Deft is compiled by one.
+target_compile_options(deft_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-psabi>)
+
 # Hardening: guards on the stack, targets of indirect jumps that the CPU checks, symbols bound before the program starts.
 if(DEFT_ARCHITECTURE STREQUAL "x86")
   set(branch_protection -fcf-protection=full)
