@@ -21,6 +21,16 @@ RANDOM = {
     aten.randn.default: (lambda sizes, dtype, /, *a, **k: torch.randn(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
     aten.rand_like.default: (lambda sizes, dtype, /, *a, **k: torch.rand(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
     aten.randn_like.default: (lambda sizes, dtype, /, *a, **k: torch.randn(sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
+    aten.randint.default: (lambda sizes, dtype, /, high, *a, **k: torch.randint(high, sizes, dtype=dtype), lambda drawn, *a, **k: drawn),
+    aten.randint.low: (lambda sizes, dtype, /, low, high, *a, **k: torch.randint(low, high, sizes, dtype=dtype),
+                       lambda drawn, *a, **k: drawn),
+    aten.randperm.default: (lambda sizes, dtype, /, n, **k: torch.randperm(n, dtype=dtype), lambda drawn, *a, **k: drawn),
+    aten.normal_functional.default: (
+        lambda sizes, dtype, /, x, mean=0.0, std=1.0, **k: torch.empty(sizes, dtype=dtype).normal_(mean, std),
+        lambda drawn, *a, **k: drawn),
+    aten.uniform.default: (
+        lambda sizes, dtype, /, x, low=0.0, high=1.0, **k: torch.empty(sizes, dtype=dtype).uniform_(low, high),
+        lambda drawn, *a, **k: drawn),
     aten.bernoulli.p: (lambda sizes, dtype, /, x, p=0.5, **k: torch.empty(sizes, dtype=dtype).bernoulli_(p),
                        lambda drawn, *a, **k: drawn),
 }
