@@ -274,7 +274,7 @@ def _compilers(record, options):
                     return boxed(Graph(gm, kind, weights, record, options, saved_from))
             except Exception as error:  # a fault of ours must not reach the user's program
                 say_once(f"the {kind} pass of a model runs in torch: {type(error).__name__}: {error}")
-                return torch._dynamo.backends.common.make_boxed_func(gm.forward)
+                return torch._functorch.aot_autograd.make_boxed_func(gm.forward)
 
         return compiler
 

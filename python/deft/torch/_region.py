@@ -1,5 +1,6 @@
 """A graph of ATen operators, or a part of one, as a plan of Deft."""
 
+import math
 import operator
 import threading
 
@@ -15,7 +16,10 @@ from ._options import Options
 _C = deft._C
 
 # What is computed of sizes, on Python's numbers.
-SIZE_OPERATORS = {operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.pow}
+SIZE_OPERATORS = {operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.mod, operator.neg,
+                  operator.pow, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.and_,
+                  operator.or_, math.floor, math.ceil, math.trunc, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_float,
+                  torch.sym_int, torch.sym_ite, getattr(torch, "sym_sum", torch.sym_max)}
 CONSTANTS = {torch.ops.aten.full.default, torch.ops.aten.scalar_tensor.default}
 MOST_WEIGHT_CHANGES = 3  # after which weights are read where they are, unpacked
 capturing = threading.RLock()  # one at a time

@@ -3,6 +3,7 @@
 import deft
 import deft.nn.functional as F
 
+from .pointwise import gradient
 from .table import row
 
 
@@ -38,5 +39,10 @@ def baddbmm(bias, x, y, beta=1, alpha=1):
     return deft.baddbmm(bias, x, y, beta=beta, alpha=alpha)
 
 
+row("addmv.default")(lambda bias, x, y, beta=1, alpha=1: deft.addmv(bias, x, y, beta=beta, alpha=alpha))
+row("addbmm.default")(lambda bias, x, y, beta=1, alpha=1: deft.addbmm(bias, x, y, beta=beta, alpha=alpha))
+row("addr.default")(lambda bias, x, y, beta=1, alpha=1: deft.addr(bias, x, y, beta=beta, alpha=alpha))
+row("_cdist_forward.default")(lambda x, y, p, mode=None: deft.cdist(x, y, float(p)))
+row("_cdist_backward.default")(lambda g, x, y, p, found: gradient(lambda t: deft.cdist(t, y, float(p)))(g, x))
 row("mv.default")(lambda x, y: deft.mv(x, y))
 row("dot.default")(lambda x, y: deft.dot(x, y))

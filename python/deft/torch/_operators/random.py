@@ -37,5 +37,16 @@ RANDOM = {
     aten.randn.default: (draw_normal, as_drawn),
     aten.rand_like.default: (draw_uniform, as_drawn),
     aten.randn_like.default: (draw_normal, as_drawn),
+    aten.randint.default: (lambda sizes, dtype, device, /, high, *a, **k: torch.randint(high, sizes, dtype=dtype, device=device),
+                           as_drawn),
+    aten.randint.low: (
+        lambda sizes, dtype, device, /, low, high, *a, **k: torch.randint(low, high, sizes, dtype=dtype, device=device), as_drawn),
+    aten.randperm.default: (lambda sizes, dtype, device, /, n, **k: torch.randperm(n, dtype=dtype, device=device), as_drawn),
+    aten.normal_functional.default: (
+        lambda sizes, dtype, device, /, x, mean=0.0, std=1.0, **k: torch.empty(sizes, dtype=dtype, device=device).normal_(mean, std),
+        as_drawn),
+    aten.uniform.default: (
+        lambda sizes, dtype, device, /, x, low=0.0, high=1.0, **k: torch.empty(sizes, dtype=dtype, device=device).uniform_(low, high),
+        as_drawn),
     aten.bernoulli.p: (draw_coins, as_drawn),
 }
