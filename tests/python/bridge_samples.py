@@ -163,6 +163,11 @@ SAMPLES = {
     "_scaled_dot_product_flash_attention_for_cpu": lambda: [
         [x(2, 3, 5, 8), x(2, 3, 7, 8), x(2, 3, 7, 8)], [x(2, 3, 5, 8), x(2, 3, 5, 8), x(2, 3, 5, 8), 0.0, True]],
     "_scaled_dot_product_flash_attention_for_cpu_backward": lambda: [attention_backward(False), attention_backward(True)],
+    "deft.attention": lambda: [
+        [x(2, 3, 5, 8), x(2, 3, 7, 8), x(2, 3, 7, 6), None, False, 0.5], [x(2, 3, 5, 8), x(2, 3, 5, 8), x(2, 3, 5, 8), None, True, 0.3],
+        [x(2, 5, 3, 8).transpose(1, 2), x(2, 3, 7, 8), x(2, 3, 7, 8), x(2, 1, 5, 7), False, 0.3],
+        [x(2, 3, 5, 8), x(2, 3, 7, 8), x(2, 3, 7, 8), torch.arange(7) < 4 + at(3, 2, 1, 1, 1), False, 0.3]],
+    "deft.attention_backward": lambda: [own_attention_backward(None, True), own_attention_backward(x(2, 1, 5, 5), False)],
     "_transformer_encoder_layer_fwd": lambda: [encoder_layer(False, True), encoder_layer(True, False)],
     "nll_loss_forward": lambda: [[x(6, 5), at(5, 6), None, 1, -100], [x(6, 5), at(5, 6), pos(5), 1, 2],
                                  [x(6, 5), at(5, 6), pos(5), 2, 0]],
@@ -301,6 +306,12 @@ def attention_backward(causal):
     q, k, v = x(2, 3, 5, 8), x(2, 5, 3, 8).transpose(1, 2), x(2, 3, 5, 8)
     y, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
     return [torch.randn_like(y), q, k, v, y, sums, 0.0, causal]
+
+
+def own_attention_backward(mask, causal):
+    q, k, v = x(2, 3, 5, 8), x(2, 5, 3, 8).transpose(1, 2), x(2, 3, 5, 8)
+    y, log_sum = torch.ops.deft.attention(q, k, v, mask, causal, 0.3)
+    return [torch.randn_like(y), q, k, v, mask, y, log_sum, causal, 0.3]
 
 
 def calls_of(name):

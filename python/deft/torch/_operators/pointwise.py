@@ -53,7 +53,12 @@ def floor_divide(x, y):
     return deft.div(x, y, rounding_mode="floor")
 
 
-row("pow.Tensor_Scalar", "pow.Scalar", "pow.Tensor_Tensor")(lambda x, y: deft.pow(x, y))
+row("pow.Scalar", "pow.Tensor_Tensor")(lambda x, y: deft.pow(x, y))
+
+
+@row("pow.Tensor_Scalar")
+def power(x, exponent):
+    return x * x * x if exponent == 3 else deft.pow(x, exponent)  # as torch computes cubes
 row("square.default")(lambda x: deft.square(x))
 row("lerp.Scalar", "lerp.Tensor")(lambda x, y, w: deft.lerp(x, y, w))
 row("clamp.default", "clamp.Tensor")(lambda x, low=None, high=None: deft.clamp(x, low, high))

@@ -12,9 +12,14 @@ def is_turned(x):
     return x.dim() == 2 and x.stride()[0] == 1 and x.shape[1] > 1
 
 
+def suits_linear(y):
+    """On GPUs any matrix does as a weight; on CPUs one that linear() would pack from rows."""
+    return is_turned(y) or y.device.type == "cuda"
+
+
 @row("mm.default", rounds=(0, 1))
 def mm(x, y):
-    if is_turned(y) and x.dtype == y.dtype:
+    if suits_linear(y) and x.dtype == y.dtype:
         return F.linear(x, y.t())
     return deft.mm(x, y)
 
@@ -24,7 +29,7 @@ row("bmm.default", rounds=(0, 1))(lambda x, y: deft.bmm(x, y))
 
 @row("addmm.default", rounds=(0, 1, 2))
 def addmm(bias, x, y, beta=1, alpha=1):
-    if beta == 1 and alpha == 1 and is_turned(y) and bias.dim() == 1 and bias.shape[0] == y.shape[1]:
+    if beta == 1 and alpha == 1 and suits_linear(y) and bias.dim() == 1 and bias.shape[0] == y.shape[1]:
         return F.linear(x, y.t(), bias)
     return deft.addmm(bias, x, y, beta=beta, alpha=alpha)
 
