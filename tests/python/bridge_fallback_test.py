@@ -136,6 +136,22 @@ class Torch(Case):
         finally:
             _operators.TABLE[gelu] = row
 
+    def test_a_fault_while_compiling_is_survived(self):
+        rewrite = deft.torch._backend.rewrite
+
+        def broken(gm):
+            raise KeyError("a fault")
+
+        deft.torch._backend.rewrite = broken
+        try:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                model, given = mlp(), torch.randn(3, 16)
+                torch.testing.assert_close(bridged(model)(given), model(given))
+            self.assertTrue(any("runs in torch: KeyError" in str(w.message) for w in said))
+        finally:
+            deft.torch._backend.rewrite = rewrite
+
     def test_errors_are_torchs(self):
         fast = bridged(nn.Embedding(4, 2))
         with torch.no_grad():

@@ -14,6 +14,11 @@ from deft.torch._backend import Graph
 TYPES = (torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)
 
 
+# Take what was computed in f32 before, or compute with a constant in f32; and those that give any place of equal values.
+GIVEN_RESULTS = {"nll_loss_backward", "nll_loss2d_backward", "_cdist_backward", "hardsigmoid_backward"}
+ANY_OF_EQUALS = {"kthvalue", "topk", "sort", "median.dim"}
+
+
 def of_type(value, dtype):
     """Floating tensors in another type; numbers and lists as they are."""
     if isinstance(value, torch.Tensor):
@@ -112,8 +117,19 @@ class Operators(Case):
             if name.startswith(("as_strided", "view", "_unsafe_view")):
                 continue  # of memory, not of values
             for how in (turned, apart):
+                call = laid(args, how), {k: laid(v, how) for k, v in kwargs.items()}
+                if self.torch_wants_them_contiguous(operator, args, kwargs, call):
+                    continue
                 with self.subTest(name, how=how.__name__, args=[list(t.shape) for t in flat(args)]):
-                    self.check_call(name, operator, laid(args, how), {k: laid(v, how) for k, v in kwargs.items()})
+                    self.check_call(name, operator, *call)
+
+    def torch_wants_them_contiguous(self, operator, args, kwargs, call):
+        """Some gradients read what forward saved as if it were contiguous."""
+        try:
+            found = operator(*call[0], **call[1])
+        except RuntimeError:
+            return True
+        return not all(torch.allclose(a, b, 1e-3, 1e-3, equal_nan=True) for a, b in zip(flat(found), flat(operator(*args, **kwargs))))
 
     def test_types(self):
         """Wherever torch takes a type, Deft's result is torch's, or the operator is refused and runs in torch."""
@@ -122,6 +138,8 @@ class Operators(Case):
             if not any(t.is_floating_point() for t in flat(args)):
                 continue
             for dtype in TYPES:
+                if name in GIVEN_RESULTS and dtype == torch.float64 or name in ANY_OF_EQUALS and not dtype.is_floating_point:
+                    continue
                 typed, keywords = of_type(args, dtype), {k: of_type(v, dtype) for k, v in kwargs.items()}
                 with self.subTest(name, dtype=dtype, args=[list(t.shape) for t in flat(args)]):
                     try:

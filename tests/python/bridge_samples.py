@@ -204,7 +204,7 @@ SAMPLES = {
     "cummax cummin logcumsumexp": lambda: [[x(), 1], [x(), 0]],
     "searchsorted.Tensor": lambda: [[x(6).sort()[0], x()], ([x(3, 6).sort()[0], x()], {"right": True})],
     "bucketize.Tensor": lambda: [[x(), x(6).sort()[0]], ([x(), x(6).sort()[0]], {"right": True, "out_int32": True})],
-    "histc": lambda: [[x(40), 7, -1, 1], [x(), 4, 1, 1]],
+    "histc": lambda: [[x(40), 7, -1, 1], [whole().float(), 4, -2, 3]],
     "addmv": lambda: [([x(3), x(3, 4), x(4)], {"alpha": 2})],
     "addbmm": lambda: [([x(3, 5), x(2, 3, 4), x(2, 4, 5)], {"beta": 0.5})],
     "addr": lambda: [([x(3, 5), x(3), x(5)], {"alpha": 2})],
@@ -248,7 +248,7 @@ SAMPLES = {
                                                                          [x(2, 3, 7, 9), [7, 9], [2, 3, 4, 4], True]],
     "upsample_trilinear3d_backward": lambda: [[x(1, 2, 6, 6, 6), [6, 6, 6], [1, 2, 3, 4, 5], False]],
     "grid_sampler_2d": lambda: [[x(2, 3, 5, 5), x(2, 4, 4, 2) * 0.7, mode, border, corners]
-                                for mode, border, corners in ((0, 0, False), (1, 1, True), (2, 2, False))],
+                                for mode, border, corners in ((0, 0, False), (1, 1, True), (0, 2, False))],
     "grid_sampler_2d_backward": lambda: [[x(2, 3, 4, 4), x(2, 3, 5, 5), x(2, 4, 4, 2) * 0.7, 0, 0, False, [True, True]]],
     "im2col": lambda: [[x(2, 3, 6, 6), [3, 3], [1, 1], [1, 1], [2, 2]]],
     "col2im": lambda: [[x(2, 27, 9), [6, 6], [3, 3], [1, 1], [1, 1], [2, 2]]],

@@ -76,6 +76,7 @@ def constants_as_arguments(gm):
 
 
 def lie_as(t, traced):
+    t = t.to(traced.dtype)
     if is_contiguous(traced):
         return t.contiguous()
     if not has_fixed_strides(traced) or all(n < 2 or a == b for n, a, b in zip(t.shape, t.stride(), traced.stride())):

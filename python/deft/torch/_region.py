@@ -397,6 +397,8 @@ class Region:
         saved = self.saved_from is not None and k >= self.saved_from
         if saved and is_compact(found) and (is_contiguous(traced) or has_fixed_strides(traced)):
             return found
+        if found.dtype != DTYPES[traced.dtype]:  # statistics of norms in f32, which only backward reads so
+            found = found.to(DTYPES[traced.dtype])
         return lay_out(found, [self._number(s, symbols) for s in traced.stride()])
 
     @staticmethod

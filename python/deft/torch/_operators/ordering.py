@@ -30,11 +30,15 @@ def searchsorted(edges, x, out_int32=False, right=False, side=None, sorter=None)
 row("bucketize.Tensor")(lambda x, edges, out_int32=False, right=False: searchsorted(edges, x, out_int32, right))
 
 
-@row("histc.default", when=lambda node: None if tuple(node.args[2:4]) not in ((), (0, 0)) else "bounds that are read from the values")
+def has_no_bounds(node):
+    low, high = (*node.args[2:4], *(0, 0)[len(node.args[2:4]):])
+    return "bounds that are read from the values" if low == high else None
+
+
+@row("histc.default", when=has_no_bounds)
 def histc(x, bins=100, low=0, high=0):
     x = x.reshape([-1])
     inside = (x >= low) & (x <= high)
-    low, high = (low - 1, high + 1) if low == high else (low, high)
     places = ((x - low) * (bins / (high - low))).floor().clamp(0, bins - 1)
     places = deft.where(inside, places, 0).to(deft.int64)
     return deft.scatter_add(deft.zeros(bins, dtype=x.dtype), 0, places, inside.to(x.dtype))

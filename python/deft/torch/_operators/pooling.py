@@ -97,9 +97,9 @@ def adaptive_avg_pool3d_backward(g, x):
 
 @row("adaptive_max_pool2d_backward.default")
 def adaptive_max_pool2d_backward(g, x, indices):
-    return gradient(lambda t: ops._adaptive_max_pool2d(t, list(g.shape[-2:]), False)[0])(g, x)
+    return gradient(lambda t: ops._adaptive_max_pool2d(t, list(g.shape[-2:]), True)[0])(g, x)
 
 
 @row("adaptive_max_pool3d_backward.default")
 def adaptive_max_pool3d_backward(g, x, indices):
-    return gradient(lambda t: ops._adaptive_max_pool3d(t, list(g.shape[-3:]), False)[0])(g, x)
+    return gradient(lambda t: ops._adaptive_max_pool3d(t, list(g.shape[-3:]), True)[0])(g, x)

@@ -4,7 +4,7 @@ import deft
 import deft.nn.functional as F
 
 from .pointwise import gradient
-from .table import row
+from .table import aten, row
 
 
 def resized(x, size, scales, mode, corners=None):
@@ -46,15 +46,20 @@ for name in ("linear1d", "bilinear2d", "trilinear3d"):
     add_smooth(f"upsample_{name}", name[:-2])
 add_smooth("upsample_bicubic2d", "bicubic")
 
-SAMPLING, BORDERS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+SAMPLING, BORDERS = ("bilinear", "nearest"), ("zeros", "border", "reflection")
 
 
-@row("grid_sampler_2d.default")
+def is_bicubic(node):
+    place = 2 if node.target is aten.grid_sampler_2d.default else 3
+    return "sampling a grid by cubic polynomials" if node.args[place] == 2 else None
+
+
+@row("grid_sampler_2d.default", when=is_bicubic)
 def grid_sampler(x, grid, mode, border, corners):
     return F.grid_sample(x, grid, SAMPLING[mode], BORDERS[border], corners)
 
 
-@row("grid_sampler_2d_backward.default")
+@row("grid_sampler_2d_backward.default", when=is_bicubic)
 def grid_sampler_backward(g, x, grid, mode, border, corners, mask):
     with deft.enable_grad():
         leaves = [x.detach().requires_grad_(), grid.detach().requires_grad_()]
