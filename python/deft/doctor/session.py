@@ -139,8 +139,6 @@ class Session:
         elif self.ops_mode.leave():
             self.looking = False
             self.tell("looked")
-            if self.window is None:
-                self.hooks.watch_modules(False)
             if not self.done:
                 self.record.write(self.state(None, ended=False))
 
@@ -177,14 +175,14 @@ class Session:
             self._step_timed(loop)
         elif loop.to_time > 0:
             loop.pause -= 1
-            if loop.pause < 0 or loop.pause >= self.options["after"]:
+            if loop.pause < 0:
                 self._open_window(loop)
+        self.hooks.watch_modules(self.compiled_at is None and (self.looking or loop.to_time > 0))
 
     def _open_window(self, loop):
         self.busy = True
         try:
             self.window = Window(self, loop)
-            self.hooks.watch_modules(self.compiled_at is None)
             self.window.start()
         finally:
             self.busy = False
@@ -204,7 +202,6 @@ class Session:
             return
         was_busy, self.busy = self.busy, True
         try:
-            self.hooks.watch_modules(self.looking)
             segment = window.stop()
             if segment is not None:
                 window.loop.segments.append(segment)
@@ -231,8 +228,6 @@ class Session:
         if depth == 1 and not self.in_backward:
             site = self.places.site(3)
             self.sign(FORWARD, id(module), site)
-            if not (self.looking or self.window):
-                self.hooks.watch_modules(False)
             self.root_site = site
             self.forwards[site] = self.forwards.get(site, 0) + 1
         if self.looking:

@@ -4,7 +4,7 @@ import bisect
 import weakref
 
 from ..findings import Finding, megabytes
-from .base import Lines, Rule, name_of, numbers_below, tensors_in
+from .base import Lines, Rule, name_of, number_of, numbers_below, tensors_in
 
 MOST_PENDING = 4096
 
@@ -126,8 +126,6 @@ class UnusedGraph(Rule):
             self._pending.append(call)
 
     def _find(self, node):
-        from .base import number_of
-
         number = number_of(node)
         if number is None:
             return None
@@ -331,7 +329,7 @@ class GradsNeverCleared(Rule):
         self._cleared()
 
     def op_ran(self, func, args, kwargs, out, site):
-        if self._optimizers and name_of(func) in ("zero_", "fill_", "_foreach_zero_", "mul_"):
+        if self._optimizers and not self._session.in_optimizer and name_of(func) in ("zero_", "fill_", "_foreach_zero_"):
             self._cleared()
 
     def _cleared(self):

@@ -10,6 +10,7 @@ import bisect
 import gc
 import linecache
 import sys
+import weakref
 
 from ..findings import Finding, megabytes
 from .base import Rule, edges_of, number_of, numbers_below, tensors_in
@@ -126,6 +127,7 @@ class KeptGraph(Rule):
     def __init__(self, session):
         super().__init__(session)
         self._sites = _Sites()
+        self._made = []  # weak references to what recorded ops returned
         self._by_step, self._by_round = _Chains(self._sites, False), _Chains(self._sites, True)
         self._has_optimizer = self._has_loader = False
         self._called = set()
@@ -137,6 +139,7 @@ class KeptGraph(Rule):
             return
         if any(t.requires_grad for t in tensors_in(args, self._torch.Tensor)):
             self._sites.add(self._session.seq() - 1, site, func._schema.name.split("::")[-1])
+            self._made.extend(weakref.ref(t) for t in tensors_in([out], self._torch.Tensor))
 
     def backward_begins(self, roots, site):
         lines = [line for line in self._by_round.lines.values() if not line["ran"]]
@@ -170,35 +173,43 @@ class KeptGraph(Rule):
 
     def looked(self):
         self._scan()
+        self._made = []
 
     def script_ends(self, error):
         if self._session.looking:
             self._end(self._by_round)
 
     def _end(self, chains):
-        self._scan()
+        alive = self._scan()
+        if chains is (self._by_step if len(self._by_step.starts) > 1 else self._by_round):
+            self._count_survivors(chains, alive)
         chains.begin(self._session.seq())
 
     def _scan(self):
-        tensor, alive = self._torch.Tensor, {}
-        for t in gc.get_objects():
-            if type(t) is tensor and t.grad_fn is not None:
-                number = number_of(t.grad_fn)
-                if number is None:
-                    continue
-                self._by_step.look(t.grad_fn)
-                self._by_round.look(t.grad_fn)
-                site = self._sites.of(number)
-                chains = self._by_step if len(self._by_step.starts) > 1 else self._by_round
-                if site is not None and chains.epoch(number) < len(chains.starts):
-                    alive.setdefault(site, []).append(t)
-        for site, tensors in alive.items():
+        """What recorded ops returned and is still there, after a look at its graph."""
+        alive = [(ref, ref()) for ref in self._made]
+        self._made = [ref for ref, t in alive if t is not None]
+        alive = [t for _, t in alive if t is not None and t.grad_fn is not None]
+        for t in alive:
+            self._by_step.look(t.grad_fn)
+            self._by_round.look(t.grad_fn)
+        return alive
+
+    def _count_survivors(self, chains, alive):
+        """Of earlier steps, by the line that made them."""
+        by_site = {}
+        for t in alive:
+            number = number_of(t.grad_fn)
+            site = self._sites.of(number) if number is not None else None
+            if site is not None and chains.epoch(number) < len(chains.starts):
+                by_site.setdefault(site, []).append(t)
+        for site, tensors in by_site.items():
             counts = self._survivors.setdefault(site, [])
             counts.append(len(tensors))
             if len(counts) >= SURVIVING_STEPS and site not in self._places:
                 self._places[site] = holder_line(tensors[0], self._session.places)
         for site in self._survivors:
-            if site not in alive:
+            if site not in by_site:
                 self._survivors[site] = []
 
     def report(self, findings):
