@@ -81,9 +81,9 @@ class Times(unittest.TestCase):
             self.assertAlmostEqual(buckets[name] / profile["wall_s"], sum(times[10:last]) / wall, delta=0.05, msg="%s of %s" % (name, buckets))
         by_line = {line["line"]: line["s"] for line in profile["lines"]}
         source = (SCRIPTS / "timed" / "shares.py").read_text().splitlines()
-        for text, name in (("pipe.write", "logging and I/O"), ("while time.perf_counter() - began < REST: pass", "Python")):
+        for text, name in (("pipe.write", "logging and I/O"), ("time.sleep(REST)", "data wait")):
             line = next(n for n, l in enumerate(source, 1) if l.strip().startswith(text))
-            self.assertAlmostEqual(by_line.get(line, 0) / profile["wall_s"], sum(said["spent"][name][10:last]) / wall, delta=0.06, msg=text)
+            self.assertAlmostEqual(by_line.get(line, 0) / profile["wall_s"], sum(said["spent"][name][10:last]) / wall, delta=0.08, msg=text)
         ops = {(op["name"], op["bucket"]) for op in profile["ops"]}
         self.assertIn(("aten::mm", "linear algebra"), ops)
 

@@ -116,7 +116,7 @@ def analysed(window, events, offset, sampler):
         walk.pop()
     sums.modules.pop(("", ""), None)
     places = window.session.places
-    lines, written = _lines(sampler.samples, window, places)
+    lines, written = _lines(sampler.weighed(window.began, window.last_end), places)
     _split_python(sums.buckets, written * 1e9)
     return {
         "steps": window.steps, "wall_s": wall / 1e9, "buckets": {k: v / 1e9 for k, v in sums.buckets.items()},
@@ -135,12 +135,10 @@ def _step_times(window):
     return [(b - a) / 1e9 for a, b in zip(ends, ends[1:])]
 
 
-def _lines(samples, window, places):
+def _lines(samples, places):
     """Seconds by the user's innermost line, and what went into printing, logging and files."""
     by_line, io_by_line, written = collections.Counter(), collections.Counter(), 0.0
-    for at, seconds, stack in samples:
-        if not window.began <= at <= window.last_end:
-            continue
+    for seconds, stack in samples:
         users = next(((code, instruction, line) for code, instruction, line in stack if places.is_users(code.co_filename)), None)
         if users is None:
             continue
