@@ -12,7 +12,7 @@ namespace deft::graph {
 
 namespace {
 
-constexpr int64_t kLimit = int64_t{1} << 62;
+constexpr int64_t kMostOfTerms = int64_t{1} << 62;
 
 // The numbers behind a line's first word. LoadError with the line.
 class RuleReader {
@@ -88,7 +88,7 @@ Template Template::of_rules(Graph graph, const std::string& rules, std::function
       while (in.more());
     } else if (in.kind() == "term") {
       Term term{
-          static_cast<size_t>(in.integer(0, kLimit)), in.integer(-kLimit, kLimit), in.integer(-kLimit, kLimit), {}};
+          static_cast<size_t>(in.integer(0, kMostOfTerms)), in.integer(-kLimit, kLimit), in.integer(-kLimit, kLimit), {}};
       do term.symbols.push_back(static_cast<size_t>(in.integer(0, static_cast<int64_t>(t.symbols_.size()) - 1)));
       while (in.more());
       t.terms_.push_back(std::move(term));

@@ -12,6 +12,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 import deft
 
 from . import _attention
+from ._masks import simplify_masks
 from ._operators import RANDOM, TABLE, aten_copy_, has_fixed_strides, is_contiguous
 from ._options import NAMES, Options, check_names, read
 from ._region import Refused, Region, capturing, device_fault, device_of, is_work, why_not
@@ -290,6 +291,7 @@ def backend(gm, example_inputs, *, record=None, mode=None, options=None, **other
         say_once(f"mode={mode!r} changes nothing: there is one way to run a plan")
     if _table is None:
         _table = decompositions()
+    simplify_masks(gm)
     _attention.keep_attention(gm)
     compiled = aot_autograd(**_compilers(record, options), decompositions=_table, partition_fn=min_cut_rematerialization_partition,
                             keep_inference_input_mutations=True)
