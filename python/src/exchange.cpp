@@ -71,8 +71,8 @@ void turn_forwards(Foreign& f, std::vector<int64_t>& backwards) {
   const int64_t item = t.dtype.bits / 8;
   for (int i = 0; i < t.ndim; ++i) {
     int64_t& stride = f.strides[static_cast<size_t>(i)];
-    if (stride >= 0 || t.shape[i] < 1) continue;
-    t.data = static_cast<char*>(t.data) + stride * (t.shape[i] - 1) * item;
+    if (stride >= 0) continue;
+    if (t.data && t.shape[i] > 0) t.data = static_cast<char*>(t.data) + stride * (t.shape[i] - 1) * item;
     stride = -stride;
     backwards.push_back(i);
   }
