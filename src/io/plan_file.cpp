@@ -278,7 +278,7 @@ class PlanReader {
   }
   // What f() gives, its errors with the field.
   template <class F>
-  auto checked(const std::string& field, F f) const {
+  std::invoke_result_t<F> checked(const std::string& field, F f) const {
     try {
       return f();
     } catch (const LoadError& e) {

@@ -5,6 +5,7 @@ import math
 
 import torch
 
+from ._operators.norms import statistics_type
 from ._operators.table import TABLE, ops
 
 aten = torch.ops.aten
@@ -101,8 +102,14 @@ def differentiate(ctx, g, of_log_sum):
 torch.library.register_autograd("deft::attention", differentiate, setup_context=save, lib=_library)
 attention, attention_backward = torch.ops.deft.attention.default, torch.ops.deft.attention_backward.default
 TABLE[attention] = lambda q, k, v, mask, causal, scale: tuple(ops._attention(q, k, v, mask, causal, scale))
-TABLE[attention_backward] = lambda g, q, k, v, mask, y, log_sum, causal, scale: tuple(
-    ops._attention_backward(g, q, k, v, mask, y, log_sum, causal, scale))
+
+
+def own_backward(g, q, k, v, mask, y, log_sum, causal, scale):
+    log_sum = log_sum.to(statistics_type(q)).contiguous()  # as the kernel of the forward pass leaves it
+    return tuple(ops._attention_backward(g, q, k, v, mask, y, log_sum, causal, scale))
+
+
+TABLE[attention_backward] = own_backward
 
 
 # --- torch's operators
