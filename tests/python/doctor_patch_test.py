@@ -174,6 +174,8 @@ class Trial(Folder):
         super().setUp()
         trials.start, self.start = Forked, trials.start
         self.addCleanup(setattr, trials, "start", self.start)
+        trials.MOST_PAIRS, most = 8, trials.MOST_PAIRS
+        self.addCleanup(setattr, trials, "MOST_PAIRS", most)
 
     def treatment(self, text, seconds):
         script = self.folder / "slow.py"
@@ -190,10 +192,10 @@ class Trial(Folder):
         made = edits.Edit(20, 4, 20, "pass")
         row = trials.Trials(source.path, [], 20, lambda text: None).row("x", [cures.Cure("x", source, [made], 1e-6)], loop, 1e-6, 20)
         self.assertEqual((row["kept"], row["same_results"], row["verdict"]), (True, True, "helps"), row)
-        self.assertGreater(row["speedup_low"], 1.5)
+        self.assertGreater(row["speedup_low"], 1)
 
     def test_makes_a_patch(self):
-        script, report, treatment = self.treatment(SLOW.replace("batch_size=2", "batch_size=2, num_workers=1"), 8)
+        script, report, treatment = self.treatment(SLOW.replace("        time.sleep(0.001)\n", ""), 20)
         rows = {row["technique"]: row for row in report["trials"]}
         self.assertTrue(rows["detach"]["kept"] and rows["detach"]["same_results"], rows)
         measured = {f["id"]: f["measured"] for f in report["findings"]}
