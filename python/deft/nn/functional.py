@@ -9,9 +9,14 @@ from .._C import ops as _ops
 globals().update({name: value for name, value in vars(_C.functional).items() if not name.startswith("__")})
 
 from ._compositions import (
-    affine_grid, celu_, ctc_loss, elu_, embedding_bag, feature_alpha_dropout, grid_sample, hardtanh_, leaky_relu_, lp_pool1d, lp_pool2d,
-    lp_pool3d, max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices, max_unpool1d, max_unpool2d, max_unpool3d,
-    multi_margin_loss, multilabel_margin_loss, pdist, selu_, threshold_, triplet_margin_with_distance_loss,
+    affine_grid, celu_, ctc_loss, elu_, feature_alpha_dropout, grid_sample, hardtanh_, leaky_relu_, multi_margin_loss,
+    multilabel_margin_loss, pdist, selu_, threshold_, triplet_margin_with_distance_loss,
+)
+from ._embedding import embedding, embedding_bag
+from ._pooling import (
+    adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices, fractional_max_pool2d,
+    fractional_max_pool2d_with_indices, fractional_max_pool3d, fractional_max_pool3d_with_indices, lp_pool1d, lp_pool2d, lp_pool3d,
+    max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices, max_unpool1d, max_unpool2d, max_unpool3d,
 )
 
 
@@ -133,6 +138,14 @@ def channel_shuffle(input, groups):
     """Mixes the channels of groups."""
     n, c, *rest = input.shape
     return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
+
+
+native_channel_shuffle = channel_shuffle
+
+
+def conv_tbc(input, weight, bias, pad=0):
+    """A convolution over the first of [time, batch, channels]."""
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):

@@ -69,19 +69,23 @@ class Bilinear(Module):
                 f"out_features={self.out_features}, bias={self.bias is not None}")
 
 
-class Embedding(Module):
-    """Rows of a table by number."""
-
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, device=None, dtype=None, _weight=None):
+class _Table(Module):
+    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+                 sparse=False, _weight=None, _freeze=False, device=None, dtype=None):
         super().__init__()
-        if padding_idx is not None and padding_idx < 0:
-            padding_idx += num_embeddings
+        if sparse:
+            raise NotImplementedError(f"{type(self).__name__}: sparse gradients are not supported; leave sparse out")
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise ValueError(f"padding_idx must be within num_embeddings: found {padding_idx} for {num_embeddings}")
+            padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = max_norm, norm_type, scale_grad_by_freq, sparse
         if _weight is None:
             self.weight = _parameter(num_embeddings, embedding_dim, device=device, dtype=dtype)
             self.reset_parameters()
         else:
-            self.weight = Parameter(_weight)
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
 
     def reset_parameters(self):
         init.normal_(self.weight)
@@ -89,52 +93,43 @@ class Embedding(Module):
             with _C.no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    def forward(self, input):
-        return F.embedding(input, self.weight, self.padding_idx)
-
     @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
+    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None, **options):
         """A layer with this table."""
-        layer = cls(*embeddings.shape, padding_idx=padding_idx, _weight=embeddings)
-        layer.weight.requires_grad_(not freeze)
-        return layer
+        return cls(*embeddings.shape, padding_idx=padding_idx, _weight=embeddings, _freeze=freeze, **options)
 
     def extra_repr(self):
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
+        for name, plain in (("padding_idx", None), ("max_norm", None), ("norm_type", 2.0), ("scale_grad_by_freq", False)):
+            if getattr(self, name) != plain:
+                parts.append(f"{name}={getattr(self, name)}")
+        return ", ".join(parts)
 
 
-class EmbeddingBag(Module):
+class Embedding(_Table):
+    """Rows of a table by number."""
+
+    def forward(self, input):
+        if self.max_norm is None and not self.scale_grad_by_freq:
+            return _C.functional.embedding(input, self.weight, self.padding_idx)
+        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+
+
+class EmbeddingBag(_Table):
     """The mean, sum or maximum of rows of a table."""
 
     def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
-                 _weight=None, include_last_offset=False, padding_idx=None, device=None, dtype=None):
-        super().__init__()
-        if max_norm is not None or scale_grad_by_freq or sparse:
-            raise NotImplementedError("EmbeddingBag: max_norm, scale_grad_by_freq and sparse are not supported")
-        self.num_embeddings, self.embedding_dim, self.mode, self.padding_idx = num_embeddings, embedding_dim, mode, padding_idx
-        self.include_last_offset = include_last_offset
-        self.weight = _parameter(num_embeddings, embedding_dim, device=device, dtype=dtype) if _weight is None else Parameter(_weight)
-        if _weight is None:
-            self.reset_parameters()
-
-    def reset_parameters(self):
-        Embedding.reset_parameters(self)
+                 _weight=None, include_last_offset=False, padding_idx=None, device=None, dtype=None, _freeze=False):
+        super().__init__(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, _freeze,
+                         device, dtype)
+        self.mode, self.include_last_offset = mode, include_last_offset
 
     def forward(self, input, offsets=None, per_sample_weights=None):
-        return F.embedding_bag(input, self.weight, offsets, mode=self.mode, per_sample_weights=per_sample_weights,
-                               include_last_offset=self.include_last_offset, padding_idx=self.padding_idx)
-
-    @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, mode="mean", include_last_offset=False, padding_idx=None):
-        """A layer with this table."""
-        layer = cls(*embeddings.shape, mode=mode, _weight=embeddings, include_last_offset=include_last_offset, padding_idx=padding_idx)
-        layer.weight.requires_grad_(not freeze)
-        return layer
+        return F.embedding_bag(input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, False,
+                               per_sample_weights, self.include_last_offset, self.padding_idx)
 
     def extra_repr(self):
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}, mode='{self.mode}'{padding}"
+        return f"{super().extra_repr()}, mode='{self.mode}'"
 
 
 class _Conv(Module):

@@ -14,8 +14,8 @@ from .module import Module
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
-class _Recurrent(Module):
-    """All layers and directions; each is one product over all steps and one recurrence."""
+class RNNBase(Module):
+    """What RNN, GRU and LSTM share: all layers and directions; each is one product over all steps and one recurrence."""
 
     kind = "lstm"
 
@@ -159,7 +159,7 @@ class _Recurrent(Module):
         return ", ".join(parts)
 
 
-class RNN(_Recurrent):
+class RNN(RNNBase):
     """Elman's recurrent layers with tanh or relu."""
 
     kind = "rnn"
@@ -172,7 +172,7 @@ class RNN(_Recurrent):
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
 
 
-class GRU(_Recurrent):
+class GRU(RNNBase):
     """Gated recurrent units."""
 
     kind = "gru"
@@ -182,13 +182,15 @@ class GRU(_Recurrent):
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
 
 
-class LSTM(_Recurrent):
+class LSTM(RNNBase):
     """Long short-term memory."""
 
     kind = "lstm"
 
 
-class _Cell(Module):
+class RNNCellBase(Module):
+    """What the cells share."""
+
     kind = "lstm"
 
     def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
@@ -202,7 +204,7 @@ class _Cell(Module):
         self.register_parameter("bias_hh", Parameter(_functions.empty(gates, **options)) if bias else None)
         self.reset_parameters()
 
-    reset_parameters = _Recurrent.reset_parameters
+    reset_parameters = RNNBase.reset_parameters
 
     def _step(self, input, h, c=None):
         batched = input.ndim == 2
@@ -226,7 +228,7 @@ class _Cell(Module):
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of RNN."""
 
     kind = "rnn"
@@ -236,13 +238,13 @@ class RNNCell(_Cell):
         self.nonlinearity = nonlinearity
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of GRU."""
 
     kind = "gru"
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of LSTM."""
 
     def forward(self, input, hx=None):
