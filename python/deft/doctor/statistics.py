@@ -59,7 +59,7 @@ class Pairs:
             return None, None, None, "undecided"
         ratios = self._ratios()
         low, high = median_interval(ratios)
-        speedup, low, high = math.exp(median(ratios)), math.exp(low), math.exp(min(high, 700))
+        speedup, low, high = math.exp(median(ratios)), math.exp(low), math.exp(high) if high < math.inf else math.inf
         clear = spread(ratios) <= UNSTEADY or abs(math.log(speedup)) > spread(ratios)
         verdict = "undecided"
         if clear and low > 1 and speedup >= 1 + LEAST:

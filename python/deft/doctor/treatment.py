@@ -11,6 +11,7 @@ from .tries import tries_of
 from .trials import Trials
 
 SHARE = 1.6  # of its part of the time that is left, for one trial at most
+LEAST_FOR_TRIES = 25  # seconds: with less, only cures of findings are tried
 
 
 class Treatment:
@@ -30,7 +31,8 @@ class Treatment:
         began = time.monotonic()
         cures = cures_of(self.report, self.sources)
         cures.sort(key=lambda cure: -(cure.finding["predicted"] or {"speedup_high": 1})["speedup_high"])
-        cures += tries_of(self.report, self.sources)
+        if self.trials.left() > LEAST_FOR_TRIES:
+            cures += tries_of(self.report, self.sources)
         self.report["trials_expected"] = len(cures)
         rows = self.report["trials"]
         for number, cure in enumerate(cures):

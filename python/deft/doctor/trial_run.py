@@ -36,6 +36,7 @@ class TrialSession(Session):
         self.hooks = Hooks(self, torch)
         self.hooks.install()
         self.hooks.watch_modules(True)
+        torch.manual_seed(1)  # both sides draw the same numbers also where the script takes no seed
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(1)
 

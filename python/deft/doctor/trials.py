@@ -29,6 +29,13 @@ class OutOfTime(Exception):
     pass
 
 
+def start(options, arguments, numbers):
+    """The process of a side: observe.py with these options, and these files open."""
+    observe = os.path.join(os.path.dirname(os.path.abspath(__file__)), "observe.py")
+    command = [sys.executable, *subprocess._args_from_interpreter_flags(), observe, "0", json.dumps(options), *arguments]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=numbers, start_new_session=True)
+
+
 class _Side:
     """One process, told how many steps to do."""
 
@@ -40,10 +47,7 @@ class _Side:
         self._sources.flush()
         options = {"kind": loop["kind"], "file": os.path.abspath(loop["file"]), "line": line, "orders": orders, "answers": answers,
                    "sources": self._sources.fileno(), "steps": 0, "after": 0}
-        observe = os.path.join(os.path.dirname(os.path.abspath(__file__)), "observe.py")
-        command = [sys.executable, *subprocess._args_from_interpreter_flags(), observe, "0", json.dumps(options), script, *arguments]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        pass_fds=[orders, answers, self._sources.fileno()], start_new_session=True)
+        self.process = start(options, [script, *arguments], [orders, answers, self._sources.fileno()])
         os.close(orders)
         os.close(answers)
         self._buffer = b""
@@ -118,7 +122,7 @@ class Trials:
             return row
         speedup, low, high, verdict = pairs.result()
         steps = row.pop("steps", 1)
-        row.update(pairs=len(pairs), speedup=speedup, speedup_low=_finite(low), speedup_high=_finite(high), kept=verdict == "helps", verdict=verdict)
+        row.update(pairs=len(pairs), speedup=speedup, speedup_low=low or None, speedup_high=_finite(high), kept=verdict == "helps", verdict=verdict)
         if len(pairs):
             row.update(before_ms=1e3 * sorted(pairs.before)[len(pairs) // 2] / steps, after_ms=1e3 * sorted(pairs.after)[len(pairs) // 2] / steps)
         row["reason"] = {"helps": "faster beyond noise, same results", "hurts": "slower", "no difference": "no difference"}.get(
