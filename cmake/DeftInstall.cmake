@@ -11,7 +11,10 @@ if(DEFT_BUILD_STATIC_LIB)
   install(TARGETS deft_static EXPORT deftTargets)
 endif()
 if(TARGET deft_cli)
-  set_target_properties(deft_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  # The library lies in lib/ of the build tree and of most systems, or in the folder above bin/ in a Python package.
+  set(library_folders "$ORIGIN/../lib" "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" "$ORIGIN/..")
+  list(REMOVE_DUPLICATES library_folders)
+  set_target_properties(deft_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${library_folders}")
   install(TARGETS deft_cli)
 endif()
 

@@ -349,6 +349,23 @@ constexpr Description kDescriptions[] = {
     {"_backward", "backward() with all arguments."},
     {"__dlpack__", "The tensor as a DLPack capsule: the same memory."},
     {"__dlpack_device__", "The kind and the number of the device, as DLPack counts them."},
+    // --- Errors
+    {"Error", "What all errors of Deft are."},
+    {"ShapeError", "Shapes that do not fit."},
+    {"DTypeError", "Element types that do not fit."},
+    {"DeviceError", "Tensors that lie on different devices, or on one that is not there."},
+    {"IndexError", "An index beyond its dimension."},
+    {"ValueError", "An argument that means nothing."},
+    {"UnsupportedError", "A call for which this build, device or element type has no kernel."},
+    {"GradError", "Gradients asked for where there are none, or twice."},
+    {"InplaceError", "A write in place that a gradient would notice."},
+    {"InferenceError", "A tensor of inference mode where a gradient would read it."},
+    {"SyncError", "A wait for a GPU where waiting is forbidden."},
+    {"CaptureError", "A function that cannot be compiled, with the operation and its line."},
+    {"OutOfMemoryError", "No memory of this size is left."},
+    {"LoadError", "A file that cannot be read; nothing of it was loaded."},
+    {"SaveError", "A file that cannot be written; what was at its path is still there."},
+    {"InternalError", "A fault in Deft itself."},
 };
 
 const Description* find(std::string_view name) {

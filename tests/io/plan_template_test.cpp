@@ -1,4 +1,5 @@
 // Plan files that serve sizes no call had: templates, their rules and ranges.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -74,9 +75,9 @@ class PlanTemplate : public testing::Test {
 TEST_F(PlanTemplate, ServesSizesThatNoCallHad) {
   InferenceModeGuard inference;
   Compiled exact = [&] {
-    models::Cnn cnn;
-    cnn.eval();
-    auto f = [cnn](const Tensors& x) mutable { return Tensors{cnn(x[0])}; };
+    auto cnn = std::make_shared<models::Cnn>();
+    cnn->eval();
+    auto f = [cnn](const Tensors& x) { return Tensors{(*cnn)(x[0])}; };
     saved(f, [](int64_t n) { return Tensors{randn({n, 1, 28, 28})}; });
     CompileOptions off;
     off.symbolic = false;

@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import pickle
+import time
 import unittest
 
 import deft
@@ -21,6 +22,10 @@ class Numbers(data.Dataset):
 
     def __getitem__(self, i):
         return i, {"square": float(i * i), "name": str(i)}
+
+
+def send_twice(queue, tensor):
+    queue.put(tensor * 2)
 
 
 class AtOnce(Numbers):
@@ -268,6 +273,17 @@ class Processes(unittest.TestCase):
         tensor[2] = 7
         self.assertEqual(back.tolist(), [1, 7, 1])
         self.assertFalse(deft.zeros(1).is_shared())
+
+    def test_a_process_may_end_before_its_tensor_is_taken(self):
+        for method in ("fork", "spawn"):
+            context = mp.get_context(method)
+            queue = context.Queue()
+            process = context.Process(target=send_twice, args=(queue, deft.ones(3)))
+            process.start()
+            time.sleep(0.3)
+            self.assertEqual(queue.get(timeout=60).tolist(), [2, 2, 2])
+            process.join(60)
+            self.assertEqual(process.exitcode, 0)
 
     def test_plain_pickles_are_copies(self):
         tensor = deft.zeros(2).share_memory_()

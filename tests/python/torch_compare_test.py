@@ -58,6 +58,8 @@ T.zeros(3).scatter_reduce_(0, T.tensor([0, 0, 2, 1]), a, "amax", include_self=Fa
 F.multi_margin_loss(m, T.tensor([0, 3, 1, 2]), p=2), F.multilabel_margin_loss(m, T.tensor([[0, 3, -1, 1]] * 4)), F.triplet_margin_with_distance_loss(m, m + 1, m.t(), swap=True)
 F.ctc_loss(x60.view(6, 2, 5).log_softmax(2), T.tensor([[1, 2, 2], [3, 4, 0]]), T.tensor([6, 5]), T.tensor([3, 2]), reduction="none")
 F.ctc_loss(x60.view(6, 2, 5).log_softmax(2), T.tensor([1, 2, 2, 3]), T.tensor([6, 4]), T.tensor([3, 1]))
+F.ctc_loss(m.view(4, 1, 4).log_softmax(2), T.tensor([[1, 2]]), T.tensor([4]), T.tensor([2])), F.ctc_loss(m.log_softmax(1), T.tensor([3, 3]), T.tensor(4), T.tensor(2), blank=1)
+F.ctc_loss(f.log_softmax(2), T.tensor([[1, 1], [2, 3], [0, 0]]), (2, 2, 1), (2, 2, 0), blank=1, zero_infinity=True, reduction="sum")
 F.lp_pool1d(m.abs().unsqueeze(0), 2, 2), F.lp_pool2d(f.unsqueeze(0), 3, 2), F.max_unpool1d(*F.max_pool1d(m.unsqueeze(0), 2, return_indices=True), 2)
 F.max_unpool2d(*F.max_pool2d(f.unsqueeze(0), 2, return_indices=True), 2, output_size=(3, 4)), F.embedding_bag(T.tensor([0, 1, 1, 3]), m, T.tensor([0, 0, 3]), mode="sum")
 F.embedding_bag(T.tensor([[0, 1], [2, 2]]), m), F.embedding_bag(T.tensor([[0, 1], [2, 2]]), m, mode="max"), F.embedding_bag(T.tensor([[0, 1]]), m, mode="sum", per_sample_weights=a[None, :2])

@@ -21,6 +21,7 @@ class Hooks:
 
         optimizers.register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: self._guarded(session.optimizer_begins, optimizer))
         optimizers.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self._guarded(session.optimizer_ends, optimizer))
+        self._wrap(torch.optim.Optimizer, "__init__", session.optimizer_made)
         self._wrap(torch.optim.Optimizer, "zero_grad", session.zero_grad)
         self._wrap(torch.autograd, "backward", session.backward)
         self._wrap(torch.autograd, "grad", session.grad)

@@ -26,6 +26,12 @@ class _Writer:
                                         break_on_hyphens=False) + "\n")
 
 
+def sentence(text):
+    """With a capital, unless it begins with a name."""
+    first = text.split(" ", 1)[0]
+    return text if any(c in first for c in "._()") else text[0].upper() + text[1:]
+
+
 def text_of(report, stream):
     w = _Writer(stream)
     w.line()
@@ -34,7 +40,7 @@ def text_of(report, stream):
     if machine["torch"]:
         w.line("torch {} · Python {} · {} threads · {:.1f} s".format(machine["torch"], machine["python"], machine["threads"], report["workload"]["seconds"] or 0))
     for remark in report["remarks"]:
-        w.wrapped(remark[0].upper() + remark[1:] + ".", 0)
+        w.wrapped(sentence(remark) + ".", 0)
     if report["bottleneck"]["sentence"]:
         w.line()
         w.wrapped(w.styled("bold", report["bottleneck"]["sentence"]), 0)
@@ -84,7 +90,7 @@ def _write_findings(w, report):
         w.line("  {}  {}{}".format(w.styled(f["severity"], "{} {}".format(f["severity"], f["id"])), place, often))
         if f["expression"]:
             w.line("    | " + f["expression"][:w.width - 6])
-        w.wrapped(f["message"][0].upper() + f["message"][1:], 4)
+        w.wrapped(sentence(f["message"]), 4)
         w.wrapped("fix: " + f["fix"], 4)
         if f["predicted"]:
             p = f["predicted"]
@@ -99,5 +105,7 @@ def _write_trials(w, report):
     w.line()
     w.line(w.styled("bold", "Trials") + "  each against the script as it is, interleaved; speed-up with its interval")
     for t in report["trials"]:
-        speed = "{:.2f}x ({:.2f} to {:.2f})".format(t["speedup"], t["speedup_low"], t["speedup_high"]) if t["speedup"] else "–"
+        speed = "{:.2f}x".format(t["speedup"]) if t["speedup"] else "–"
+        if t["speedup_low"] and t["speedup_high"]:
+            speed += " ({:.2f} to {:.2f})".format(t["speedup_low"], t["speedup_high"])
         w.line("  {:<28} {:<9} {:<24} {}".format(t["technique"][:28], "kept" if t["kept"] else "not kept", speed, t["reason"]))

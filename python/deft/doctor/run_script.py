@@ -1,7 +1,9 @@
 """Runs a script as Python would: as __main__, with its arguments, folder, exit code and traceback, and nothing else printed."""
 
 import builtins
+import importlib.abc
 import importlib.machinery
+import json
 import os
 import signal
 import sys
@@ -9,17 +11,20 @@ import types
 
 from .record import Record
 from .session import Session
+from .trial_run import TrialSession
 
 
 def main(record, options, arguments):
     script = arguments[0]
-    os.environ.pop("KINETO_LOG_LEVEL", None) if options.get("quiet_profiler") else None
-    session = Session(script, options, Record(record))
+    session = TrialSession(script, options) if "orders" in options else Session(script, options, Record(record))
     sys.argv = list(arguments)
     # Python follows links here.
     sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
     session.start()
-    error = _execute(script, session)
+    changed = _changed_sources(options)
+    if changed:
+        sys.meta_path.insert(0, _Changed(changed))
+    error = _execute(script, session, changed)
     session.finish(error)
     _end_as_python_does(error)
 
@@ -33,13 +38,36 @@ def _main_module(path):
     return module
 
 
-def _execute(script, session):
+def _changed_sources(options):
+    """{path: text}"""
+    if "sources" not in options:
+        return {}
+    with os.fdopen(options["sources"], "rb") as file:
+        file.seek(0)
+        return json.loads(file.read())
+
+
+class _Changed(importlib.abc.MetaPathFinder):
+    """Modules of the script whose source is another one in this run."""
+
+    def __init__(self, sources):
+        self._sources = sources
+
+    def find_spec(self, name, path=None, target=None):
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.origin is None or os.path.abspath(spec.origin) not in self._sources:
+            return None
+        text = self._sources[os.path.abspath(spec.origin)]
+        spec.loader.get_code = lambda _: compile(text, spec.origin, "exec", dont_inherit=True)
+        return spec
+
+
+def _execute(script, session, changed):
     """What the script raised, or None."""
     path = os.path.abspath(script)
     module = _main_module(path)
     try:
-        with open(path, "rb") as file:
-            code = compile(file.read(), path, "exec", dont_inherit=True)
+        code = compile(changed[path] if path in changed else _read(path), path, "exec", dont_inherit=True)
         session.script_begins()
         exec(code, module.__dict__)
     except BaseException as error:
@@ -48,6 +76,11 @@ def _execute(script, session):
             traceback = traceback.tb_next
         return error.with_traceback(traceback)
     return None
+
+
+def _read(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _end_as_python_does(error):

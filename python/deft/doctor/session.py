@@ -276,6 +276,11 @@ class Session:
         finally:
             self.busy = False
 
+    def optimizer_made(self, call, args, kwargs):
+        result = call(*args, **kwargs)
+        self._quietly("optimizer_made", args[0], self.places.site(3))
+        return result
+
     def zero_grad(self, call, args, kwargs):
         site = self.places.site(3)
         if self.looking:

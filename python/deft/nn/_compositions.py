@@ -1,7 +1,5 @@
 """Functions of deft.nn.functional that are built of others: losses, sampling, forms in place."""
 
-import math
-
 from .. import _C
 from .._C import Tensor
 
@@ -52,42 +50,14 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 
 
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
-    """The negative log likelihood of label sequences under all alignments: the forward variables of all rows, step by step."""
+    """The negative log likelihood of label sequences under all alignments."""
     single = log_probs.ndim == 2
     x = log_probs.unsqueeze(1) if single else log_probs
-    steps, batch = x.shape[0], x.shape[1]
     numbers = lambda v: [int(n) for n in (v.reshape(-1).tolist() if isinstance(v, Tensor) else v if isinstance(v, (list, tuple)) else [v])]
-    lengths, sizes = numbers(input_lengths), numbers(target_lengths)
-    rows = _label_rows(targets, sizes)
-    width = 2 * max(sizes, default=0) + 1
-    labels = _f.full((batch, width), blank, dtype=_C.int64)
-    for b, row in enumerate(rows):
-        for i, label in enumerate(row):
-            labels[b, 2 * i + 1] = label
-    # A label may be reached from two back unless a blank between equal labels would be lost.
-    jump = _f.zeros((batch, width), dtype=_C.bool)
-    if width > 2:
-        jump[:, 2:] = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
-    low = -1e30  # of no weight, and without NaN in the gradient
-    index = labels.unsqueeze(0).expand(steps, batch, width)
-    emitted = x.gather(2, index)
-    start = _f.arange(width) < 2
-    alpha = _ops.where(start, emitted[0], low)
-    ended = _f.tensor(lengths)
-    shifted = lambda a, n: _F.pad(a, (n, 0), value=low)[:, :width]
-    for t in range(1, steps):
-        ways = [alpha, shifted(alpha, 1), _ops.where(jump, shifted(alpha, 2), low)]
-        following = _f.stack(ways).logsumexp(0) + emitted[t]
-        alpha = _ops.where((ended > t).unsqueeze(1), following, alpha)
-    last = _f.tensor(sizes) * 2
-    ends = _f.stack([last, (last - 1).clamp_min(0)], 1)
-    final = alpha.gather(1, ends)
-    final = _ops.where(_f.stack([_f.ones(batch) > 0, last > 0], 1), final, low)
-    loss = -final.logsumexp(1)
-    impossible = loss > -low / 2
-    loss = loss.masked_fill(impossible, 0.0 if zero_infinity else math.inf)
+    sizes = numbers(target_lengths)
+    loss = _C._ctc_losses(x, _label_rows(targets, sizes), numbers(input_lengths), blank, zero_infinity)
     if reduction == "mean":
-        return (loss / _f.tensor([float(max(s, 1)) for s in sizes], dtype=loss.dtype)).mean()
+        return (loss / _f.tensor([float(max(s, 1)) for s in sizes], dtype=loss.dtype, device=loss.device)).mean()
     return _reduced(loss.squeeze(0) if single else loss, reduction)
 
 

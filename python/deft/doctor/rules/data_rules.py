@@ -4,6 +4,7 @@ import time
 
 from ..findings import Finding
 from .base import Rule
+from .loop_rules import cpus_here
 
 
 class PaddingWaste(Rule):
@@ -120,18 +121,15 @@ class DataBoundLoop(Rule):
             how = "num_workers=0 loads in the loop itself" if loop["workers"] == 0 else "it has {} worker{}".format(
                 loop["workers"], "" if loop["workers"] == 1 else "s")
             made = " Its loader is made at {}: {}.".format(self._text(made_at), how) if made_at else ""
-            from .loop_rules import cpus_here
-
-            cpus = cpus_here()
-            low, high = _gain(share, cpus, loop["workers"])
+            low, high = _gain(share, cpus_here())
             findings.append(Finding("D020", site, "The loop waits for batches {:.0f} % of its time: {:.2f} of {:.2f} ms per step.{}".format(
                 100 * share, 1e3 * loop["waited"] / loop["steps"], 1e3 * loop["elapsed"] / loop["steps"], made), count=loop["steps"],
                 figures={"waiting_percent": 100 * share, "wait_ms_per_step": 1e3 * loop["waited"] / loop["steps"],
                          "step_ms": 1e3 * loop["elapsed"] / loop["steps"], "num_workers": loop["workers"]},
-                gain=(low, high, "medium", "the loop")))
+                gain=(low, high, "medium", "the loop"), cure_at=made_at))
 
 
-def _gain(share, cpus, workers):
+def _gain(share, cpus):
     """Workers overlap loading with the rest; as many as there are CPUs load side by side."""
     best = max(1 - share, share / max(1, cpus))
     return 1 + 0.2 * share, 1 / max(best, 0.02)

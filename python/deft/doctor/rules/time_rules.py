@@ -63,6 +63,10 @@ class ParameterByParameter(Rule):
     def __init__(self, session):
         super().__init__(session)
         self._optimizers = {}
+        self._made_at = {}
+
+    def optimizer_made(self, optimizer, site):
+        self._made_at[id(optimizer)] = site
 
     def optimizer_begins(self, optimizer, site):
         group = optimizer.param_groups[0]
@@ -70,20 +74,20 @@ class ParameterByParameter(Rule):
         slow = not group.get("fused") and not group.get("foreach") and "foreach" in group
         on_cpu = all(p.device.type == "cpu" for g in optimizer.param_groups for p in g["params"])
         if site is not None and slow and on_cpu and count >= self.PARAMETERS and type(optimizer).__name__ in self.FUSED and self._can_fuse():
-            self._optimizers[site] = (type(optimizer).__name__, count)
+            self._optimizers[site] = (type(optimizer).__name__, count, self._made_at.get(id(optimizer)))
 
     def _can_fuse(self):
         version = self._torch.__version__.split(".")
         return (int(version[0]), int(version[1])) >= (2, 4)
 
     def report(self, findings):
-        for site, (name, count) in self._optimizers.items():
+        for site, (name, count, made_at) in self._optimizers.items():
             share = self._session.share_of_region("optimizer", site)
             if share < self.SHARE:
                 continue
             findings.append(Finding("D025", site, "{} updates {} parameters one by one, in {:.0f} % of the time; fused=True does it in one pass.".format(
                 name, count, 100 * share), count=count, figures={"percent": 100 * share, "parameters": count},
-                gain=(1 / (1 - 0.15 * share), 1 / (1 - 0.85 * share), "medium", "the loop")))
+                gain=(1 / (1 - 0.15 * share), 1 / (1 - 0.85 * share), "medium", "the loop"), cure_at=made_at))
 
 
 RULES = [SlowOutput, FilledGradients, ParameterByParameter]
