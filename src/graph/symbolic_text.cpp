@@ -2,6 +2,7 @@
 //   symbol 0.0 2.1     dimension 0 of input 0 and dimension 1 of input 2
 //   term 17 0 12 0 1   number 17 of the graph is 0 + 12 * (symbol 0) * (symbol 1)
 //   filled 3           constant buffer 3 is filled anew
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 
@@ -61,6 +62,17 @@ class RuleReader {
   uint64_t number_ = 0;
 };
 
+// Files hold constants as bytes; what is filled anew has the type of its values.
+void give_types(Graph& g, const std::vector<BufferId>& filled) {
+  for (BufferId id : filled) {
+    Buffer& b = g.buffers[index(id)];
+    auto v = std::find_if(g.values.begin(), g.values.end(), [&](const Value& each) { return each.buffer == id; });
+    if (v == g.values.end() || b.kind != BufferKind::constant) continue;
+    const auto count = static_cast<int64_t>(b.bytes / size_of(v->meta.dtype));
+    b.constant = on_memory_of(b.constant, {Meta::dense({count}, v->meta.dtype, v->meta.device), id, 0});
+  }
+}
+
 }  // namespace
 
 std::string Template::rules() const {
@@ -87,8 +99,10 @@ Template Template::of_rules(Graph graph, const std::string& rules, std::function
       do t.symbols_.back().push_back(in.dim(g));
       while (in.more());
     } else if (in.kind() == "term") {
-      Term term{
-          static_cast<size_t>(in.integer(0, kMostOfTerms)), in.integer(-kLimit, kLimit), in.integer(-kLimit, kLimit), {}};
+      Term term{static_cast<size_t>(in.integer(0, kMostOfTerms)),
+                in.integer(-kLimit, kLimit),
+                in.integer(-kLimit, kLimit),
+                {}};
       do term.symbols.push_back(static_cast<size_t>(in.integer(0, static_cast<int64_t>(t.symbols_.size()) - 1)));
       while (in.more());
       t.terms_.push_back(std::move(term));
@@ -98,6 +112,7 @@ Template Template::of_rules(Graph graph, const std::string& rules, std::function
       in.fail(fmt::format("found '{}', expected symbol, term or filled", in.kind()));
     }
   }
+  give_types(t.captures_[0], t.filled_);
   if (std::string fault = t.fault_of_rules(); !fault.empty()) in.fail(fault);
   t.foretold_.assign(t.symbols_.size(), true);
   t.fault_.clear();
