@@ -7,11 +7,20 @@ set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/deft")
 # then makes room with colons, and an empty element means the current directory.
 set_target_properties(deft PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
 install(TARGETS deft EXPORT deftTargets)
+if(TARGET deft_cuda_plugin)
+  set_target_properties(deft_cuda_plugin PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+  install(TARGETS deft_cuda_plugin LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT cuda)
+endif()
 if(DEFT_BUILD_STATIC_LIB)
   install(TARGETS deft_static EXPORT deftTargets)
 endif()
 if(TARGET deft_cli)
-  set_target_properties(deft_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  set(library_folders "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  if(SKBUILD)  # the library lies in the Python package
+    set(library_folders
+        "$ORIGIN/../lib/${DEFT_PYTHON_FOLDER}/site-packages/deft:$ORIGIN/../lib/${DEFT_PYTHON_FOLDER}/dist-packages/deft")
+  endif()
+  set_target_properties(deft_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${library_folders}")
   install(TARGETS deft_cli)
 endif()
 
@@ -32,13 +41,14 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/deftConfig.cmake" "${CMAKE_CURRENT_BI
         DESTINATION "${package_dir}")
 
 add_custom_target(deft_installed DEPENDS deft)  # all that cmake --install needs
-foreach(target deft_static deft_cli deft_command_docs)
+foreach(target deft_cuda_plugin deft_static deft_cli deft_command_docs)
   if(TARGET ${target} AND (DEFT_BUILD_STATIC_LIB OR NOT target STREQUAL "deft_static"))
     add_dependencies(deft_installed ${target})
   endif()
 endforeach()
 
-# cpack (./dev package): a tarball that runs from wherever it is unpacked, and a package for Debian.
+# cpack (./dev package): a tarball that runs from wherever it is unpacked, and a package for Debian; both once more for the plug-in,
+# which is unpacked over the first.
 set(CPACK_GENERATOR TGZ DEB)
 set(CPACK_PACKAGE_CONTACT "Deft developers")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
@@ -46,9 +56,23 @@ set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
 set(CPACK_PACKAGE_FILE_NAME "deft-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
+set(CPACK_COMPONENTS_ALL deft)
+if(TARGET deft_cuda_plugin)
+  list(APPEND CPACK_COMPONENTS_ALL cuda)
+endif()
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
+set(CPACK_ARCHIVE_DEFT_FILE_NAME "${CPACK_PACKAGE_FILE_NAME}")
+set(CPACK_ARCHIVE_CUDA_FILE_NAME "deft-cuda-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
 set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/bundle_libraries.cmake")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_DEFT_PACKAGE_NAME deft)
+set(CPACK_DEBIAN_CUDA_PACKAGE_NAME deft-cuda)
+set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "deft (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF)  # NVIDIA's libraries come from other places, too; deft info names what is missing
+set(CPACK_COMPONENT_CUDA_DESCRIPTION "The CUDA plug-in of Deft; needs NVIDIA's cudart, cuBLASLt and cuDNN 9 of CUDA ${CUDAToolkit_VERSION_MAJOR}")
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib")
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
