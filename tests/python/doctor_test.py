@@ -53,6 +53,7 @@ def _seeded(script):
         self.assertTrue(wanted, script)
         outcome = run(script)
         self.assertEqual(outcome.findings(), wanted, outcome.err + str(outcome.state))
+        self.assertEqual(outcome.state["faults"], [])
 
     return test
 
@@ -61,7 +62,7 @@ def _clean(script):
     def test(self):
         plain, watched = run(script, doctor=False), run(script)
         self.assertEqual((watched.code, watched.out), (plain.code, plain.out), watched.err)
-        self.assertEqual(watched.findings(), set())
+        self.assertEqual((watched.findings(), watched.state["faults"]), (set(), []))
 
     return test
 
