@@ -15,11 +15,9 @@ if(DEFT_BUILD_STATIC_LIB)
   install(TARGETS deft_static EXPORT deftTargets)
 endif()
 if(TARGET deft_cli)
-  set(library_folders "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
-  if(SKBUILD)  # the library lies in the Python package
-    set(library_folders
-        "$ORIGIN/../lib/${DEFT_PYTHON_FOLDER}/site-packages/deft:$ORIGIN/../lib/${DEFT_PYTHON_FOLDER}/dist-packages/deft")
-  endif()
+  # The library lies in lib/ of the build tree and of most systems, or in the folder above bin/ in a Python package.
+  set(library_folders "$ORIGIN/../lib" "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" "$ORIGIN/..")
+  list(REMOVE_DUPLICATES library_folders)
   set_target_properties(deft_cli PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${library_folders}")
   install(TARGETS deft_cli)
 endif()

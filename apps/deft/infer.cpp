@@ -147,13 +147,19 @@ int report_on(const InferFlags& f, const Names& names, const Tensor& x, int64_t 
   return print_report(report, f, p);
 }
 
-// What is left of the last batch runs sample by sample: a plan serves the sizes it was made for.
+// What is left of the last batch runs sample by sample where a plan serves only the sizes it was made for.
 int run_plan(InferFlags& f, Command command) {
   io::PlanInfo info;
   Compiled plan = io::load_plan(f.plan, {}, &info);
   InferenceModeGuard inference;
   Meta largest;
-  for (const graph::Graph* g : plan.graphs()) {
+  bool any_batch = false;
+  std::vector<const graph::Graph*> graphs = plan.graphs();
+  for (const graph::Template* t : plan.templates()) {
+    graphs.push_back(&t->graph());
+    any_batch |= t->follows({0, 0});
+  }
+  for (const graph::Graph* g : graphs) {
     DEFT_CHECK(g->inputs.size() == 1 && g->outputs.size() == 1, ValueError,
                "{} takes {} inputs and gives {} results; infer runs plans of one image model", f.plan, g->inputs.size(),
                g->outputs.size());
@@ -174,7 +180,9 @@ int run_plan(InferFlags& f, Command command) {
   else
     x = make_task(f.task)->test_inputs(f.task.test_size ? f.task.test_size : 16);
   const Names names{info.name, f.classes.empty() ? std::vector<std::string>() : read_names(f.classes)};
-  return report_on(f, names, x, largest.sizes[0], 1, [&](const Tensor& part) { return plan(part.to(largest.dtype)); });
+  const int64_t batch = any_batch && command.given("--batch") ? f.task.batch : largest.sizes[0];
+  return report_on(f, names, x, batch, any_batch ? batch : 1,
+                   [&](const Tensor& part) { return plan(part.to(largest.dtype)); });
 }
 
 int run_model(InferFlags& f, Command command) {

@@ -15,6 +15,7 @@
 #include "base/note.h"
 #include "bench/machine.h"
 #include "data/data_error.h"
+#include "doctor_script.h"
 #include "exit_code.h"
 #include "output.h"
 #include "trainer.h"
@@ -122,7 +123,9 @@ int fail_for_sample(const data::DataError& error) {
 }
 
 int run_and_flush(int argc, char** argv) {
-  const int code = run(with_default_verb({argv + 1, argv + argc}));
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (is_doctor_of_script(arguments)) run_doctor_of_script(arguments);
+  const int code = run(with_default_verb(arguments));
   std::cout.flush();
   write_out("");  // flushes all output: a failed write is an error
   if (!std::cout) throw SaveError("could not write the result to standard output");

@@ -22,6 +22,7 @@ constexpr int64_t kRandomRows = 256, kRandomBytes = int64_t{64} << 20;
 struct Form {
   Meta input, output;  // of the largest
   std::vector<int64_t> batches;
+  bool any_batch = false;  // also all others
 };
 
 bool same_rows(const Shape& a, const Shape& b) {
@@ -34,7 +35,12 @@ bool same_rows(const Shape& a, const Shape& b) {
 Form form_of(const Compiled& plan, const std::string& file) {
   Form form;
   std::vector<Meta> inputs;
-  for (const graph::Graph* g : plan.graphs()) {
+  std::vector<const graph::Graph*> graphs = plan.graphs();
+  for (const graph::Template* t : plan.templates()) {
+    graphs.push_back(&t->graph());
+    form.any_batch |= t->follows({0, 0});
+  }
+  for (const graph::Graph* g : graphs) {
     DEFT_CHECK(g->inputs.size() == 1 && g->outputs.size() == 1, ValueError,
                "{} takes {} inputs and gives {} results; plans of one input and one result can be measured here", file,
                g->inputs.size(), g->outputs.size());
@@ -61,7 +67,7 @@ class PlanModule : public nn::Module {
  public:
   PlanModule(const std::string& file, Form form) : plan_(io::load_plan(file)), form_(std::move(form)) {}
   Tensor forward(const Tensor& x) override {
-    if (std::ranges::binary_search(form_.batches, x.size(0))) return plan_(x);
+    if (form_.any_batch || std::ranges::binary_search(form_.batches, x.size(0))) return plan_(x);
     std::vector<Tensor> parts;
     for (int64_t at = 0, size; at < x.size(0); at += size) {
       size = largest_up_to(x.size(0) - at);
@@ -193,6 +199,7 @@ PlanTask open_plan_task(const std::string& file, TaskOptions o) {
   p.file = file;
   p.model = info.name;
   p.batches = form.batches;
+  p.any_batch = form.any_batch;
   p.device = o.device = form.input.device;
   o.model = info.name;
   std::string why_not;

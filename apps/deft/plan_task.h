@@ -13,6 +13,7 @@ struct PlanTask {
   std::string file, model;  // the name that the plan gives its model
   std::shared_ptr<Task> task;
   std::vector<int64_t> batches;  // that it serves, ascending
+  bool any_batch = false;        // it serves all others as well
   std::string data;              // "glyphs", or "random numbers, f32 [3, 32, 32]"
   bool labelled = false;         // the samples have targets
   // The model itself on the same samples, with first weights; null, and the reason: there is nothing to compare with.

@@ -246,7 +246,7 @@ void take_plan(ProfileFlags& f, Command command) {
   if (!command.given("--task")) f.what = "infer";
   if (!command.given("--data")) f.task.data = "";
   PlanTask plan = open_plan_task(file, f.task);
-  const bool serves = std::ranges::count(plan.batches, f.task.batch) > 0;
+  const bool serves = plan.any_batch || std::ranges::count(plan.batches, f.task.batch) > 0;
   DEFT_CHECK(serves || !command.given("--batch"), ValueError, "{} serves batches of {}, not of {}", file,
              fmt::join(plan.batches, ", "), f.task.batch);
   if (!serves) f.task.batch = plan.batches.back();

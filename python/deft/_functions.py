@@ -111,3 +111,12 @@ def use_deterministic_algorithms(mode, *, warn_only=False):
 def are_deterministic_algorithms_enabled():
     """What use_deterministic_algorithms() was told."""
     return _C._is_deterministic()
+
+
+def set_default_tensor_type(t):
+    """The type of new floating tensors, by the name of a class: "deft.DoubleTensor", or the class itself."""
+    name = (t if isinstance(t, str) else t.__name__).split(".")[-1]
+    types = {"FloatTensor": _C.float32, "DoubleTensor": _C.float64, "HalfTensor": _C.float16, "BFloat16Tensor": _C.bfloat16}
+    if name not in types:
+        raise TypeError(f"only floating-point types are supported as the default type, found {name}")
+    _C.set_default_dtype(types[name])

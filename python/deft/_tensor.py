@@ -29,7 +29,10 @@ def _format(self, spec):
 
 def _numpy(self, *, force=False):
     """The values as a NumPy array that shares this tensor's memory."""
-    import numpy
+    try:
+        import numpy
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("numpy(): NumPy is not installed; pip install numpy, or use tolist()", name="numpy") from error
 
     if force:
         self = self.detach().cpu()

@@ -10,7 +10,12 @@ from .autograd.function import Function, once_differentiable
 multi_dot = _compositions.chain_matmul
 matrix_power = _compositions.matrix_power
 diagonal = _f.diagonal
-matmul, vecdot = _f.matmul, lambda x, y, *, dim=-1: (x * y).sum(dim)
+matmul = _f.matmul
+
+
+def vecdot(x, y, *, dim=-1):
+    """The sums of the products of vectors along dim."""
+    return (x * y).sum(dim)
 
 
 def cross(input, other, *, dim=-1):

@@ -6,9 +6,11 @@ import mmap
 import multiprocessing as _multiprocessing
 import os
 import sys
+import threading
+import time
 import weakref
 from multiprocessing import *  # noqa: F403
-from multiprocessing import reduction as _reduction
+from multiprocessing import reduction as _reduction, resource_sharer as _resource_sharer, util as _util
 
 from . import _C
 from ._C import Tensor
@@ -90,6 +92,28 @@ def _register():
 
 
 _register()
+
+
+def _wait_until_taken():
+    """A child process that sent tensors lives until they were taken, ten seconds at most: it is what hands over their memory."""
+    if _multiprocessing.parent_process() is None:
+        return
+    deadline = time.monotonic() + 10
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":  # a queue that still sends
+            thread.join(10)
+    while _resource_sharer._resource_sharer._cache and time.monotonic() < deadline:
+        time.sleep(0.001)
+    _resource_sharer.stop(timeout=1)  # what was asked for last may be on its way
+
+
+def _wait_at_the_end(*_):
+    # After queues were closed (10), before the address at which memory is asked for goes (0).
+    _util.Finalize(None, _wait_until_taken, exitpriority=5)
+
+
+_util.register_after_fork(_wait_until_taken, _wait_at_the_end)
+_wait_at_the_end()
 
 
 def get_all_sharing_strategies():

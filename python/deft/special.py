@@ -6,6 +6,8 @@ from ._C import functions as _f
 
 erf, erfc, erfinv, exp2, expm1, log1p, logsumexp, softmax, log_softmax, xlogy = (
     _f.erf, _f.erfc, _f.erfinv, _f.exp2, _f.expm1, _f.log1p, _f.logsumexp, _f.softmax, _f.log_softmax, _f.xlogy)
+digamma, gammaln, multigammaln, polygamma = _compositions.digamma, _compositions.lgamma, _compositions.mvlgamma, _compositions.polygamma
+psi = digamma
 expit, logit, sinc, round = _f.sigmoid, _compositions.logit, _compositions.sinc, _compositions.round
 
 

@@ -13,6 +13,7 @@
 #include "core/dlpack.h"
 #include "core/grad_mode.h"
 #include "core/tensor_impl.h"
+#include "device_section.h"
 #include "graph/capture.h"
 #include "graph/executable.h"
 #include "nb_tensor.h"
@@ -55,7 +56,8 @@ OtherLibrary& other() {
 struct Seen {
   void* data = nullptr;
   DType dtype = DType::f32;
-  bool known = false;  // element type and number of dimensions are supported, and it is on the CPU
+  Device device = kCPU;
+  bool known = false;  // element type, number of dimensions and device are supported
   int rank = 0;
   int64_t sizes[kMaxDims], strides[kMaxDims];
 };
@@ -93,10 +95,20 @@ DLType dl_type(DType t) {
   DEFT_FAIL(InternalError, "bridge: {} has no type of DLPack", name_of(t));
 }
 
+constexpr int kDLCpu = 1, kDLCuda = 2;
+
+std::optional<Device> device_of(const DeftDLDevice& d) {
+  if (d.device_type == kDLCpu) return kCPU;
+  if (d.device_type != kDLCuda || d.device_id >= device_count(DeviceType::cuda)) return {};
+  return Device{DeviceType::cuda, static_cast<int8_t>(d.device_id)};
+}
+
 void look(const DeftDLTensor& t, Seen& seen) {
   std::optional<DType> dtype = dtype_of(t.dtype.code, t.dtype.bits);
-  seen.known = dtype && t.dtype.lanes == 1 && t.ndim <= static_cast<int>(kMaxDims) && t.device.device_type == 1;
+  std::optional<Device> device = device_of(t.device);
+  seen.known = dtype && device && t.dtype.lanes == 1 && t.ndim <= static_cast<int>(kMaxDims);
   if (!seen.known) return;
+  seen.device = *device;
   seen.data = static_cast<char*>(t.data) + t.byte_offset;
   seen.dtype = *dtype;
   seen.rank = t.ndim;
@@ -126,7 +138,7 @@ void look(PyObject* x, Seen& seen) {
 }
 
 Meta meta_of(const Seen& s) {
-  Meta m = Meta::dense(Shape(IntList(s.sizes, static_cast<size_t>(s.rank))), s.dtype, kCPU);
+  Meta m = Meta::dense(Shape(IntList(s.sizes, static_cast<size_t>(s.rank))), s.dtype, s.device);
   m.set_strides(Shape(IntList(s.strides, static_cast<size_t>(s.rank))));
   return m;
 }
@@ -147,7 +159,14 @@ void describe_to(DeftDLTensor& d, Given& g) {
   std::copy(t.sizes().begin(), t.sizes().end(), g.sizes);
   std::copy(t.strides().begin(), t.strides().end(), g.strides);
   DLType type = dl_type(t.dtype());
-  d = {t.impl()->data, {1, 0}, t.dim(), {type.code, type.bits, 1}, g.sizes, g.strides, 0};
+  const Device device = t.device();
+  d = {t.impl()->data,
+       {device.is_cpu() ? kDLCpu : kDLCuda, device.index},
+       t.dim(),
+       {type.code, type.bits, 1},
+       g.sizes,
+       g.strides,
+       0};
 }
 
 // A foreign tensor on our memory, which lives as long as that tensor.
@@ -178,6 +197,7 @@ PyObject* give(Tensor&& t) {
 
 // A sample of the bytes, spread over all of them: it detects most writes that bypass the version (`w.data.copy_(...)`).
 uint64_t fingerprint(const Seen& s, int64_t bytes) {
+  if (!s.device.is_cpu()) return 0;  // only frozen weights are kept there
   constexpr int64_t kSamples = 8;
   uint64_t sum = 0;
   const auto* p = static_cast<const char*>(s.data);
@@ -241,7 +261,7 @@ struct Argument {
 
 // Strides of dimensions of size 1 and 0 have no effect.
 bool fits(const Meta& m, const Seen& s) {
-  if (!s.known || s.dtype != m.dtype || s.rank != m.rank()) return false;
+  if (!s.known || s.dtype != m.dtype || s.rank != m.rank() || !(s.device == m.device)) return false;
   for (int d = 0; d < s.rank; ++d)
     if (s.sizes[d] != m.sizes[d]) return false;
   for (int d = 0; d < s.rank; ++d)
@@ -313,14 +333,18 @@ nb::list give_outputs(const Plan& plan, PyObject* args, std::vector<Tensor>&& re
 
 class Bridge {
  public:
-  // Frozen weights are those of the first call for good.
-  Bridge(std::vector<bool> weights, size_t limit, bool frozen)
-      : is_weight_(std::move(weights)), limit_(limit), frozen_(frozen) {
+  // Frozen weights are those of the first call for good. `gpu`: the one that all tensors lie on, -1: they lie on the
+  // CPU.
+  Bridge(std::vector<bool> weights, size_t limit, bool frozen, int gpu)
+      : is_weight_(std::move(weights)),
+        limit_(limit),
+        frozen_(frozen),
+        device_(gpu < 0 ? kCPU : Device{DeviceType::cuda, static_cast<int8_t>(gpu)}) {
     weights_.resize(is_weight_.size());
   }
 
-  // Results of an existing plan; None if there is none for these arguments.
-  nb::object run(nb::list args) {
+  // Results of an existing plan; None if there is none for these arguments. `stream`: the other library's, on a GPU.
+  nb::object run(nb::list args, uintptr_t stream) {
     std::vector<Seen> seen(is_weight_.size());
     look_at(args, seen);
     if (!follow_weights(args, seen)) return nb::none();
@@ -329,6 +353,7 @@ class Bridge {
     std::vector<Tensor> results;
     {
       GilReleased released;
+      DeviceSection section(device_, reinterpret_cast<void*>(stream));
       results = plan->run(seen);
     }
     ++replays_;
@@ -336,9 +361,10 @@ class Bridge {
   }
 
   // Runs `function` once on Deft tensors over the foreign memory, and keeps the resulting plan.
-  nb::object add(nb::list args, nb::handle function, nb::handle outputs) {
+  nb::object add(nb::list args, nb::handle function, nb::handle outputs, uintptr_t stream) {
     std::vector<Seen> seen(is_weight_.size());
     look_at(args, seen);
+    DeviceSection section(device_, reinterpret_cast<void*>(stream));
     auto plan = std::make_shared<Plan>();
     std::vector<Tensor> inputs;
     nb::list given;
@@ -458,7 +484,8 @@ class Bridge {
       a.kind = Argument::Kind::number;
       a.number = PyLong_AsLongLong(x);
     } else if (seen[i].known) {
-      a.kind = is_weight_[i] && version_of(x) >= 0 ? Argument::Kind::weight : Argument::Kind::tensor;
+      const bool keeps = is_weight_[i] && version_of(x) >= 0 && (frozen_ || seen[i].device.is_cpu());
+      a.kind = keeps ? Argument::Kind::weight : Argument::Kind::tensor;
       a.meta = meta_of(seen[i]);
     }
     return a;
@@ -501,6 +528,7 @@ class Bridge {
   const std::vector<bool> is_weight_;
   const size_t limit_;
   const bool frozen_;
+  const Device device_;
   std::vector<Weight> weights_;
   std::vector<std::shared_ptr<Plan>> plans_;  // most recently used first
   std::string why_not_;
@@ -524,10 +552,10 @@ void add_bridge(nb::module_& m) {
         "Whose tensors come: DLPack's table of C functions or None, and what makes a tensor of a capsule.");
   m.def("_bridge_uses_table", [] { return other().table != nullptr; });
   nb::class_<Bridge>(m, "_Bridge")
-      .def(nb::init<std::vector<bool>, size_t, bool>(), nb::arg("weights"), nb::arg("limit") = 16,
-           nb::arg("frozen") = false)
-      .def("run", &Bridge::run, nb::arg("args"))
-      .def("add", &Bridge::add, nb::arg("args"), nb::arg("function"), nb::arg("outputs"))
+      .def(nb::init<std::vector<bool>, size_t, bool, int>(), nb::arg("weights"), nb::arg("limit") = 16,
+           nb::arg("frozen") = false, nb::arg("gpu") = -1)
+      .def("run", &Bridge::run, nb::arg("args"), nb::arg("stream") = 0)
+      .def("add", &Bridge::add, nb::arg("args"), nb::arg("function"), nb::arg("outputs"), nb::arg("stream") = 0)
       .def("explain", &Bridge::explain)
       .def("stats", &Bridge::stats);
 }

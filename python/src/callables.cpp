@@ -1,5 +1,6 @@
 // Registration of bound functions and methods, and their descriptions.
 #include "bind_op.h"
+#include "descriptions.h"
 
 namespace deft::python {
 
@@ -15,7 +16,7 @@ PyObject* functional_module;
 void add_callable(const Signature& s, unsigned to, PyCFunction function, PyCFunction method, const char* op,
                   const char* doc) {
   auto text = [&](bool as_method) {  // never freed
-    return (new std::string(s.text_signature(as_method) + doc))->c_str();
+    return (new std::string(s.text_signature(as_method) + (doc[0] ? doc : description_of(s.name))))->c_str();
   };
   const char* name = (new std::string(s.name))->c_str();
   auto* def = new PyMethodDef{name, function, METH_FASTCALL | METH_KEYWORDS, text(false)};

@@ -35,20 +35,26 @@ uint64_t call_state(const Shared& function) {
   return PyLong_AsUnsignedLongLongMask(r.get());
 }
 
+graph::DimRange range_of(nb::handle h) {
+  auto t = nb::cast<nb::tuple>(h);
+  return {{nb::cast<size_t>(t[0]), nb::cast<int>(t[1])}, nb::cast<int64_t>(t[2]), nb::cast<int64_t>(t[3])};
+}
+
 }  // namespace
 
 void add_compile(nb::module_& m) {
   nb::class_<Plans>(m, "_Compiled")
       .def(
           "__init__",
-          [](Plans* self, nb::object function, nb::object state, bool symbolic) {
+          [](Plans* self, nb::object function, nb::object state, bool symbolic, nb::list ranges) {
             CompileOptions options;
+            for (nb::handle r : ranges) options.ranges.push_back(range_of(r));
             options.symbolic = symbolic;
             if (!state.is_none()) options.state = [f = Shared(state.ptr())] { return call_state(f); };
             auto call = [f = Shared(function.ptr())](const std::vector<Tensor>& x) { return call_python(f, x); };
             new (self) Plans{std::make_unique<Compiled>(Compiled::Function(call), std::move(options), here())};
           },
-          nb::arg("function"), nb::arg("state").none(), nb::arg("symbolic"))
+          nb::arg("function"), nb::arg("state").none(), nb::arg("symbolic"), nb::arg("ranges") = nb::list())
       .def(
           "run",
           [](Plans& self, nb::handle inputs) {
@@ -62,11 +68,12 @@ void add_compile(nb::module_& m) {
           nb::arg("inputs"))
       .def(
           "save",
-          [](const Plans& self, const std::string& path, const std::string& name) {
+          [](const Plans& self, const std::string& path, const std::string& name, bool templates) {
             GilReleased released;
-            io::save_plan(*self.compiled, path, {name});
+            io::save_plan(*self.compiled, path, {name, templates});
           },
-          nb::arg("path"), nb::arg("name"))
+          nb::arg("path"), nb::arg("name"), nb::arg("templates") = false)
+      .def("templates", [](const Plans& self) { return self.compiled->templates().size(); })
       .def("explain", [](const Plans& self) { return self.compiled->explain(); })
       .def("stats", [](const Plans& self) {
         CompileStats s = self.compiled->stats();

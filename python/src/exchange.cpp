@@ -1,7 +1,9 @@
 #include "exchange.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "bind_op.h"
 #include "core/dlpack.h"
@@ -46,45 +48,93 @@ PyObject* export_tensor(const Tensor& t, bool versioned, bool copied, const Site
   return PyCapsule_New(v, kVersionedName, drop_versioned);
 }
 
-// A legacy header around a versioned one, for the library's importer.
-Tensor import_versioned(Versioned* v, const Site& site) {
-  if (v->major != 1) {
-    const uint32_t found = v->major;
-    if (v->deleter) v->deleter(v);
-    fail(PyExc_BufferError, "from_dlpack: found DLPack version %u, expected 1", found);
+// A header of our own around a foreign tensor: its strides may need turning, which theirs must not be written for.
+struct Foreign {
+  DeftDLManagedTensor header;
+  std::vector<int64_t> strides;
+  void* owner;
+  void (*release)(void* owner);
+};
+
+// What was shared, and what must be copied of it.
+struct Imported {
+  Tensor tensor;
+  bool read_only = false;
+  std::vector<int64_t> backwards;  // dimensions that lie in memory from their end to their beginning
+};
+
+// The tensor from its lowest address on, with all strides positive.
+void turn_forwards(Foreign& f, std::vector<int64_t>& backwards) {
+  DeftDLTensor& t = f.header.dl_tensor;
+  if (!t.strides || t.ndim <= 0 || !t.shape || t.ndim > static_cast<int>(kMaxDims)) return;
+  f.strides.assign(t.strides, t.strides + t.ndim);
+  const int64_t item = t.dtype.bits / 8;
+  for (int i = 0; i < t.ndim; ++i) {
+    int64_t& stride = f.strides[static_cast<size_t>(i)];
+    if (stride >= 0) continue;
+    if (t.data && t.shape[i] > 0) t.data = static_cast<char*>(t.data) + stride * (t.shape[i] - 1) * item;
+    stride = -stride;
+    backwards.push_back(i);
   }
-  auto* m = new DeftDLManagedTensor{v->tensor, v, [](DeftDLManagedTensor* self) {
-                                      auto* inner = static_cast<Versioned*>(self->manager_ctx);
-                                      if (inner->deleter) inner->deleter(inner);
-                                      delete self;
-                                    }};
-  const bool read_only = v->flags & kReadOnly;
-  try {
-    Tensor t = from_dlpack(m, site);
-    return read_only ? t.clone(MemoryFormat::preserve, site) : t;
-  } catch (...) {
-    m->deleter(m);
-    throw;
-  }
+  t.strides = f.strides.data();
 }
 
-Tensor import_capsule(PyObject* capsule, const Site& site) {
-  if (PyCapsule_IsValid(capsule, kVersionedName)) {
-    auto* v = static_cast<Versioned*>(PyCapsule_GetPointer(capsule, kVersionedName));
-    check_status(PyCapsule_SetName(capsule, "used_dltensor_versioned"));
-    return import_versioned(v, site);
-  }
-  if (!PyCapsule_IsValid(capsule, kLegacyName))
-    fail(PyExc_ValueError, "from_dlpack: found %s, expected an unused capsule 'dltensor'", Py_TYPE(capsule)->tp_name);
+// On an error the owner keeps its tensor.
+Imported share(const DeftDLTensor& tensor, void* owner, void (*release)(void* owner), const Site& site) {
+  auto f = std::make_unique<Foreign>();
+  f->owner = owner;
+  f->release = release;
+  f->header = {tensor, f.get(), [](DeftDLManagedTensor* self) {
+                 std::unique_ptr<Foreign> whole(static_cast<Foreign*>(self->manager_ctx));
+                 whole->release(whole->owner);
+               }};
+  Imported r;
+  turn_forwards(*f, r.backwards);
+  r.tensor = from_dlpack(&f->header, site);
+  f.release();  // the tensor has it now
+  return r;
+}
+
+Imported import_versioned(PyObject* capsule, const Site& site) {
+  auto* v = static_cast<Versioned*>(PyCapsule_GetPointer(capsule, kVersionedName));
+  if (v->major != 1) fail(PyExc_BufferError, "from_dlpack: found DLPack version %u, expected 1", v->major);
+  auto release = [](void* owner) {
+    auto* m = static_cast<Versioned*>(owner);
+    if (m->deleter) m->deleter(m);
+  };
+  Imported r = share(v->tensor, v, release, site);
+  r.read_only = v->flags & kReadOnly;
+  check_status(PyCapsule_SetName(capsule, "used_dltensor_versioned"));
+  return r;
+}
+
+Imported import_legacy(PyObject* capsule, const Site& site) {
   auto* m = static_cast<DeftDLManagedTensor*>(PyCapsule_GetPointer(capsule, kLegacyName));
-  Tensor t = from_dlpack(m, site);  // on error the capsule keeps it
+  auto release = [](void* owner) {
+    auto* inner = static_cast<DeftDLManagedTensor*>(owner);
+    if (inner->deleter) inner->deleter(inner);
+  };
+  Imported r = share(m->dl_tensor, m, release, site);
   check_status(PyCapsule_SetName(capsule, "used_dltensor"));
-  return t;
+  return r;
+}
+
+// Memory that others must not see written, or that runs backwards, is copied.
+Tensor import_capsule(PyObject* capsule, PyObject* copy, const Site& site) {
+  const bool versioned = PyCapsule_IsValid(capsule, kVersionedName);
+  if (!versioned && !PyCapsule_IsValid(capsule, kLegacyName))
+    fail(PyExc_ValueError, "from_dlpack: found %s, expected an unused capsule 'dltensor'", Py_TYPE(capsule)->tp_name);
+  Imported r = versioned ? import_versioned(capsule, site) : import_legacy(capsule, site);
+  if (copy == Py_False && (r.read_only || !r.backwards.empty()))
+    fail(PyExc_BufferError, "from_dlpack: %s memory is shared by a copy only; leave copy=False out",
+         r.read_only ? "read-only" : "backward");
+  if (!r.backwards.empty()) return flip(r.tensor, r.backwards, site);
+  return r.read_only || copy == Py_True ? r.tensor.clone(MemoryFormat::preserve, site) : r.tensor;
 }
 
 // The deleter of a foreign tensor may run on any thread, or after Python's end: deleters acquire the GIL themselves.
-Tensor import_object(PyObject* object, const Site& site) {
-  if (PyCapsule_CheckExact(object)) return import_capsule(object, site);
+Tensor import_object(PyObject* object, PyObject* copy, const Site& site) {
+  if (PyCapsule_CheckExact(object)) return import_capsule(object, copy, site);
   Ref method = Ref::steal(PyObject_GetAttrString(object, "__dlpack__"));
   if (!method) {
     PyErr_Clear();
@@ -98,7 +148,7 @@ Tensor import_object(PyObject* object, const Site& site) {
     PyErr_Clear();  // a producer from before version 1
     capsule = owned(PyObject_CallNoArgs(method.get()));
   }
-  return import_capsule(capsule.get(), site);
+  return import_capsule(capsule.get(), copy, site);
 }
 
 bool wants_versioned(PyObject* max_version) {
@@ -132,9 +182,14 @@ void bind_dlpack() {
       },
       "view");
   bind(
-      "from_dlpack(ext_tensor)", kFunction,
-      [](Object object, Site s) -> Returns { return {wrap(import_object(object.p, s))}; }, "view",
-      "Shares the memory of a tensor of another library.");
+      "from_dlpack(ext_tensor, *, device=None, copy=None)", kFunction,
+      [](Object object, Object device, Object copy, Site s) -> Returns {
+        Tensor t = import_object(object.p, copy.p, s);
+        if (device.p == Py_None || to_device(device.p) == t.device()) return {wrap(std::move(t))};
+        if (copy.p == Py_False) fail(PyExc_BufferError, "from_dlpack: the tensor lies on another device; copy=False");
+        return {wrap(t.to(to_device(device.p), s))};
+      },
+      "view", "Shares the memory of a tensor of another library; what is read-only or runs backwards is copied.");
 }
 
 // --- The buffer protocol
@@ -249,7 +304,7 @@ void release_buffer(PyObject*, Py_buffer* view) {
   e->managed->deleter(e->managed);
 }
 
-Tensor from_buffer(PyObject* object) {
+Tensor from_buffer(PyObject* object, bool may_copy) {
   auto held = std::make_shared<HeldBuffer>();
   if (PyObject_GetBuffer(object, &held->view, PyBUF_FORMAT | PyBUF_STRIDES) < 0) throw PythonError();
   const Py_buffer& v = held->view;
@@ -261,18 +316,24 @@ Tensor from_buffer(PyObject* object) {
          v.format ? v.format : "?");
   if (v.ndim > static_cast<int>(kMaxDims)) fail(PyExc_ValueError, "found an array of %d dimensions", v.ndim);
   Shape sizes, strides;
+  std::vector<int64_t> backwards;
+  char* first = static_cast<char*>(v.buf);
   for (int i = 0; i < v.ndim; ++i) {
-    if (v.strides[i] < 0)
-      fail(PyExc_ValueError,
-           "At least one stride in the given numpy array is negative, and tensors with negative "
-           "strides are not supported; make a copy with array.copy()");
     if (v.strides[i] % v.itemsize != 0)
       fail(PyExc_ValueError, "found a stride of %zd bytes, expected a multiple of the element size, %zd", v.strides[i],
            v.itemsize);
     sizes.push_back(v.shape[i]);
-    strides.push_back(v.strides[i] / v.itemsize);
+    strides.push_back(std::abs(v.strides[i]) / v.itemsize);
+    if (v.strides[i] >= 0 || v.shape[i] < 1) continue;
+    first += v.strides[i] * (v.shape[i] - 1);
+    backwards.push_back(i);
   }
-  Tensor t = from_blob(v.buf, sizes, *dtype, strides, [held] {});
+  if (!backwards.empty() && !may_copy)
+    fail(PyExc_ValueError,
+         "At least one stride in the given numpy array is negative, and tensors with negative "
+         "strides are not supported; make a copy with array.copy()");
+  Tensor t = from_blob(first, sizes, *dtype, strides, [held] {});
+  if (!backwards.empty()) return flip(t, backwards);
   return v.readonly ? t.clone() : t;
 }
 
@@ -283,7 +344,7 @@ void add_exchange(PyObject*) {
       [](Object array, Site) -> Returns {
         if (!PyObject_CheckBuffer(array.p) || is_tensor(array.p))
           fail(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array.p)->tp_name);
-        return {wrap(from_buffer(array.p))};
+        return {wrap(from_buffer(array.p, false))};
       },
       "view", "Shares the memory of a NumPy array.");
   bind(

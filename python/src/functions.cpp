@@ -1,10 +1,12 @@
-// autograd.Function: forward() and backward() in Python. deft/autograd/function.py is the other half.
+// Functions with a gradient of their own: autograd.Function, of which deft/autograd/function.py is the other half, and
+// the CTC loss.
 #include "core/function.h"
 
 #include <map>
 
 #include "bind_op.h"
 #include "nb_tensor.h"
+#include "nn/ctc_loss.h"
 
 namespace deft::python {
 
@@ -130,6 +132,16 @@ nb::object apply_function(nb::handle cls, nb::handle ctx, nb::handle forward, nb
 }  // namespace
 
 void add_functions(nb::module_& m) {
+  m.def(
+      "_ctc_losses",
+      [](const Tensor& log_probs, const std::vector<std::vector<int64_t>>& labels, const std::vector<int64_t>& steps,
+         int64_t blank, bool zero_infinity) {
+        Site site = here();
+        GilReleased released;
+        return nn::ctc_loss(log_probs, labels, steps, {blank, Reduction::none, zero_infinity}, site);
+      },
+      nb::arg("log_probs"), nb::arg("labels"), nb::arg("steps"), nb::arg("blank"), nb::arg("zero_infinity"),
+      "The loss of each sample of [steps, batch, classes].");
   m.def("_apply_function", [](nb::handle cls, nb::handle ctx, nb::handle forward, bool once, nb::args args) {
     return apply_function(cls, ctx, forward, args, once);
   });

@@ -9,6 +9,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "descriptions.h"
+
 namespace deft::python {
 
 namespace {
@@ -25,7 +27,7 @@ PyObject* new_error(PyObject* module, const char* name, std::initializer_list<Py
   Py_ssize_t i = 0;
   for (PyObject* base : bases) PyTuple_SET_ITEM(tuple.get(), i++, Py_NewRef(base));
   std::string full = std::string("deft.") + name;
-  PyObject* type = checked(PyErr_NewException(full.c_str(), tuple.get(), nullptr));
+  PyObject* type = checked(PyErr_NewExceptionWithDoc(full.c_str(), description_of(name).c_str(), tuple.get(), nullptr));
   check_status(PyModule_AddObjectRef(module, name, type));
   return type;
 }

@@ -96,7 +96,7 @@ std::unique_ptr<Rule> make_rule() {
 Finding finding(std::string_view id, const Site& site, std::string message);
 
 // All rules, fresh. Each family is in a file of its own: grad_rules.cpp, module_rules.cpp, loop_rules.cpp,
-// device_rules.cpp, data_rules.cpp.
+// device_rules.cpp, data_rules.cpp. D023 to D026 are found in PyTorch scripts only (python/deft/doctor).
 std::vector<std::unique_ptr<Rule>> make_grad_rules();    // D001 D002 D003 D004 D006 D007 D021 D022
 std::vector<std::unique_ptr<Rule>> make_module_rules();  // D005 D008 D009 D010
 std::vector<std::unique_ptr<Rule>> make_loop_rules();    // D014 D015 D016 D017 D019

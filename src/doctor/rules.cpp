@@ -324,6 +324,54 @@ for (auto& batch : loader) {
   optimizer.step();
 }
 )"},
+    {"D023", "output-in-every-step", Severity::warning, "printing, logging or writing files takes a part of every step",
+     "A line on a terminal or in a log file is cheap, thousands of them are not: each is formatted, written and often "
+     "flushed while nothing is computed. Progress bars, writers of metrics and checkpoints after every few steps do the "
+     "same. The figure is the time spent there.",
+     "Write every hundredth step, or once per epoch.",
+     R"(// wrong
+for (auto& batch : loader) std::cout << step(batch).item<double>() << std::endl;
+
+// right
+if (++steps % 100 == 0) std::cout << loss.item<double>() << "\n";
+)"},
+    {"D024", "gradients-filled-with-zeros", Severity::warning, "zero_grad() fills gradients instead of forgetting them",
+     "Gradients that are forgotten cost nothing: backward() makes them anew and writes once. Filled with zeros they are "
+     "written, read again and added to: three passes over as many bytes as the model has, in every step.",
+     "Call zero_grad() without set_to_none=false.",
+     R"(// wrong
+optimizer.zero_grad(/*set_to_none=*/false);
+
+// right
+optimizer.zero_grad();
+)"},
+    {"D025", "optimizer-by-parameter", Severity::warning, "an optimizer updates one parameter after the other",
+     "Each update is a handful of small ops, and a model has hundreds of parameters: calling the ops takes longer than "
+     "their work, and each reads and writes the parameter again. A fused optimizer passes over memory once. Deft's "
+     "optimizers always do; PyTorch's do where they are asked to.",
+     "Make the optimizer with fused=True, or with foreach=True where it has no fused form.",
+     R"(// wrong, in PyTorch
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+// right
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+)"},
+    {"D026", "graph-breaks", Severity::warning, "a compiled function falls into several parts",
+     "torch.compile() gives up at what it cannot follow: printing, item(), code of other libraries. What comes before and "
+     "after is compiled apart, and nothing is fused or planned across the gap. The message has the reason that was "
+     "given most often.",
+     "Move what cannot be compiled out of the function, or see all reasons with TORCH_LOGS=graph_breaks.",
+     R"(// wrong, in PyTorch
+@torch.compile
+def step(x, y):
+    loss = loss_of(model(x), y)
+    print(loss.item())
+    return loss
+
+// right
+loss = step(x, y)
+print(loss.item())
+)"},
 };
 
 }  // namespace

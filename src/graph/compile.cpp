@@ -212,8 +212,8 @@ struct Family {
 };
 
 bool is_relative(const Family& f, const Key& key) {
-  return f.key.modes == key.modes && f.key.autocast == key.autocast && f.key.state == key.state &&
-         graph::same_kind(f.key.inputs, key.inputs);
+  const bool same_modes = f.key.modes == key.modes && f.key.autocast == key.autocast && f.key.state == key.state;
+  return (f.key.any_mode || same_modes) && graph::same_kind(f.key.inputs, key.inputs);
 }
 bool any_shared(const Key& key) {
   for (size_t i = 0; i < key.shared.size(); ++i)
@@ -344,10 +344,20 @@ struct Compiled::Impl {
     };
     return confirmed || (t.fault().empty() && std::all_of(t.symbols().begin(), t.symbols().end(), promised));
   }
+  bool in_ranges(const Key& key, std::string& why) const {
+    for (const auto& [dim, low, high] : options.ranges) {
+      if (dim.input >= key.inputs.size() || dim.dim >= key.inputs[dim.input].rank()) continue;
+      const int64_t n = key.inputs[dim.input].sizes[dim.dim];
+      if (n >= low && n <= high) continue;
+      why += fmt::format("; dimension {} of input {} is {}, expected {} to {}", dim.dim, dim.input, n, low, high);
+      return false;
+    }
+    return true;
+  }
   // A plan from a template, without running the function. `why` receives the outcome.
   Plan* instantiate(const Key& key, std::string& why) {
     Family* f = options.symbolic ? family_of(key) : nullptr;
-    if (!f) return nullptr;
+    if (!f || !in_ranges(key, why)) return nullptr;
     if (!is_trusted(f->graphs, f->graphs.confirmed_for(key.inputs))) {
       if (f->graphs.is_over()) why += "; no template: " + f->graphs.fault();
       return nullptr;
@@ -360,7 +370,9 @@ struct Compiled::Impl {
     }
     why += fmt::format("; instantiated for {} from the template", describe_inputs(key.inputs));
     ++stats.instantiated;
-    return &add_plan(key, std::move(*graph));
+    Key made = key;
+    made.any_mode = f->key.any_mode;
+    return &add_plan(std::move(made), std::move(*graph));
   }
 
   size_t arena_bytes() const {
@@ -455,9 +467,10 @@ struct Compiled::Impl {
     std::string why;
     Plan* plan = find(key, pointers, why);
     if (!plan) {
-      DEFT_CHECK(function, ValueError, "compile: no plan of the file serves {}: {}; save plans for such inputs too",
-                 describe_inputs(key.inputs), why);
       plan = instantiate(key, why);
+      DEFT_CHECK(plan || function, ValueError,
+                 "compile: no plan of the file serves {}: {}; save plans for such inputs too",
+                 describe_inputs(key.inputs), why);
       miss(why);
       if (!plan) return capture(std::move(key), inputs);
     }
@@ -537,8 +550,29 @@ std::vector<const graph::Graph*> Compiled::graphs() const {
   return found;
 }
 
-Compiled Compiled::of_graphs(std::vector<graph::Graph> graphs) {
+std::vector<const graph::Template*> Compiled::templates() const {
+  std::vector<const graph::Template*> found;
+  for (const Family& f : impl_->families) {
+    const bool same_modes = impl_->plans.empty() || f.key.any_mode || [&](const Key& last) {
+      return f.key.modes == last.modes && f.key.autocast == last.autocast && f.key.state == last.state;
+    }(impl_->plans.front().key);
+    if (same_modes && f.graphs.confirmed()) found.push_back(&f.graphs);
+  }
+  return found;
+}
+
+const std::vector<graph::DimRange>& Compiled::ranges() const { return impl_->options.ranges; }
+
+Compiled Compiled::of_graphs(std::vector<graph::Graph> graphs, std::vector<graph::Template> templates,
+                             std::vector<graph::DimRange> ranges) {
   Compiled made{Function()};
+  made.impl_->options.ranges = std::move(ranges);
+  for (graph::Template& t : templates) {
+    Key key;
+    key.any_mode = true;
+    key.inputs = t.inputs();
+    made.impl_->families.push_back({std::move(key), std::move(t)});
+  }
   for (graph::Graph& g : graphs) {
     Plan plan;
     plan.key.any_mode = true;

@@ -30,6 +30,7 @@ struct CompileOptions {
   // Sizes become symbols where captures show how the graph follows from them; see docs/guide/compile.md.
   bool symbolic = true;
   std::vector<graph::InputDim> dynamic = {};  // dims that f does not branch on: two captures are enough
+  std::vector<graph::DimRange> ranges = {};   // no template is used for other sizes of these dims
   int shadow = 0;                             // every n-th call of a plan is compared with f itself; 0: never
   // A number that changes when f would do something else: modes of modules, say. Part of the key.
   std::function<uint64_t()> state = {};
@@ -66,10 +67,13 @@ class Compiled {
   std::string explain() const;
 
   // For files (io/plan_file.h): the plans in the modes and the state of the one used last, that one first, but none
-  // that a constant went into which was written since; and plans without a function, in any mode: a call that none of
-  // them serves is a ValueError.
+  // that a constant went into which was written since; confirmed templates in these modes and state; and plans without
+  // a function, in any mode: a call that neither they nor the templates serve is a ValueError.
   std::vector<const graph::Graph*> graphs() const;
-  static Compiled of_graphs(std::vector<graph::Graph> graphs);
+  std::vector<const graph::Template*> templates() const;
+  const std::vector<graph::DimRange>& ranges() const;
+  static Compiled of_graphs(std::vector<graph::Graph> graphs, std::vector<graph::Template> templates = {},
+                            std::vector<graph::DimRange> ranges = {});
 
  private:
   Tensor run_one(std::span<const Tensor* const> inputs);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "core/tensor_impl.h"
+#include "graph/verify_foreign.h"
 #include "ops/creation.h"
 #include "ops/param_fields.h"
 
@@ -222,10 +223,13 @@ Ends given_and_made(const Graph& g) {
 // Recomputes what follows from the numbers that were filled in.
 void complete(Graph& g) {
   for (Value& v : g.values) {
+    DEFT_CHECK(std::all_of(v.meta.sizes.begin(), v.meta.sizes.end(), [](int64_t n) { return n >= 0; }), ShapeError,
+               "a tensor has the sizes {}", to_string(v.meta.sizes));
     v.meta.numel = checked_numel(v.meta.sizes, v.meta.dtype);
     v.meta.set_strides(Shape(v.meta.strides));
     DEFT_CHECK(std::all_of(v.meta.strides.begin(), v.meta.strides.end(), [](int64_t s) { return s >= 0; }), ShapeError,
                "{} has the strides {}", describe(v.meta), to_string(v.meta.strides));
+    check_bounds(v);
   }
   const Ends end = given_and_made(g);
   for (size_t i = 0; i < g.buffers.size(); ++i)
@@ -415,6 +419,11 @@ bool Template::confirmed_for(const std::vector<Meta>& inputs) const {
   return true;
 }
 
+bool Template::follows(InputDim d) const {
+  return std::any_of(symbols_.begin(), symbols_.end(),
+                     [&](const auto& dims) { return std::find(dims.begin(), dims.end(), d) != dims.end(); });
+}
+
 void Template::fit() {
   terms_.clear();
   std::vector<std::vector<int64_t>> numbers, sizes;
@@ -493,6 +502,15 @@ std::optional<std::vector<int64_t>> Template::sizes_of(const std::vector<Meta>& 
   return sizes;
 }
 
+int64_t Template::value_of(const Term& t, const std::vector<int64_t>& sizes) {
+  int64_t value = t.factor;
+  bool over = false;
+  for (size_t s : t.symbols) over |= __builtin_mul_overflow(value, sizes[s], &value);
+  over |= __builtin_add_overflow(value, t.base, &value);
+  DEFT_CHECK(!over && value < kLimit && value > -kLimit, ShapeError, "a number is too large");
+  return value;
+}
+
 std::optional<Graph> Template::instantiate(const std::vector<Meta>& inputs, std::string& why) const {
   why = fault_;
   if (!why.empty()) return std::nullopt;
@@ -501,10 +519,7 @@ std::optional<Graph> Template::instantiate(const std::vector<Meta>& inputs, std:
   size_t i = 0, next = 0;
   auto number = [&](int64_t n) {
     if (next == terms_.size() || terms_[next].number != i++) return n;
-    const Term& t = terms_[next++];
-    __int128 value = t.base + t.factor * product_of(t.symbols, *sizes);
-    DEFT_CHECK(value < kLimit && value > -kLimit, ShapeError, "a number is too large");
-    return static_cast<int64_t>(value);
+    return value_of(terms_[next++], *sizes);
   };
   try {
     Graph g = captures_[0];
@@ -518,11 +533,28 @@ std::optional<Graph> Template::instantiate(const std::vector<Meta>& inputs, std:
     for (size_t k = 0; k < inputs.size(); ++k)
       DEFT_CHECK(same_layout(g.value(g.inputs[k]).meta, inputs[k]), ShapeError, "input {} has other strides", k);
     verify(g, "instantiation");
+    if (check_) check_(g);
     return g;
   } catch (const Error& e) {
     why = e.what();
     return std::nullopt;
   }
+}
+
+std::string Template::fault_of_rules() const {
+  const Graph& g = captures_[0];
+  for (BufferId id : filled_) {
+    const Buffer& b = g.buffers[index(id)];
+    if (b.kind != BufferKind::constant || b.written || !progression_of(b))
+      return fmt::format("buffer {} is not filled in steps", id);
+  }
+  for (size_t i = 1; i < terms_.size(); ++i)
+    if (terms_[i].number <= terms_[i - 1].number) return "terms must be in order";
+  if (!terms_.empty() && terms_.back().number >= numbers_of(g, filled_).size())
+    return fmt::format("there is no number {}", terms_.back().number);
+  for (const Term& t : terms_)
+    if (t.symbols.size() > kDegree) return fmt::format("more than {} sizes are multiplied", kDegree);
+  return {};
 }
 
 }  // namespace deft::graph

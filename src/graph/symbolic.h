@@ -2,6 +2,7 @@
 // filled in, without running the function.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,12 @@ struct InputDim {
   size_t input = 0;
   int dim = 0;
   bool operator==(const InputDim&) const = default;
+};
+
+// Sizes that a dimension may have.
+struct DimRange {
+  InputDim dim;
+  int64_t low = 0, high = 0;
 };
 
 // Inputs of the same kind: as many, each of the same rank, type, device and order in memory. Sizes may differ where
@@ -44,16 +51,27 @@ class Template {
   // One list for each symbol: the dims that have its size, in all captures.
   const std::vector<std::vector<InputDim>>& symbols() const { return symbols_; }
 
+  // For files: the graph with the sizes of the first capture, and how its numbers follow from the sizes, as text.
+  const Graph& graph() const { return captures_[0]; }
+  std::string rules() const;
+  // From such text, confirmed. `check` sees each graph that is made and throws where it may not run. LoadError where
+  // the text gives no rules for the graph.
+  static Template of_rules(Graph graph, const std::string& rules, std::function<void(const Graph&)> check);
+
+  bool follows(InputDim d) const;  // it is a symbol's
+
   // The graph for inputs of the same kind, checked by the ops' own rules. Nothing, and the reason, where a size differs
   // that is no symbol, or where the rules object.
   std::optional<Graph> instantiate(const std::vector<Meta>& inputs, std::string& why) const;
 
  private:
   struct Term {
-    size_t number;  // which one of the graph's
-    int64_t base, factor;
+    size_t number = 0;  // which one of the graph's
+    int64_t base = 0, factor = 0;
     std::vector<size_t> symbols;  // whose sizes are multiplied
   };
+  std::string fault_of_rules() const;  // empty where the rules belong to the graph
+  static int64_t value_of(const Term& t, const std::vector<int64_t>& sizes);
   void give_up(std::string why);
   bool constants_fit(const Graph& captured) const;
   void find_filled();
@@ -72,6 +90,7 @@ class Template {
   std::string fault_ = "only one size was captured";
   bool confirmed_ = false, over_ = false;
   std::vector<bool> foretold_;  // symbols predicted at a size that was in no capture
+  std::function<void(const Graph&)> check_;
 };
 
 // Puts the inputs of a captured graph at the beginning of buffers that end with them: a plan may be called with tensors

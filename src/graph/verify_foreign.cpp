@@ -65,7 +65,7 @@ class Checker {
   explicit Checker(const Graph& graph) : g_(graph) {}
 
   void run() {
-    for (const Value& v : g_.values) check_value(v);
+    for (const Value& v : g_.values) check_bounds(v);
     for (at_ = 0; at_ < g_.instructions.size(); ++at_) {  // before any rule reads it
       check_shape_of(g_.instructions[at_]);
       check_kind_of(g_.instructions[at_]);
@@ -84,22 +84,6 @@ class Checker {
                what);
   }
   const Meta& meta(ValueId id) const { return g_.value(id).meta; }
-
-  void check_value(const Value& v) const {
-    auto bytes = static_cast<int64_t>(size_of(v.meta.dtype));
-    constexpr int64_t kEnd = int64_t{1} << 60;
-    __int128 last = v.offset;
-    bool fits = v.offset >= 0 && v.offset < kEnd && v.offset % bytes == 0;
-    for (int d = 0; fits && d < v.meta.rank(); ++d) {
-      fits = v.meta.strides[d] >= 0 && v.meta.strides[d] < kEnd && v.meta.sizes[d] < kEnd;
-      last += static_cast<__int128>(std::max<int64_t>(0, v.meta.sizes[d] - 1)) * v.meta.strides[d] * bytes;
-      fits = fits && last < kEnd;
-    }
-    DEFT_CHECK(fits, ValueError, "a value {} with strides {} at byte {} is out of all bounds", describe(v.meta),
-               to_string(v.meta.strides), v.offset);
-    DEFT_CHECK(!v.meta.wrapped_number || v.meta.rank() == 0, ValueError, "a number {} has dimensions",
-               describe(v.meta));
-  }
 
   bool in_range(ValueId id) const { return id >= 0 && static_cast<size_t>(id) < g_.values.size(); }
   void check_shape_of(const Instruction& x) const {
@@ -359,6 +343,21 @@ class Checker {
 };
 
 }  // namespace
+
+void check_bounds(const Value& v) {
+  auto bytes = static_cast<int64_t>(size_of(v.meta.dtype));
+  constexpr int64_t kEnd = int64_t{1} << 60;
+  __int128 last = v.offset;
+  bool fits = v.offset >= 0 && v.offset < kEnd && v.offset % bytes == 0;
+  for (int d = 0; fits && d < v.meta.rank(); ++d) {
+    fits = v.meta.strides[d] >= 0 && v.meta.strides[d] < kEnd && v.meta.sizes[d] < kEnd;
+    last += static_cast<__int128>(std::max<int64_t>(0, v.meta.sizes[d] - 1)) * v.meta.strides[d] * bytes;
+    fits = fits && last < kEnd;
+  }
+  DEFT_CHECK(fits, ValueError, "a value {} with strides {} at byte {} is out of all bounds", describe(v.meta),
+             to_string(v.meta.strides), v.offset);
+  DEFT_CHECK(!v.meta.wrapped_number || v.meta.rank() == 0, ValueError, "a number {} has dimensions", describe(v.meta));
+}
 
 void verify_foreign(const Graph& graph) { Checker(graph).run(); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <sstream>
 
 #include "base/check.h"
 #include "core/grad_mode.h"
@@ -29,7 +30,8 @@ using graph::ValueId;
 constexpr const char* kPlanFormat = "plan";
 constexpr int64_t kFormatVersion = 1;
 constexpr const char *kPlanKey = "deft.plan", *kPlanVersionKey = "deft.version", *kMachineKey = "deft.machine",
-                     *kNameKey = "deft.name", *kCountKey = "deft.plans", *kPlanCheckKey = "deft.crc32";
+                     *kNameKey = "deft.name", *kCountKey = "deft.plans", *kTemplatesKey = "deft.templates",
+                     *kRangesKey = "deft.ranges", *kPlanCheckKey = "deft.crc32";
 constexpr int64_t kMostPlans = 1000;
 
 std::string key(const char* what, size_t plan) { return fmt::format("{}.{}", what, plan); }
@@ -84,25 +86,48 @@ Graph without_unused(const Graph& g) {
   return out;
 }
 
-std::vector<Graph> graphs_to_save(const Compiled& compiled) {
+void check_readable(const Graph& g) {
+  try {
+    graph::verify_foreign(g);
+  } catch (const Error& e) {
+    DEFT_FAIL(ValueError, "save_plan: the plan could not be read back: {}", e.what());
+  }
+}
+
+std::vector<Graph> graphs_to_save(const Compiled& compiled, const std::vector<const graph::Template*>& templates) {
   std::vector<Graph> graphs;
   for (const Graph* each : compiled.graphs()) {
+    std::vector<Meta> inputs;
+    for (ValueId id : each->inputs) inputs.push_back(each->value(id).meta);
+    std::string why;
+    if (std::any_of(templates.begin(), templates.end(), [&](auto* t) { return t->instantiate(inputs, why); })) continue;
     for (const graph::Instruction& x : each->instructions)
       DEFT_CHECK(x.action != graph::Action::call, ValueError,
                  "save_plan: the plan calls {}, which no file can hold; save inference only", x.outside->name);
     Graph g = without_unused(*each);
     DEFT_CHECK(graph::trim_inputs(g), ValueError, "save_plan: the function reads memory around an input; clone() it");
-    try {
-      graph::verify_foreign(g);
-    } catch (const Error& e) {
-      DEFT_FAIL(ValueError, "save_plan: the plan could not be read back: {}", e.what());
-    }
+    check_readable(g);
     graphs.push_back(std::move(g));
   }
-  DEFT_CHECK(!graphs.empty(), ValueError,
+  DEFT_CHECK(!graphs.empty() || !templates.empty(), ValueError,
              "save_plan: there is no plan, or only for gradients, or of weights that were written since; call the "
              "compiled function once more before");
   return graphs;
+}
+
+// As captured: the numbers of its rules are counted in all values. Without the lines of the program.
+Graph template_graph(const graph::Template& t) {
+  Graph g = t.graph();
+  for (graph::Instruction& x : g.instructions) x.site = {};
+  check_readable(g);
+  return g;
+}
+
+// "0.1 2 64": dimension 1 of input 0 has sizes from 2 to 64.
+std::string text_of(const std::vector<graph::DimRange>& ranges) {
+  std::string text;
+  for (const auto& [dim, low, high] : ranges) text += fmt::format("{}.{} {} {}\n", dim.input, dim.dim, low, high);
+  return text;
 }
 
 // All memory of a constant, once for all plans; gives the number of its tensor.
@@ -131,14 +156,34 @@ class PlanReader {
   PlanReader(SafetensorsFile file, const std::string& name, const LoadOptions& options)
       : file_(std::move(file)), name_(name), options_(options) {}
 
-  std::vector<Graph> read() {
+  // `templates` receives those of the file.
+  std::vector<Graph> read(std::vector<graph::Template>& templates) {
     check_whole();
-    int64_t count = number(kCountKey);
-    if (count < 1 || count > kMostPlans) fail(kCountKey, fmt::format("is {}, expected 1 to {}", count, kMostPlans));
+    const size_t symbolic = file_.metadata.contains(kTemplatesKey) ? counted(kTemplatesKey, 1) : 0;
+    for (size_t i = 0; i < symbolic; ++i) templates.push_back(read_template(i));
+    const bool may_be_empty = file_.metadata.contains(kTemplatesKey);
+    const size_t count = counted(kCountKey, may_be_empty ? 0 : 1);
     std::vector<Graph> graphs;
-    for (size_t i = 0; i < static_cast<size_t>(count); ++i) graphs.push_back(read_graph(i));
-    if (std::string here = machine_of(graphs); here != entry(kMachineKey)) foreign("machine", entry(kMachineKey), here);
+    for (size_t i = 0; i < count; ++i) graphs.push_back(read_graph("graph", "constants", i));
+    std::vector<Graph> all = graphs;
+    for (const graph::Template& t : templates) all.push_back(t.graph());
+    if (std::string here = machine_of(all); here != entry(kMachineKey)) foreign("machine", entry(kMachineKey), here);
     return graphs;
+  }
+  std::vector<graph::DimRange> ranges() const {
+    std::vector<graph::DimRange> all;
+    if (!file_.metadata.contains(kRangesKey)) return all;
+    std::istringstream lines(entry(kRangesKey));
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream in(line);
+      graph::DimRange r;
+      char dot = 0;
+      in >> r.dim.input >> dot >> r.dim.dim >> r.low >> r.high;
+      if (!in || dot != '.' || r.dim.dim < 0)
+        fail(kRangesKey, fmt::format("found '{}', expected 'input.dim low high'", line));
+      all.push_back(r);
+    }
+    return all;
   }
   std::string plan_name() const { return entry(kNameKey); }
 
@@ -161,6 +206,13 @@ class PlanReader {
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size()) fail(name, fmt::format("'{}' is no number", text));
     return value;
+  }
+
+  size_t counted(const char* field, int64_t least) const {
+    const int64_t count = number(field);
+    if (count < least || count > kMostPlans)
+      fail(field, fmt::format("is {}, expected {} to {}", count, least, kMostPlans));
+    return static_cast<size_t>(count);
   }
 
   // Damage first: a damaged version is no other version.
@@ -191,8 +243,7 @@ class PlanReader {
     bool whole = s.data == t.data_ptr() && s.nbytes == static_cast<size_t>(t.numel());
     return whole ? t : t.clone();
   }
-  std::vector<Tensor> constants(size_t plan) const {
-    std::string field = key("constants", plan);
+  std::vector<Tensor> constants(const std::string& field) const {
     std::string_view rest = entry(field);
     std::vector<Tensor> list;
     while (!rest.empty()) {
@@ -204,13 +255,32 @@ class PlanReader {
     return list;
   }
 
-  Graph read_graph(size_t plan) const {
-    std::string field = key("graph", plan);
-    try {
-      Graph g = graph::parse_foreign(entry(field), constants(plan), options_.limits.plan_entries);
-      check_memory(g, field);
+  Graph read_graph(const char* text, const char* list, size_t plan) const {
+    const std::string field = key(text, plan);
+    return checked(field, [&] {
+      Graph g = graph::parse_foreign(entry(field), constants(key(list, plan)), options_.limits.plan_entries);
+      if (std::string fault = fault_of_memory(g, options_.limits.plan_bytes); !fault.empty()) fail(field, fault);
       move_constants(g);
       return g;
+    });
+  }
+  graph::Template read_template(size_t at) const {
+    const std::string field = key("rules", at);
+    Graph g = read_graph("template", "template_constants", at);
+    return checked(field, [&] {
+      return graph::Template::of_rules(std::move(g), entry(field),
+                                       [most = options_.limits.plan_bytes](const Graph& made) {
+                                         graph::verify_foreign(made);
+                                         const std::string fault = fault_of_memory(made, most);
+                                         DEFT_CHECK(fault.empty(), ValueError, "plan: {}", fault);
+                                       });
+    });
+  }
+  // What f() gives, its errors with the field.
+  template <class F>
+  std::invoke_result_t<F> checked(const std::string& field, F f) const {
+    try {
+      return f();
     } catch (const LoadError& e) {
       if (e.format == kPlanFormat) throw;
       fail(field, e.what());
@@ -220,15 +290,15 @@ class PlanReader {
       fail(field, e.what());
     }
   }
-  void check_memory(const Graph& g, const std::string& field) const {
-    uint64_t most = options_.limits.plan_bytes, outside = 0;
+  static std::string fault_of_memory(const Graph& g, uint64_t most) {
+    uint64_t outside = 0;
     for (const graph::Buffer& b : g.buffers) {
-      if (b.bytes > most) fail(field, fmt::format("a buffer of {} bytes; the limit is {}", b.bytes, most));
+      if (b.bytes > most) return fmt::format("a buffer of {} bytes; the limit is {}", b.bytes, most);
       if (b.kind == BufferKind::input) outside += b.bytes;
     }
     for (ValueId id : g.outputs) outside += g.buffer_of(id).bytes;
     uint64_t needed = outside + static_cast<uint64_t>(graph::plan_memory(g).bytes);
-    if (needed > most) fail(field, fmt::format("needs {} bytes; the limit is {}", needed, most));
+    return needed > most ? fmt::format("needs {} bytes; the limit is {}", needed, most) : "";
   }
   static void move_constants(Graph& g) {
     for (const graph::Value& v : g.values) {
@@ -245,29 +315,45 @@ class PlanReader {
 
 Compiled from_file(SafetensorsFile file, const std::string& name, const LoadOptions& options, PlanInfo* info) {
   PlanReader reader(std::move(file), name, options);
-  std::vector<Graph> graphs = reader.read();
+  std::vector<graph::Template> templates;
+  std::vector<Graph> graphs = reader.read(templates);
   if (info) info->name = reader.plan_name();
-  return Compiled::of_graphs(std::move(graphs));
+  if (info) info->templates = !templates.empty();
+  return Compiled::of_graphs(std::move(graphs), std::move(templates), reader.ranges());
 }
 
 }  // namespace
 
 void save_plan(const Compiled& compiled, const std::string& path, const PlanInfo& info) {
   NoGradGuard no_grad;
-  std::vector<Graph> graphs = graphs_to_save(compiled);
+  std::vector<const graph::Template*> templates;
+  if (info.templates) templates = compiled.templates();
+  std::vector<Graph> graphs = graphs_to_save(compiled, templates), captured;
+  for (const graph::Template* t : templates) captured.push_back(template_graph(*t));
+  std::vector<Graph> all = graphs;
+  all.insert(all.end(), captured.begin(), captured.end());
   Metadata metadata{{kPlanKey, std::to_string(kFormatVersion)},
                     {kPlanVersionKey, kVersion},
-                    {kMachineKey, machine_of(graphs)},
+                    {kMachineKey, machine_of(all)},
                     {kNameKey, info.name},
                     {kCountKey, std::to_string(graphs.size())}};
   Constants constants;
-  for (size_t i = 0; i < graphs.size(); ++i) {
+  auto add = [&](const Graph& g, const char* text, const char* names, size_t at) {
     std::string list;
-    for (const graph::Buffer& b : graphs[i].buffers)
+    for (const graph::Buffer& b : g.buffers)
       if (b.kind == BufferKind::constant)
         list += fmt::format("{}{}", list.empty() ? "" : ",", constants.add(b.constant));
-    metadata[key("graph", i)] = graph::to_text(graphs[i]);
-    metadata[key("constants", i)] = list;
+    metadata[key(text, at)] = graph::to_text(g);
+    metadata[key(names, at)] = list;
+  };
+  for (size_t i = 0; i < graphs.size(); ++i) add(graphs[i], "graph", "constants", i);
+  for (size_t i = 0; i < captured.size(); ++i) {
+    add(captured[i], "template", "template_constants", i);
+    metadata[key("rules", i)] = templates[i]->rules();
+  }
+  if (!templates.empty()) {
+    metadata[kTemplatesKey] = std::to_string(templates.size());
+    metadata[kRangesKey] = text_of(compiled.ranges());
   }
   metadata[kPlanCheckKey] = checksum(metadata, constants.tensors, kPlanCheckKey);
   save_safetensors(path, constants.tensors, metadata);

@@ -18,7 +18,7 @@ void check_pad(Tensor x, IntList amounts, PadMode mode) {
   Tensor da = grad({a}, {x}, {g})[0];
   Tensor db = grad({b}, {last}, {g.contiguous(MemoryFormat::channels_last)})[0];
   EXPECT_TRUE(db.is_contiguous(MemoryFormat::channels_last));
-  EXPECT_LE((da - db).abs().amax().item(), 1e-6);
+  EXPECT_LE((da - db).abs().amax().item(), 1e-5);  // sums of up to 27 numbers in another order
 }
 
 TEST(Resize, PadKeepsChannelsLast) {

@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import pickle
+import time
 import unittest
 
 import deft
@@ -21,6 +22,10 @@ class Numbers(data.Dataset):
 
     def __getitem__(self, i):
         return i, {"square": float(i * i), "name": str(i)}
+
+
+def send_twice(queue, tensor):
+    queue.put(tensor * 2)
 
 
 class AtOnce(Numbers):
@@ -74,6 +79,55 @@ class Modules(unittest.TestCase):
         for layer in (nn.Linear(2, 3, bias=False), nn.Conv1d(2, 3, 1, bias=False), nn.LayerNorm(3, bias=False), nn.GRUCell(2, 3, bias=False)):
             self.assertEqual([n for n, _ in layer.named_parameters() if "bias" in n], [])
         self.assertEqual(nn.Linear(2, 3, bias=False)(deft.ones(1, 2)).shape, (1, 3))
+
+    def test_layers_of_no_features(self):
+        self.assertEqual(deft.nn.Linear(0, 2)(deft.ones(3, 0)).shape, (3, 2))
+
+    def test_one_process_runs_what_several_would(self):
+        net = deft.nn.Sequential(deft.nn.Linear(3, 4), deft.nn.Sequential(deft.nn.BatchNorm1d(4)))
+        whole = deft.nn.SyncBatchNorm.convert_sync_batchnorm(net)
+        self.assertIsInstance(whole[1][0], deft.nn.SyncBatchNorm)
+        self.assertEqual(list(whole.state_dict()), ["0.weight", "0.bias", "1.0.weight", "1.0.bias", "1.0.running_mean", "1.0.running_var",
+                                                    "1.0.num_batches_tracked"])
+        x = deft.arange(12.0).reshape(4, 3)
+        plain = deft.nn.BatchNorm1d(4)
+        self.assertEqual(whole(x).tolist(), plain(whole[0](x)).tolist())
+        self.assertEqual(whole[1][0].running_mean.tolist(), plain.running_mean.tolist())
+        self.assertEqual(deft.nn.DataParallel(whole).eval()(x).tolist(), whole.eval()(x).tolist())
+        with self.assertRaisesRegex(NotImplementedError, "one process per device"):
+            deft.nn.DataParallel(net, device_ids=[0, 1])
+
+    def test_parameters_without_a_shape(self):
+        layer = deft.nn.LazyLinear(2)
+        self.assertIsInstance(layer.weight, deft.nn.UninitializedParameter)
+        weight = layer.weight
+        layer(deft.ones(1, 5))
+        self.assertIs(type(layer.weight), deft.nn.Parameter)
+        self.assertIs(layer.weight, weight)
+        buffer = deft.nn.UninitializedBuffer()
+        buffer.materialize((2, 3), dtype=deft.int32)
+        self.assertEqual((type(buffer), buffer.shape, buffer.dtype), (deft.nn.Buffer, (2, 3), deft.int32))
+
+    def test_random_windows_stay_inside(self):
+        x = deft.arange(2 * 3 * 9 * 9.0).reshape(2, 3, 9, 9)
+        for layer in (deft.nn.FractionalMaxPool2d(3, output_size=(4, 5)), deft.nn.FractionalMaxPool2d((2, 3), output_ratio=0.5, return_indices=True)):
+            pooled = layer(x)
+            values = pooled[0] if isinstance(pooled, tuple) else pooled
+            self.assertEqual(values.shape[2:], (4, 5) if layer.output_size else (4, 4))
+            if isinstance(pooled, tuple):
+                self.assertEqual(x.flatten(2).gather(2, pooled[1].flatten(2)).tolist(), values.flatten(2).tolist())
+        with self.assertRaisesRegex(RuntimeError, "4 windows of 7 in 9"):
+            deft.nn.functional.fractional_max_pool2d(x, 7, 4)
+
+    def test_skip_init_keeps_names_and_sizes(self):
+        layer = deft.nn.utils.skip_init(deft.nn.Linear, 3, 2, dtype=deft.float64)
+        self.assertEqual((layer.weight.shape, layer.weight.dtype, layer.weight.requires_grad), ((2, 3), deft.float64, True))
+
+    def test_first_names_warn(self):
+        with self.assertWarnsRegex(FutureWarning, "constant_"):
+            self.assertEqual(deft.nn.init.constant(deft.zeros(2), 3).tolist(), [3, 3])
+        with self.assertWarnsRegex(FutureWarning, "clip_grad_norm_"):
+            deft.nn.utils.clip_grad_norm([deft.nn.Parameter(deft.ones(1))], 1.0)
 
     def test_lazy_layers(self):
         model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2))
@@ -219,6 +273,17 @@ class Processes(unittest.TestCase):
         tensor[2] = 7
         self.assertEqual(back.tolist(), [1, 7, 1])
         self.assertFalse(deft.zeros(1).is_shared())
+
+    def test_a_process_may_end_before_its_tensor_is_taken(self):
+        for method in ("fork", "spawn"):
+            context = mp.get_context(method)
+            queue = context.Queue()
+            process = context.Process(target=send_twice, args=(queue, deft.ones(3)))
+            process.start()
+            time.sleep(0.3)
+            self.assertEqual(queue.get(timeout=60).tolist(), [2, 2, 2])
+            process.join(60)
+            self.assertEqual(process.exitcode, 0)
 
     def test_plain_pickles_are_copies(self):
         tensor = deft.zeros(2).share_memory_()

@@ -109,6 +109,25 @@ class Threads(unittest.TestCase):
         inside = sum(any(begin < t < end for begin, end in seen) for t in ticks)
         self.assertGreater(inside, 3)  # with the lock held this thread would see only what is between two products
 
+    def test_workers_are_forked_while_threads_run(self):
+        class Products(deft.utils.data.Dataset):
+            def __len__(self):
+                return 8
+
+            def __getitem__(self, i):
+                return (a @ a).sum() + i
+
+        a, stop = deft.ones(300, 300), threading.Event()
+        busy = threading.Thread(target=lambda: [a @ a for _ in iter(stop.is_set, True)])
+        busy.start()
+        try:
+            for _ in range(2):
+                batches = list(deft.utils.data.DataLoader(Products(), batch_size=4, num_workers=2))
+                self.assertEqual([b[0].item() for b in batches], [300.0**3, 300.0**3 + 4])
+        finally:
+            stop.set()
+            busy.join()
+
     def test_many_threads_train(self):
         results = []
 

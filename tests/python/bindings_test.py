@@ -1,5 +1,6 @@
 """Every op of the library is bound, and what is bound has a signature and a text."""
 
+import importlib
 import inspect
 import unittest
 
@@ -44,6 +45,17 @@ class Bindings(unittest.TestCase):
             self.assertIsNotNone(inspect.signature(function), name)
         self.assertEqual(str(inspect.signature(deft.softmax)), "(input, dim, dtype=None)")
         self.assertEqual(str(inspect.signature(deft.Tensor.softmax)), "(self, /, dim, dtype=None)")
+
+    def test_everything_public_is_described(self):
+        places = [("deft.Tensor", deft.Tensor), *((m, importlib.import_module(m)) for m in (
+            "deft", "deft.nn", "deft.nn.functional", "deft.nn.init", "deft.nn.utils", "deft.nn.utils.rnn", "deft.optim",
+            "deft.optim.lr_scheduler", "deft.optim.swa_utils", "deft.amp", "deft.autograd", "deft.utils.data", "deft.cuda", "deft.linalg",
+            "deft.special", "deft.safetensors", "deft.profiler", "deft.random"))]
+        bare = [f"{where}.{name}" for where, place in places for name in dir(place)
+                if not name.startswith("_") and callable(getattr(place, name)) and not (getattr(place, name).__doc__ or "").strip()]
+        self.assertEqual(bare, [])
+        bare = [name for name, f in vars(_C.ops).items() if callable(f) and not f.__doc__]
+        self.assertEqual(bare, [], "bound without a sentence in python/src/descriptions.cpp")
 
     def test_methods_and_functions_are_where_the_table_says(self):
         for signature, _, where in _C._entries():

@@ -1,4 +1,4 @@
-"""The Python blocks of docs/guide/python.md, each with what it prints; and the stubs are those of the package."""
+"""The Python blocks of the guides, each with what it prints; and the stubs are those of the package."""
 
 import contextlib
 import io
@@ -14,16 +14,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 
 
+PAGES = ("python.md", "coming_from_pytorch.md")
+
+
 class Page(unittest.TestCase):
-    def test_blocks_print_what_the_page_says(self):
-        fences = FENCE.findall((ROOT / "docs/guide/python.md").read_text())
-        for (kind, code), (next_kind, expected) in zip(fences, fences[1:] + [("", "")]):
-            if kind != "python":
-                continue
-            with self.subTest(code.splitlines()[0:4]):
-                printed = self.run_with_torch(code) if "import torch" in code else self.run_here(code)
-                if next_kind == "text":
-                    self.assertEqual(printed, expected)
+    def test_blocks_print_what_the_pages_say(self):
+        for page in PAGES:
+            fences = FENCE.findall((ROOT / "docs/guide" / page).read_text())
+            self.assertIn("python", [kind for kind, _ in fences])
+            for (kind, code), (next_kind, expected) in zip(fences, fences[1:] + [("", "")]):
+                if kind == "python":
+                    with self.subTest(page, code=code.splitlines()[:4]):
+                        printed = self.run_with_torch(code) if re.search(r"^import .*torch", code, re.M) else self.run_here(code)
+                        if next_kind == "text":
+                            self.assertEqual(printed, expected)
 
     def run_here(self, code):
         out = io.StringIO()

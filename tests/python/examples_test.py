@@ -1,5 +1,8 @@
-"""Every file in examples/python runs, each in a process of its own, and so it does with PyTorch where that is installed."""
+"""Every program in examples/python runs, each in a process of its own, and so it does with PyTorch where that is installed."""
 
+import contextlib
+import io
+import json
 import pathlib
 import re
 import subprocess
@@ -8,11 +11,32 @@ import unittest
 
 from torch_python import torch_python
 
-EXAMPLES = sorted((pathlib.Path(__file__).resolve().parents[2] / "examples/python").glob("*.py"))
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples/python"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
 def run(python, *arguments):
     return subprocess.run([python, "-W", "ignore", *arguments], capture_output=True, text=True, timeout=240)
+
+
+class Notebooks(unittest.TestCase):
+    """Their code cells, run in order without Jupyter, print what the notebook shows."""
+
+    def test_cells(self):
+        notebooks = sorted(FOLDER.glob("*.ipynb"))
+        self.assertTrue(notebooks)
+        for path in notebooks:
+            names, ran = {"__name__": "notebook"}, 0
+            for cell in json.loads(path.read_text())["cells"]:
+                if cell["cell_type"] != "code":
+                    continue
+                out = io.StringIO()
+                with self.subTest(f"{path.name}: {cell['source'][0]}"), contextlib.redirect_stdout(out):
+                    exec("".join(cell["source"]), names)
+                ran += 1
+                self.assertEqual(out.getvalue(), "".join("".join(output["text"]) for output in cell["outputs"]))
+                self.assertEqual(cell["execution_count"], ran)
+            self.assertGreater(ran, 5)
 
 
 class Examples(unittest.TestCase):

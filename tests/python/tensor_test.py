@@ -4,6 +4,7 @@ import copy
 import gc
 import math
 import pickle
+import sys
 import unittest
 import weakref
 
@@ -273,6 +274,27 @@ class NumPy(unittest.TestCase):
             deft.ones(1, requires_grad=True).numpy()
         with self.assertRaises(TypeError):
             deft.ones(1, dtype=deft.bfloat16).numpy()
+
+    def test_what_is_shared_by_a_copy(self):
+        backwards = numpy.arange(12.0).reshape(3, 4)[::-1, ::-2]
+        read_only = numpy.arange(3.0)
+        read_only.flags.writeable = False
+        for array in (backwards, read_only, backwards[:0], backwards[:, :1]):
+            for make in (deft.from_dlpack, deft.tensor, deft.as_tensor, deft.asarray):
+                with self.subTest(f"{make.__name__} of {array.tolist()}"):
+                    t = make(array)
+                    self.assertEqual(t.tolist(), array.tolist())
+                    before = array.copy()
+                    t.add_(1)
+                    self.assertEqual(array.tolist(), before.tolist())
+        for array, why in ((backwards, "backward memory"), (read_only, "read-only memory")):
+            with self.assertRaisesRegex(BufferError, why):
+                deft.from_dlpack(array, copy=False)
+        array = numpy.arange(3.0)
+        self.assertTrue(numpy.shares_memory(deft.from_dlpack(array, copy=False, device="cpu").numpy(), array))
+        self.assertFalse(numpy.shares_memory(deft.from_dlpack(array, copy=True).numpy(), array))
+        gc.collect()
+        self.assertEqual(sys.getrefcount(array), 2)  # what was refused or dropped holds nothing
 
     def test_arrays_meet_tensors(self):
         self.assertIsInstance(deft.ones(2) * numpy.float64(3), deft.Tensor)

@@ -48,7 +48,7 @@ class Missing(unittest.TestCase):
     def test_a_missing_name_names_the_nearest(self):
         for space, wrong, near in ((deft, "sofmax", "softmax"), (deft.nn, "Linaer", "Linear"), (deft.optim, "AdamWW", "AdamW"),
                                    (deft.nn.functional, "cross_entrpy", "cross_entropy"), (deft.utils.data, "DataLoder", "DataLoader"),
-                                   (deft.nn.init, "xavier_uniform", "xavier_uniform_"), (deft.nn.utils, "clip_grad_norm", "clip_grad_norm_"),
+                                   (deft.nn.init, "xavier_unifom_", "xavier_uniform_"), (deft.nn.utils, "clip_grad_values", "clip_grad_value_"),
                                    (deft.cuda, "is_avilable", "is_available"), (deft.linalg, "slove", "solve")):
             self.assertFalse(hasattr(space, wrong))
             with self.assertRaisesRegex(AttributeError, f"nearest is '{near}'"):

@@ -58,6 +58,8 @@ T.zeros(3).scatter_reduce_(0, T.tensor([0, 0, 2, 1]), a, "amax", include_self=Fa
 F.multi_margin_loss(m, T.tensor([0, 3, 1, 2]), p=2), F.multilabel_margin_loss(m, T.tensor([[0, 3, -1, 1]] * 4)), F.triplet_margin_with_distance_loss(m, m + 1, m.t(), swap=True)
 F.ctc_loss(x60.view(6, 2, 5).log_softmax(2), T.tensor([[1, 2, 2], [3, 4, 0]]), T.tensor([6, 5]), T.tensor([3, 2]), reduction="none")
 F.ctc_loss(x60.view(6, 2, 5).log_softmax(2), T.tensor([1, 2, 2, 3]), T.tensor([6, 4]), T.tensor([3, 1]))
+F.ctc_loss(m.view(4, 1, 4).log_softmax(2), T.tensor([[1, 2]]), T.tensor([4]), T.tensor([2])), F.ctc_loss(m.log_softmax(1), T.tensor([3, 3]), T.tensor(4), T.tensor(2), blank=1)
+F.ctc_loss(f.log_softmax(2), T.tensor([[1, 1], [2, 3], [0, 0]]), (2, 2, 1), (2, 2, 0), blank=1, zero_infinity=True, reduction="sum")
 F.lp_pool1d(m.abs().unsqueeze(0), 2, 2), F.lp_pool2d(f.unsqueeze(0), 3, 2), F.max_unpool1d(*F.max_pool1d(m.unsqueeze(0), 2, return_indices=True), 2)
 F.max_unpool2d(*F.max_pool2d(f.unsqueeze(0), 2, return_indices=True), 2, output_size=(3, 4)), F.embedding_bag(T.tensor([0, 1, 1, 3]), m, T.tensor([0, 0, 3]), mode="sum")
 F.embedding_bag(T.tensor([[0, 1], [2, 2]]), m), F.embedding_bag(T.tensor([[0, 1], [2, 2]]), m, mode="max"), F.embedding_bag(T.tensor([[0, 1]]), m, mode="sum", per_sample_weights=a[None, :2])
@@ -70,10 +72,31 @@ nn.utils.fuse_conv_bn_eval(fixed(nn.Conv2d(2, 3, 2)).eval(), fixed(nn.BatchNorm2
 fixed(nn.EmbeddingBag(5, 3, mode="sum"))(T.tensor([0, 4, 2]), T.tensor([0, 2])), fixed(nn.LSTM(4, 3, proj_size=2))(f)[0], fixed(nn.Linear(4, 3, bias=False))(m)
 T.autograd.functional.jacobian(lambda t: t * t.sum(), a), T.autograd.functional.hessian(lambda t: (t ** 3).sum() * t[0], a)
 T.autograd.functional.vjp(lambda t: t ** 2, a, a), T.autograd.functional.jvp(lambda t: t ** 2 * t[0], a, a), T.autograd.functional.hvp(lambda t: (t ** 3).sum(), a, a), T.autograd.functional.vhp(lambda t: (t ** 3).sum(), a, a)
+T.lgamma(a), T.lgamma(m), T.special.gammaln(x60 * 7), T.lgamma(T.tensor([0.0, -1.0, -0.0, 1e10, -math.inf, math.inf, 1e-30]))
+T.digamma(a), T.special.psi(m), T.digamma(x60.double() * 9), T.digamma(T.tensor([0.0, -0.0, -2.0, 1e9, math.inf])), T.mvlgamma(a.abs() + 2, 3)
+T.polygamma(1, a), T.polygamma(1, x60.double() * 5.9), T.polygamma(2, a.abs()), T.polygamma(4, m.double().abs() + 0.1), a.polygamma(0), a.clone().lgamma_()
+T.angle(a), T.angle(T.tensor([1, -2])), T.frexp(a), T.frexp(T.tensor([0.0, 8.0, 0.125, -3e38, 1e-45, 0.99999994])), m.t().dim_order(), a.is_set_to(a[:])
+T.index_reduce(m, 0, T.tensor([2, 0, 2]), m[1:], "prod"), m.clone().index_reduce_(1, T.tensor([3, 3]), m[:, :2], "amax", include_self=False)
+m.index_reduce(0, T.tensor([1, 1]), m[:2], "mean"), T.nonzero_static(T.tensor([0, 3, 0, 4]), size=3), T.nonzero_static(m > 0, size=2), a.to_dense()
+T.as_strided_scatter(m, a, (4,), (5,)).detach(), T.unsafe_split(a, 2), T.unsafe_chunk(m, 2, 1), T.constant_pad_nd(a, (1, 2), 3.0), T.norm_except_dim(m, 2, 1)
+T.clip_(a.clone(), -1, 1), T.addmv_(a.clone(), m, a), T.conj_physical(a), T.resolve_conj(a), T.is_conj(a), a.new_empty_strided((2, 3), (1, 2)).stride()
+F.fractional_max_pool2d(f.unsqueeze(0), 2, (2, 3), _random_samples=T.tensor([[[0.3, 0.8], [0.1, 0.6]]]), return_indices=True)
+F.fractional_max_pool2d(f, (1, 2), output_ratio=(0.7, 0.7), _random_samples=T.tensor([[[0.9, 0.2], [0.5, 0.4]]]))
+F.fractional_max_pool3d(x60.view(1, 1, 4, 3, 5), (2, 1, 2), (2, 2, 3), _random_samples=T.tensor([[[0.3, 0.7, 0.55]]]), return_indices=True)
+F.adaptive_max_pool2d_with_indices(f.unsqueeze(0), 2), F.conv_tbc(f, x60[:24].view(2, 4, 3), a[:3], 1)
+F.embedding(T.tensor([[0, 1], [1, 3]]), m, scale_grad_by_freq=True) * a, F.embedding(T.tensor([1, 2, 1]), m.clone(), max_norm=0.8, norm_type=1.0)
+F.embedding(T.tensor([3, 1]), m, padding_idx=-1), F.embedding_bag(T.tensor([0, 1, 1, 3]), m, T.tensor([0, 2, 2, 4]), include_last_offset=True)
+F.embedding_bag(T.tensor([0, 1, 1, 3]), m, T.tensor([0, 1]), scale_grad_by_freq=True, mode="sum"), F.embedding_bag(T.tensor([0, 1, 3]), m, T.tensor([0, 2, 2]), mode="max", padding_idx=1)
+F.embedding_bag(T.tensor([0, 3, 1, 3]), m, T.tensor([0, 3]), padding_idx=3), F.embedding_bag(T.tensor([[0, 1], [2, 2]]), m.clone(), max_norm=1.0)
+fixed(nn.AdaptiveLogSoftmaxWithLoss(4, 10, [2, 5], head_bias=True))(m, T.tensor([0, 3, 9, 5])), fixed(nn.AdaptiveLogSoftmaxWithLoss(4, 9, [3], div_value=2.0)).log_prob(m)
+fixed(nn.AdaptiveLogSoftmaxWithLoss(4, 10, [2, 5]))(a, T.tensor(7)), fixed(nn.AdaptiveLogSoftmaxWithLoss(4, 10, [1, 5])).predict(m * 9)
+nn.RNNBase("RNN_RELU", 4, 3).mode == "RNN_RELU", fixed(nn.GroupNorm(1, 3, bias=False))(f), fixed(nn.BatchNorm1d(3, bias=False))(f), list(nn.BatchNorm2d(3, bias=False).state_dict()) == []
+F.interpolate(f.unsqueeze(0), scale_factor=1.7, mode="bilinear", recompute_scale_factor=True), F.interpolate(f.unsqueeze(0), scale_factor=0.6, mode="bilinear"), F.softmin(m, 0, dtype=T.float64)
+fixed(nn.Embedding(4, 4, max_norm=0.7))(T.tensor([0, 0, 2])), fixed(nn.EmbeddingBag(4, 4, max_norm=0.7))(T.tensor([[0, 2], [1, 1]]))
 """.strip().splitlines()
 
 OPTIMIZERS = {
-    "SGD": dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01), "Adam": dict(lr=0.1, amsgrad=True), "AdamW": dict(lr=0.1),
+    "SGD": dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01), "Adam": dict(lr=0.1, amsgrad=True, weight_decay=0.1, decoupled_weight_decay=True), "AdamW": dict(lr=0.1),
     "Adamax": dict(lr=0.1, weight_decay=0.1), "NAdam": dict(lr=0.1, decoupled_weight_decay=True, weight_decay=0.1), "RAdam": dict(lr=0.1),
     "Adadelta": dict(lr=1.0, rho=0.8), "Adagrad": dict(lr=0.1, lr_decay=0.1), "RMSprop": dict(lr=0.1, centered=True, momentum=0.5),
     "Rprop": dict(lr=0.1), "ASGD": dict(lr=0.1, t0=3), "Adafactor": dict(lr=0.1, weight_decay=0.1),
@@ -167,6 +190,19 @@ class Compare(unittest.TestCase):
                 straight = self.steps(deft, name, options, 11)
                 self.assert_close(again["w"], straight["w"], name + " after load_state_dict()", 1e-6)
 
+    def test_muon(self):
+        for options in (dict(lr=0.02), dict(lr=0.02, nesterov=False, adjust_lr_fn="match_rms_adamw", ns_steps=3)):
+            results = []
+            for T in (deft, torch):
+                wide, tall = (T.nn.Parameter(T.arange(12, dtype=T.float32).cos().reshape(shape) + T.eye(*shape)) for shape in ((3, 4), (4, 3)))
+                optimizer = T.optim.Muon([wide, tall], **options)
+                for _ in range(3):
+                    optimizer.zero_grad()
+                    ((wide @ tall - 3 * T.eye(3)) ** 2).sum().backward()
+                    optimizer.step()
+                results.append([wide, tall])
+            self.assert_close(*results, f"Muon {options}", 6e-3)  # its matrices are orthogonalized in bfloat16
+
     def test_lbfgs(self):
         for options in (dict(lr=0.5, line_search_fn="strong_wolfe"), dict(lr=0.1, max_iter=7)):
             results = []
@@ -186,7 +222,7 @@ class Compare(unittest.TestCase):
     def test_layers_print_alike(self):
         for text in ("Linear(2, 3)", "Conv2d(3, 6, 3, padding=1, bias=False)", "BatchNorm2d(3)", "LayerNorm(4)", "GroupNorm(2, 4)",
                      "ParameterList([nn.Parameter(T.ones(2))])", "ModuleList([nn.Linear(1, 1)] * 3)", "MaxUnpool2d(2)", "LPPool2d(2, 3)",
-                     "EmbeddingBag(5, 2)", "Upsample(scale_factor=2)", "Sequential(nn.ReLU(), nn.Flatten())", "ChannelShuffle(2)",
+                     "EmbeddingBag(5, 2)", "Embedding(5, 2, padding_idx=-1)", "Embedding(5, 2, max_norm=1.0)", "Upsample(scale_factor=2)", "Sequential(nn.ReLU(), nn.Flatten())", "ChannelShuffle(2)",
                      "LazyLinear(3)(T.ones(1, 2)) is None"):
             shown = [repr(eval("nn." + text, {"nn": T.nn, "T": T})) for T in (deft, torch)]
             self.assertEqual(shown[0].replace("deft.", "torch."), shown[1])

@@ -2,19 +2,20 @@
 
 from . import functional, init, parameter, utils
 from .modules import (
-    activation, containers, layers, lazy, loss, module, rnn, shapes, transformer,
+    activation, adaptive, containers, layers, lazy, loss, module, parallel, rnn, shapes, transformer,
 )
 from .modules.module import Module
-from .parameter import Buffer, Parameter
+from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
 
 def _is_layer(value):
     return isinstance(value, type) and issubclass(value, Module) and not value.__name__.startswith("_")
 
 
-for _part in (activation, containers, layers, lazy, loss, rnn, shapes, transformer):
+for _part in (activation, adaptive, containers, layers, lazy, loss, parallel, rnn, shapes, transformer):
     globals().update({name: value for name, value in vars(_part).items() if _is_layer(value)})
 del _part
+CrossMapLRN2d, NLLLoss2d = LocalResponseNorm, NLLLoss  # torch's first names
 
 
 def __getattr__(name):

@@ -1,6 +1,4 @@
-"""Functions of deft.nn.functional that are built of others: losses, pooling, sampling."""
-
-import math
+"""Functions of deft.nn.functional that are built of others: losses, sampling, forms in place."""
 
 from .. import _C
 from .._C import Tensor
@@ -52,42 +50,14 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 
 
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
-    """The negative log likelihood of label sequences under all alignments: the forward variables of all rows, step by step."""
+    """The negative log likelihood of label sequences under all alignments."""
     single = log_probs.ndim == 2
     x = log_probs.unsqueeze(1) if single else log_probs
-    steps, batch = x.shape[0], x.shape[1]
     numbers = lambda v: [int(n) for n in (v.reshape(-1).tolist() if isinstance(v, Tensor) else v if isinstance(v, (list, tuple)) else [v])]
-    lengths, sizes = numbers(input_lengths), numbers(target_lengths)
-    rows = _label_rows(targets, sizes)
-    width = 2 * max(sizes, default=0) + 1
-    labels = _f.full((batch, width), blank, dtype=_C.int64)
-    for b, row in enumerate(rows):
-        for i, label in enumerate(row):
-            labels[b, 2 * i + 1] = label
-    # A label may be reached from two back unless a blank between equal labels would be lost.
-    jump = _f.zeros((batch, width), dtype=_C.bool)
-    if width > 2:
-        jump[:, 2:] = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
-    low = -1e30  # of no weight, and without NaN in the gradient
-    index = labels.unsqueeze(0).expand(steps, batch, width)
-    emitted = x.gather(2, index)
-    start = _f.arange(width) < 2
-    alpha = _ops.where(start, emitted[0], low)
-    ended = _f.tensor(lengths)
-    shifted = lambda a, n: _F.pad(a, (n, 0), value=low)[:, :width]
-    for t in range(1, steps):
-        ways = [alpha, shifted(alpha, 1), _ops.where(jump, shifted(alpha, 2), low)]
-        following = _f.stack(ways).logsumexp(0) + emitted[t]
-        alpha = _ops.where((ended > t).unsqueeze(1), following, alpha)
-    last = _f.tensor(sizes) * 2
-    ends = _f.stack([last, (last - 1).clamp_min(0)], 1)
-    final = alpha.gather(1, ends)
-    final = _ops.where(_f.stack([_f.ones(batch) > 0, last > 0], 1), final, low)
-    loss = -final.logsumexp(1)
-    impossible = loss > -low / 2
-    loss = loss.masked_fill(impossible, 0.0 if zero_infinity else math.inf)
+    sizes = numbers(target_lengths)
+    loss = _C._ctc_losses(x, _label_rows(targets, sizes), numbers(input_lengths), blank, zero_infinity)
     if reduction == "mean":
-        return (loss / _f.tensor([float(max(s, 1)) for s in sizes], dtype=loss.dtype)).mean()
+        return (loss / _f.tensor([float(max(s, 1)) for s in sizes], dtype=loss.dtype, device=loss.device)).mean()
     return _reduced(loss.squeeze(0) if single else loss, reduction)
 
 
@@ -100,85 +70,6 @@ def _label_rows(targets, sizes):
         rows.append(values[start : start + size])
         start += size
     return rows
-
-
-def _tuple(value, n):
-    return (value,) * n if isinstance(value, int) else tuple(value)
-
-
-def _lp_pool(n):
-    def run(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-        kernel = _tuple(kernel_size, n)
-        mean = getattr(_F, f"avg_pool{n}d")(input.pow(norm_type), kernel, stride if stride is not None else kernel, 0, ceil_mode)
-        return (mean.sign() * mean.abs().relu() * math.prod(kernel)).pow(1.0 / norm_type)
-
-    run.__name__ = run.__qualname__ = f"lp_pool{n}d"
-    run.__doc__ = "The p-norm of windows."
-    return run
-
-
-lp_pool1d, lp_pool2d, lp_pool3d = _lp_pool(1), _lp_pool(2), _lp_pool(3)
-
-
-def _max_unpool(n):
-    def run(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-        kernel = _tuple(kernel_size, n)
-        step, pad = kernel if stride is None else _tuple(stride, n), _tuple(padding, n)
-        sizes = [(input.shape[i - n] - 1) * step[i] - 2 * pad[i] + kernel[i] for i in range(n)]
-        if output_size is not None:
-            wanted = list(output_size)[-n:]
-            if any(not s - t < w < s + t for s, w, t in zip(sizes, wanted, step)):
-                raise ValueError(f"invalid output_size {wanted}: each must be within one stride of {sizes}")
-            sizes = wanted
-        lead = tuple(input.shape[:-n])
-        flat = input.new_zeros((*lead, math.prod(sizes))).scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
-        return flat.reshape(*lead, *sizes)
-
-    run.__name__ = run.__qualname__ = f"max_unpool{n}d"
-    run.__doc__ = "The pooled values back in their places, zeros elsewhere."
-    return run
-
-
-max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool(1), _max_unpool(2), _max_unpool(3)
-
-
-def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
-                  per_sample_weights=None, include_last_offset=False, padding_idx=None):
-    """The mean, sum or maximum of the rows of each bag."""
-    if max_norm is not None or scale_grad_by_freq or sparse:
-        raise NotImplementedError("embedding_bag: max_norm, scale_grad_by_freq and sparse are not supported")
-    if per_sample_weights is not None and mode != "sum":
-        raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='{mode}').")
-    if input.ndim == 2:
-        bags = _f.arange(input.shape[0]).unsqueeze(1).expand(input.shape).reshape(-1)
-        count = input.shape[0]
-    else:
-        if offsets is None:
-            raise ValueError("offsets has to be a 1D Tensor but got None")
-        starts = offsets.tolist()
-        if include_last_offset:
-            starts, end = starts[:-1], starts[-1]
-        else:
-            end = input.shape[0]
-        count = len(starts)
-        bags = _f.tensor([bag for bag, (a, b) in enumerate(zip(starts, [*starts[1:], end])) for _ in range(b - a)], dtype=_C.int64)
-    flat = input.reshape(-1)
-    if padding_idx is not None:
-        kept = flat != padding_idx
-        flat, bags = flat[kept], bags[kept]
-        per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)[kept]
-    rows = _F.embedding(flat, weight)
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.reshape(-1, 1)
-    empty = weight.new_zeros((count, weight.shape[1]))
-    if mode == "max":
-        index = bags.unsqueeze(1).expand(rows.shape)
-        return _ops.scatter_reduce(empty, 0, index, rows, "amax", include_self=False)
-    total = empty.index_add(0, bags, rows)
-    if mode == "sum":
-        return total
-    sizes = _f.zeros(count).index_add(0, bags, _f.ones(bags.shape[0])).clamp_min(1)
-    return total / sizes.unsqueeze(1).to(total.dtype)
 
 
 def affine_grid(theta, size, align_corners=False):
@@ -274,15 +165,3 @@ def _inplace_of(name):
 
 
 hardtanh_, threshold_, selu_, elu_, celu_, leaky_relu_ = map(_inplace_of, ("hardtanh", "threshold", "selu", "elu", "celu", "leaky_relu"))
-
-
-def _with_indices(n):
-    def run(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=True):
-        return getattr(_F, f"max_pool{n}d")(input, kernel_size, stride, padding, dilation, ceil_mode, True)
-
-    run.__name__ = run.__qualname__ = f"max_pool{n}d_with_indices"
-    run.__doc__ = "The largest of windows, and their places."
-    return run
-
-
-max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(_with_indices, (1, 2, 3))

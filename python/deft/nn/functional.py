@@ -9,9 +9,14 @@ from .._C import ops as _ops
 globals().update({name: value for name, value in vars(_C.functional).items() if not name.startswith("__")})
 
 from ._compositions import (
-    affine_grid, celu_, ctc_loss, elu_, embedding_bag, feature_alpha_dropout, grid_sample, hardtanh_, leaky_relu_, lp_pool1d, lp_pool2d,
-    lp_pool3d, max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices, max_unpool1d, max_unpool2d, max_unpool3d,
-    multi_margin_loss, multilabel_margin_loss, pdist, selu_, threshold_, triplet_margin_with_distance_loss,
+    affine_grid, celu_, ctc_loss, elu_, feature_alpha_dropout, grid_sample, hardtanh_, leaky_relu_, multi_margin_loss,
+    multilabel_margin_loss, pdist, selu_, threshold_, triplet_margin_with_distance_loss,
+)
+from ._embedding import embedding, embedding_bag
+from ._pooling import (
+    adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices, fractional_max_pool2d,
+    fractional_max_pool2d_with_indices, fractional_max_pool3d, fractional_max_pool3d_with_indices, lp_pool1d, lp_pool2d, lp_pool3d,
+    max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices, max_unpool1d, max_unpool2d, max_unpool3d,
 )
 
 
@@ -135,6 +140,14 @@ def channel_shuffle(input, groups):
     return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
 
 
+native_channel_shuffle = channel_shuffle
+
+
+def conv_tbc(input, weight, bias, pad=0):
+    """A convolution over the first of [time, batch, channels]."""
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+
+
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """The norm of the difference of rows."""
     return _ops.norm(x1 - x2 + eps, p, -1, keepdim)
@@ -208,6 +221,22 @@ def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
 def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
     """rrelu, in place."""
     return rrelu(input, lower, upper, training, True)
+
+
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+    """Images in another size; recompute_scale_factor places samples by the sizes, not by scale_factor."""
+    if antialias:
+        raise NotImplementedError("interpolate: antialias=True is not supported; smooth the input first, or leave it out")
+    if recompute_scale_factor and scale_factor is not None:
+        n = input.ndim - 2
+        factors = (scale_factor,) * n if isinstance(scale_factor, (int, float)) else scale_factor
+        size, scale_factor = [int(s * f) for s, f in zip(input.shape[2:], factors)], None
+    return _C.functional.interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """softmax(-x)."""
+    return _C.functional.softmin(input if dtype is None else input.to(dtype), dim)
 
 
 def upsample_nearest(input, size=None, scale_factor=None):

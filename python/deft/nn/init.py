@@ -109,12 +109,16 @@ def xavier_normal_(tensor, gain=1.0, generator=None):
 
 def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """Uniform so that variances stay through layers of this nonlinearity."""
+    if tensor.numel() == 0:
+        return tensor
     std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
     return uniform_(tensor, -math.sqrt(3.0) * std, math.sqrt(3.0) * std, generator)
 
 
 def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """Normal so that variances stay through layers of this nonlinearity."""
+    if tensor.numel() == 0:
+        return tensor
     return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)), generator)
 
 
@@ -144,6 +148,25 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
         for c in range(cols):
             tensor[_functions.randperm(rows)[:zeros], c] = 0
     return tensor
+
+
+def _with_a_warning(name):
+    function = globals()[name + "_"]
+
+    def run(*args, **kwargs):
+        import warnings
+
+        warnings.warn(f"nn.init.{name} is deprecated in favor of nn.init.{name}_", FutureWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"torch's first name of {name}_()."
+    return run
+
+
+uniform, normal, constant, eye, dirac, xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal, orthogonal, sparse = map(
+    _with_a_warning, ("uniform", "normal", "constant", "eye", "dirac", "xavier_uniform", "xavier_normal", "kaiming_uniform",
+                      "kaiming_normal", "orthogonal", "sparse"))
 
 
 def __getattr__(name):

@@ -39,3 +39,34 @@ class Buffer(Tensor):
     @classmethod
     def _of(cls, tensor):
         return cls(tensor)
+
+
+class _Uninitialized:
+    """Mixed into what a lazy layer holds until its first input shows the sizes."""
+
+    def materialize(self, shape, device=None, dtype=None):
+        """Takes memory of this shape and becomes an ordinary parameter or buffer."""
+        made = _C.functions.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
+        self.data = made
+        self.__class__ = self._becomes
+
+    def __repr__(self):
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(_Uninitialized, Parameter):
+    """A parameter without a shape."""
+
+    _becomes = Parameter
+
+    def __new__(cls, requires_grad=True, device=None, dtype=None):
+        return Parameter.__new__(cls, _C.functions.empty(0, device=device, dtype=dtype), requires_grad)
+
+
+class UninitializedBuffer(_Uninitialized, Buffer):
+    """A buffer without a shape."""
+
+    _becomes = Buffer
+
+    def __new__(cls, requires_grad=False, device=None, dtype=None, persistent=True):
+        return Buffer.__new__(cls, _C.functions.empty(0, device=device, dtype=dtype), persistent=persistent)

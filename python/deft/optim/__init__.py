@@ -5,7 +5,7 @@ from .optimizer import Adagrad, Adam, AdamW, Lamb, Optimizer, RMSprop, SGD
 
 # Loaded when they are first used.
 _FROM = {"Adadelta": "adaptive", "Adamax": "adaptive", "NAdam": "adaptive", "RAdam": "adaptive", "Rprop": "adaptive",
-         "ASGD": "adaptive", "Adafactor": "adaptive", "LBFGS": "lbfgs"}
+         "ASGD": "adaptive", "Adafactor": "adaptive", "LBFGS": "lbfgs", "Muon": "muon"}
 
 
 def __getattr__(name):

@@ -11,9 +11,11 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 import deft
 
+from . import _attention
+from ._masks import simplify_masks
 from ._operators import RANDOM, TABLE, aten_copy_, has_fixed_strides, is_contiguous
 from ._options import NAMES, Options, check_names, read
-from ._region import Refused, Region, capturing, is_work, why_not
+from ._region import Refused, Region, capturing, device_fault, device_of, is_work, why_not
 from ._rewrite import rewrite
 
 _said = set()
@@ -74,11 +76,12 @@ def constants_as_arguments(gm):
 
 
 def lie_as(t, traced):
+    t = t.to(traced.dtype)
     if is_contiguous(traced):
         return t.contiguous()
     if not has_fixed_strides(traced) or all(n < 2 or a == b for n, a, b in zip(t.shape, t.stride(), traced.stride())):
         return t
-    return torch.empty_strided(t.shape, traced.stride(), dtype=t.dtype).copy_(t)
+    return torch.empty_strided(t.shape, traced.stride(), dtype=t.dtype, device=t.device).copy_(t)
 
 
 class Graph:
@@ -115,13 +118,14 @@ class Graph:
 
     def _again(self, args, refused):
         with capturing:
-            state = torch.get_rng_state()
+            state = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
             for _ in range(MOST_RETRIES):
                 if refused.node is None or refused.node.name in self.refused:
                     return self._give_up(refused.reason, args)
                 self.refused[refused.node.name] = refused.reason
                 self._arrange()
-                torch.set_rng_state(state)
+                torch.set_rng_state(state[0])
+                torch.cuda.set_rng_state_all(state[1])
                 try:
                     return self.run(args)
                 except Refused as next_one:
@@ -149,8 +153,10 @@ class Graph:
 
     def _arrange(self):
         self.reasons = {}
+        device = device_of(self.gm.graph)
+        fault = device_fault(device)
         for node in self.gm.graph.nodes:
-            reason = self.refused.get(node.name) or why_not(node)
+            reason = self.refused.get(node.name) or (fault if fault and is_work(node) else why_not(node, device))
             if reason:
                 self.reasons[node] = reason
         if not self.reasons:
@@ -247,7 +253,7 @@ def decompositions():
     table = dict(core_aten_decompositions().items())
     for operator in [*TABLE, *RANDOM]:
         table.pop(operator, None)
-    return table
+    return {**table, **_attention.decompositions()}
 
 
 _table = None
@@ -270,7 +276,7 @@ def _compilers(record, options):
                     return boxed(Graph(gm, kind, weights, record, options, saved_from))
             except Exception as error:  # a fault of ours must not reach the user's program
                 say_once(f"the {kind} pass of a model runs in torch: {type(error).__name__}: {error}")
-                return torch._dynamo.backends.common.make_boxed_func(gm.forward)
+                return torch._functorch.aot_autograd.make_boxed_func(gm.forward)
 
         return compiler
 
@@ -285,6 +291,8 @@ def backend(gm, example_inputs, *, record=None, mode=None, options=None, **other
         say_once(f"mode={mode!r} changes nothing: there is one way to run a plan")
     if _table is None:
         _table = decompositions()
+    simplify_masks(gm)
+    _attention.keep_attention(gm)
     compiled = aot_autograd(**_compilers(record, options), decompositions=_table, partition_fn=min_cut_rematerialization_partition,
                             keep_inference_input_mutations=True)
     try:

@@ -1,5 +1,7 @@
 """export(): a PyTorch model as a plan file, which deft.load_plan(), deft::load_plan and `deft infer` run without PyTorch."""
 
+import itertools
+
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
@@ -9,7 +11,8 @@ from ._backend import constants_as_arguments, decompositions
 from ._operators import RANDOM
 from ._options import Options
 from ._region import Region, capturing, is_work, why_not
-from ._rewrite import rewrite
+from ._rewrite import drop_checks, rewrite
+from ._sizes import MOST_OPEN, OpenSizes, leaves, with_ones
 
 
 class ExportError(RuntimeError):
@@ -27,9 +30,8 @@ class _Whole(Region):
         return False
 
 
-def _shared(tensors):
-    """Deft's tensors on the memory of torch's; tied weights are one tensor."""
-    made = {}
+def _shared(tensors, made):
+    """Deft's tensors on the memory of torch's; tied weights are one tensor, in all programs of a file."""
     for t in tensors:
         key = (t.data_ptr(), t.dtype, tuple(t.shape), t.stride())
         if key not in made:
@@ -84,12 +86,84 @@ def _runner(gm, weights, options):
     return run
 
 
-def _tensors(args, kwargs, count):
-    given = [t for t in torch.utils._pytree.tree_leaves((tuple(args), kwargs or {})) if isinstance(t, torch.Tensor)]
-    if len(given) != count:
-        raise ExportError(f"deft.torch.export: found {len(given)} tensors among the inputs, expected {count}: every input must "
-                          "be a tensor; bind the others in a module around this one")
-    return given
+class _Program:
+    """A traced model as a function of Deft's tensors."""
+
+    def __init__(self, model, args, kwargs, dynamic_shapes, options, made):
+        program = self.program = _program(model, args, kwargs, dynamic_shapes)
+        gm, constants = constants_as_arguments(program.graph_module)
+        drop_checks(gm)
+        rewrite(gm)
+        _check(program, gm)
+        found = _weights(program) + constants
+        shared = _shared([w for w in found if w is not None], made)
+        weights = [None if w is None else next(shared) for w in found]
+        self.run = _runner(gm, weights, options)
+        self.tensors = self.check(args, kwargs, sum(w is None for w in weights))
+        placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        shapes = [n.meta["val"].shape for n, w in zip(placeholders, weights) if w is None]
+        self.sizes = OpenSizes(program, shapes, self.tensors)
+
+    def check(self, args, kwargs, count=None):
+        given = leaves(args, kwargs)
+        count = len(self.tensors) if count is None else count
+        if len(given) != count:
+            raise ExportError(f"deft.torch.export: found {len(given)} tensors among the inputs, expected {count}: every input "
+                              "must be a tensor; bind the others in a module around this one")
+        return given
+
+
+def _with_ones(whole, model, args, kwargs, options, made):
+    """Programs for each choice of open sizes that are 1, the most of them first: torch traces 1 and other sizes apart."""
+    open_ones = whole.sizes.that_may_be_one()
+    if len(open_ones) > MOST_OPEN:
+        raise ExportError(f"deft.torch.export: found {len(open_ones)} sizes that are open, expected at most {MOST_OPEN}; give "
+                          "sizes that are always equal one Dim, or min= where they are never 1")
+    for count in range(len(open_ones), 0, -1):
+        for ones in itertools.combinations(open_ones, count):
+            given, keywords, dims = with_ones(model, args, kwargs, whole.sizes, set(ones))
+            try:
+                yield set(ones), _Program(model, given, keywords, dims, options, made)
+            except (torch._dynamo.exc.TorchDynamoException, ValueError, torch._dynamo.exc.UserError):
+                continue  # a model that has no such size
+
+
+class _Choice:
+    """Which program takes the tensors of a call."""
+
+    def __init__(self, whole):
+        self.whole, self.others, self.places = whole, [], whole.sizes.places
+
+    def __call__(self, tensors):
+        ones = {s for s, (i, d) in self.places.items() if tensors[i].shape[d] == 1}
+        for theirs, program in self.others:
+            if theirs == ones:
+                return program.run(tensors)
+        return self.whole.run(tensors)
+
+
+def _call(compiled, tensors):
+    compiled.run([deft.from_dlpack(t.detach().contiguous() if t.dim() else t.detach()) for t in tensors])
+
+
+def _learn(compiled, program):
+    """Calls in several sizes, until a rule for all of them is found and was right once."""
+    sizes = program.sizes
+    if not sizes.given:
+        return _call(compiled, program.tensors)
+    few = sizes.few()
+    if few is not None:
+        for choice in few:
+            _call(compiled, sizes.inputs(choice))
+        return None
+    before = compiled.templates()
+    for choice in sizes.calls():
+        _call(compiled, sizes.inputs(choice))
+        if compiled.templates() > before:
+            return None
+    why = [line for line in compiled.explain().splitlines() if "not in use: " in line or "no template: " in line]
+    why = why[-1].split("not in use: ")[-1].split("no template: ")[-1] if why else "the captures differ"
+    raise ExportError(f"deft.torch.export: found no rule for all sizes: {why}; give the sizes you need by more_args")
 
 
 MOST_SIZES = 16  # plans that a compiled function keeps
@@ -98,24 +172,25 @@ MOST_SIZES = 16  # plans that a compiled function keeps
 def export(model, args, dynamic_shapes=None, *, path, more_args=(), kwargs=None, name=None, precision="as given"):
     """Writes `model`, with its weights, as a plan for these inputs into the file `path`, and gives `path` back.
 
-    `more_args`: further tuples like `args`, in sizes that `dynamic_shapes` (as torch.export.export takes it) leaves open; the
-    file gets a plan for each, and serves no others. It is for this kind of machine and this version of Deft, as those of
+    The file serves inputs of the sizes of `args`, and of all others that `dynamic_shapes` (as torch.export.export takes it)
+    leaves open; their plans are made when they are first needed. `more_args`: further tuples like `args`; with them the file
+    holds plans for these sizes and serves no others. It is for this kind of machine and this version of Deft, as those of
     `deft compile` are. `name` is what the file says it holds, the class of the model otherwise; `precision` as for
     deft.torch.compile()."""
-    options = Options(precision=precision)
-    program = _program(model, args, kwargs, dynamic_shapes)
-    gm, constants = constants_as_arguments(program.graph_module)
-    rewrite(gm)
-    _check(program, gm)
-    found = _weights(program) + constants
-    shared = _shared([w for w in found if w is not None])
-    weights = [None if w is None else next(shared) for w in found]
+    options, made = Options(precision=precision), {}
     if len(more_args) >= MOST_SIZES:
         raise ExportError(f"deft.torch.export: found {len(more_args)} more_args, expected at most {MOST_SIZES - 1}")
-    calls = [_tensors(a, kwargs, sum(w is None for w in weights)) for a in (*more_args, args)]
-    compiled = deft._C._Compiled(_runner(gm, weights, options), None, True)
+    whole = _Program(model, args, kwargs, dynamic_shapes, options, made)
+    choice = _Choice(whole)
+    if whole.sizes.given and not more_args:
+        choice.others = list(_with_ones(whole, model, args, kwargs, options, made))
+    compiled = deft._C._Compiled(choice, None, True, whole.sizes.limits({s for ones, _ in choice.others for s in ones}))
     with capturing, deft.no_grad():
-        for given in calls:
-            compiled.run([deft.from_dlpack(t.detach()) for t in given])
-        compiled.save(str(path), name or type(model).__name__)
+        if more_args:
+            for given in (*more_args, args):
+                _call(compiled, whole.check(given, kwargs))
+        else:
+            for program in (whole, *(p for _, p in reversed(choice.others))):
+                _learn(compiled, program)
+        compiled.save(str(path), name or type(model).__name__, not more_args)
     return path

@@ -1,5 +1,6 @@
 """A graph of ATen operators, or a part of one, as a plan of Deft."""
 
+import math
 import operator
 import threading
 
@@ -15,7 +16,11 @@ from ._options import Options
 _C = deft._C
 
 # What is computed of sizes, on Python's numbers.
-SIZE_OPERATORS = {operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.pow}
+SIZE_OPERATORS = {operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.mod, operator.neg,
+                  operator.pow, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.and_,
+                  operator.or_, math.floor, math.ceil, math.trunc, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_float,
+                  torch.sym_int, torch.sym_ite, getattr(torch, "sym_sum", torch.sym_max)}
+CONSTANTS = {torch.ops.aten.full.default, torch.ops.aten.scalar_tensor.default}
 MOST_WEIGHT_CHANGES = 3  # after which weights are read where they are, unpacked
 capturing = threading.RLock()  # one at a time
 IGNORED = ("device", "layout", "pin_memory")
@@ -38,10 +43,30 @@ def tensors_of(value):
     return []
 
 
-def tensor_fault(t):
-    """Why Deft has no such tensor, or None."""
-    if t.device.type != "cpu":
-        return f"a tensor lies on {t.device}"
+def device_of(graph):
+    """The one that the graph's tensors are meant to lie on: a GPU where any does, else the CPU."""
+    for node in graph.nodes:
+        for t in tensors_of(node.meta.get("val")):
+            if t.device.type != "cpu":
+                return t.device
+    return torch.device("cpu")
+
+
+def device_fault(device):
+    """Why Deft cannot work there, or None."""
+    if device.type == "cpu":
+        return None
+    if device.type != "cuda":
+        return f"Deft does not work on {device}"
+    if (device.index or 0) < deft.cuda.device_count():
+        return None
+    return f"Deft does not see {device}: " + ("it was built without CUDA" if not deft.cuda.device_count() else "it sees fewer GPUs")
+
+
+def tensor_fault(t, device):
+    """Why Deft has no such tensor, or None. `device`: of the whole graph."""
+    if t.device != device:
+        return f"a tensor lies on {t.device}, the others on {device}"
     if t.layout != torch.strided:
         return f"a tensor has the layout {t.layout}"
     if t.dtype not in DTYPES:
@@ -55,8 +80,14 @@ def is_number(node):
     return isinstance(node.meta.get("val"), (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def why_not(node):
-    """Why Deft does not run this node; None where it does."""
+def is_constant(node):
+    """A number as a tensor, which is made where the graph's others lie."""
+    return (node.op == "call_function" and node.target in CONSTANTS and node.meta["val"].dim() == 0
+            and all(t.device.type != "cpu" for user in node.users for t in tensors_of(user.meta.get("val"))))
+
+
+def why_not(node, device=torch.device("cpu")):
+    """Why Deft does not run this node; None where it does. `device`: of the whole graph."""
     if node.op != "call_function":
         return None if node.op in ("placeholder", "output") else f"a graph with {node.op}"
     if node.target is operator.getitem:
@@ -72,11 +103,12 @@ def why_not(node):
             return "dropout outside training"
     elif node.target not in TABLE:
         return "Deft has no such operator"
-    for value in [node.meta.get("val")] + [n.meta.get("val") for n in node.all_input_nodes]:
+    for n in [node, *node.all_input_nodes]:
+        value = n.meta.get("val")
         if value is None:
             return "its shape is not known"
         for t in tensors_of(value):
-            fault = tensor_fault(t)
+            fault = tensor_fault(t, t.device if is_constant(n) else device)
             if fault:
                 return fault
     if any(isinstance(s, torch.SymInt) and "u" in str(s.node.expr)[:1] for t in tensors_of(node.meta["val"]) for s in t.shape):
@@ -140,6 +172,8 @@ class Region:
         self.options, self.saved_from = options, saved_from
         self.precision = {"bf16": deft.bfloat16, "f16": deft.float16}.get(options.precision)
         self.graph = gm.graph
+        self.device = device_of(gm.graph)
+        self.gpu = -1 if self.device.type == "cpu" else self.device.index or 0
         self.placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         self.number_of = {n: i for i, n in enumerate(self.placeholders)}
         (result,) = [n for n in self.graph.nodes if n.op == "output"]
@@ -157,7 +191,7 @@ class Region:
         self.views = [(k, n) for k, n in enumerate(self._result_list()) if self._is_view_of_argument(n)]
 
     def _new_bridge(self, weights):
-        return _C._Bridge(weights + [False] * len(self.randoms), self.options.plans, self.options.freezing)
+        return _C._Bridge(weights + [False] * len(self.randoms), self.options.plans, self.options.freezing, self.gpu)
 
     def _is_free_copy(self, node):
         """A copy that only changes where its values lie: nothing here depends on that, and nobody writes what it copies."""
@@ -185,7 +219,7 @@ class Region:
         """Takes a list of torch's tensors and numbers, gives a list."""
         if self.randoms:
             args = args + self._draw(args)
-        results = self.bridge.run(args)
+        results = self.bridge.run(args, self._stream())
         if results is None:
             results = self._capture(args)
         for k, node in self.views:
@@ -193,6 +227,10 @@ class Region:
         if self.mutated:
             increment_version([args[i] for i in self.mutated])
         return results
+
+    def _stream(self):
+        """torch's current one: the plan works behind what it holds, and before what it is given next."""
+        return 0 if self.gpu < 0 else torch._C._cuda_getCurrentRawStream(self.gpu)
 
     # --- what torch does for the plan
 
@@ -222,7 +260,7 @@ class Region:
             symbols = self._symbols(args)
             sizes = [[self._number(s, symbols) for s in tensors_of(n.meta["val"])[0].shape] for n in self.randoms]
             self.random_sizes[key] = sizes
-        return [RANDOM[n.target][0](s, tensors_of(n.meta["val"])[0].dtype, *n.args, **n.kwargs)
+        return [RANDOM[n.target][0](s, tensors_of(n.meta["val"])[0].dtype, self.device, *n.args, **n.kwargs)
                 for n, s in zip(self.randoms, sizes)]
 
     def _is_dynamic(self):
@@ -258,7 +296,8 @@ class Region:
                 raise
 
         try:
-            return self.bridge.add(args, run, outputs)
+            with deft.device("cpu") if self.gpu < 0 else deft.device("cuda", self.gpu):  # where constants are made
+                return self.bridge.add(args, run, outputs, self._stream())
         except Refused:
             raise
         except Exception as error:
@@ -358,6 +397,8 @@ class Region:
         saved = self.saved_from is not None and k >= self.saved_from
         if saved and is_compact(found) and (is_contiguous(traced) or has_fixed_strides(traced)):
             return found
+        if found.dtype != DTYPES[traced.dtype]:  # statistics of norms in f32, which only backward reads so
+            found = found.to(DTYPES[traced.dtype])
         return lay_out(found, [self._number(s, symbols) for s in traced.stride()])
 
     @staticmethod

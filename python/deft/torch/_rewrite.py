@@ -21,6 +21,19 @@ def rewrite(gm):
     return changed
 
 
+CHECKS = {getattr(aten, n).default for n in ("_assert_scalar", "_assert_async", "_assert_tensor_metadata",
+                                             "sym_constrain_range", "sym_constrain_range_for_size") if hasattr(aten, n)}
+
+
+def drop_checks(gm):
+    """What torch asserts of sizes: the file knows their ranges."""
+    for node in reversed(list(gm.graph.nodes)):
+        if node.target in CHECKS and not node.users:
+            gm.graph.erase_node(node)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+
+
 def terms(node):
     """What a sum adds up, through sums that nobody else reads."""
     if node.target is not SUM or node.kwargs or len(node.args) != 2:

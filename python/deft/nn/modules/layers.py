@@ -69,19 +69,23 @@ class Bilinear(Module):
                 f"out_features={self.out_features}, bias={self.bias is not None}")
 
 
-class Embedding(Module):
-    """Rows of a table by number."""
-
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, device=None, dtype=None, _weight=None):
+class _Table(Module):
+    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+                 sparse=False, _weight=None, _freeze=False, device=None, dtype=None):
         super().__init__()
-        if padding_idx is not None and padding_idx < 0:
-            padding_idx += num_embeddings
+        if sparse:
+            raise NotImplementedError(f"{type(self).__name__}: sparse gradients are not supported; leave sparse out")
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise ValueError(f"padding_idx must be within num_embeddings: found {padding_idx} for {num_embeddings}")
+            padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = max_norm, norm_type, scale_grad_by_freq, sparse
         if _weight is None:
             self.weight = _parameter(num_embeddings, embedding_dim, device=device, dtype=dtype)
             self.reset_parameters()
         else:
-            self.weight = Parameter(_weight)
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
 
     def reset_parameters(self):
         init.normal_(self.weight)
@@ -89,52 +93,43 @@ class Embedding(Module):
             with _C.no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    def forward(self, input):
-        return F.embedding(input, self.weight, self.padding_idx)
-
     @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
+    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None, **options):
         """A layer with this table."""
-        layer = cls(*embeddings.shape, padding_idx=padding_idx, _weight=embeddings)
-        layer.weight.requires_grad_(not freeze)
-        return layer
+        return cls(*embeddings.shape, padding_idx=padding_idx, _weight=embeddings, _freeze=freeze, **options)
 
     def extra_repr(self):
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
+        for name, plain in (("padding_idx", None), ("max_norm", None), ("norm_type", 2.0), ("scale_grad_by_freq", False)):
+            if getattr(self, name) != plain:
+                parts.append(f"{name}={getattr(self, name)}")
+        return ", ".join(parts)
 
 
-class EmbeddingBag(Module):
+class Embedding(_Table):
+    """Rows of a table by number."""
+
+    def forward(self, input):
+        if self.max_norm is None and not self.scale_grad_by_freq:
+            return _C.functional.embedding(input, self.weight, self.padding_idx)
+        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+
+
+class EmbeddingBag(_Table):
     """The mean, sum or maximum of rows of a table."""
 
     def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
-                 _weight=None, include_last_offset=False, padding_idx=None, device=None, dtype=None):
-        super().__init__()
-        if max_norm is not None or scale_grad_by_freq or sparse:
-            raise NotImplementedError("EmbeddingBag: max_norm, scale_grad_by_freq and sparse are not supported")
-        self.num_embeddings, self.embedding_dim, self.mode, self.padding_idx = num_embeddings, embedding_dim, mode, padding_idx
-        self.include_last_offset = include_last_offset
-        self.weight = _parameter(num_embeddings, embedding_dim, device=device, dtype=dtype) if _weight is None else Parameter(_weight)
-        if _weight is None:
-            self.reset_parameters()
-
-    def reset_parameters(self):
-        Embedding.reset_parameters(self)
+                 _weight=None, include_last_offset=False, padding_idx=None, device=None, dtype=None, _freeze=False):
+        super().__init__(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, _freeze,
+                         device, dtype)
+        self.mode, self.include_last_offset = mode, include_last_offset
 
     def forward(self, input, offsets=None, per_sample_weights=None):
-        return F.embedding_bag(input, self.weight, offsets, mode=self.mode, per_sample_weights=per_sample_weights,
-                               include_last_offset=self.include_last_offset, padding_idx=self.padding_idx)
-
-    @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, mode="mean", include_last_offset=False, padding_idx=None):
-        """A layer with this table."""
-        layer = cls(*embeddings.shape, mode=mode, _weight=embeddings, include_last_offset=include_last_offset, padding_idx=padding_idx)
-        layer.weight.requires_grad_(not freeze)
-        return layer
+        return F.embedding_bag(input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, False,
+                               per_sample_weights, self.include_last_offset, self.padding_idx)
 
     def extra_repr(self):
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}, mode='{self.mode}'{padding}"
+        return f"{super().extra_repr()}, mode='{self.mode}'"
 
 
 class _Conv(Module):
@@ -302,13 +297,13 @@ class RMSNorm(Module):
 class GroupNorm(Module):
     """Normalises groups of channels."""
 
-    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None):
+    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
         super().__init__()
         if num_channels % num_groups:
             raise ValueError("num_channels must be divisible by num_groups")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.register_parameter("weight", _parameter(num_channels, device=device, dtype=dtype) if affine else None)
-        self.register_parameter("bias", _parameter(num_channels, device=device, dtype=dtype) if affine else None)
+        self.register_parameter("bias", _parameter(num_channels, device=device, dtype=dtype) if affine and bias else None)
         self.reset_parameters()
 
     reset_parameters = LayerNorm.reset_parameters
@@ -326,12 +321,12 @@ class _ChannelNorm(Module):
 
     ranks = ()
 
-    def __init__(self, num_features, eps, momentum, affine, track_running_stats, device, dtype):
+    def __init__(self, num_features, eps, momentum, affine, track_running_stats, device, dtype, bias):
         super().__init__()
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
         self.track_running_stats = track_running_stats
         self.register_parameter("weight", _parameter(num_features, device=device, dtype=dtype) if affine else None)
-        self.register_parameter("bias", _parameter(num_features, device=device, dtype=dtype) if affine else None)
+        self.register_parameter("bias", _parameter(num_features, device=device, dtype=dtype) if affine and bias else None)
         kept = track_running_stats
         self.register_buffer("running_mean", _functions.zeros(num_features, device=device, dtype=dtype) if kept else None)
         self.register_buffer("running_var", _functions.ones(num_features, device=device, dtype=dtype) if kept else None)
@@ -348,7 +343,8 @@ class _ChannelNorm(Module):
         self.reset_running_stats()
         if self.affine:
             init.ones_(self.weight)
-            init.zeros_(self.bias)
+            if self.bias is not None:
+                init.zeros_(self.bias)
 
     def _check(self, input):
         if input.ndim not in self.ranks:
@@ -361,8 +357,9 @@ class _ChannelNorm(Module):
 
 
 class _BatchNorm(_ChannelNorm):
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *,
+                 bias=True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, *others):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *others)
@@ -402,8 +399,9 @@ class BatchNorm3d(_BatchNorm):
 
 
 class _InstanceNorm(_ChannelNorm):
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None,
+                 *, bias=True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input):
         self._check(input)

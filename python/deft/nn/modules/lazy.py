@@ -1,8 +1,7 @@
 """Layers that learn the size of their input from the first call."""
 
 from . import layers
-from .layers import _functions
-from ..parameter import Parameter
+from ..parameter import Parameter, UninitializedParameter
 
 
 class _Lazy:
@@ -13,7 +12,7 @@ class _Lazy:
         super().__init__(self._placeholder, *args, **kwargs)
         for name, parameter in self._parameters.items():
             if parameter is not None:
-                self._parameters[name] = Parameter(_functions.empty(0), requires_grad=parameter.requires_grad)
+                self._parameters[name] = UninitializedParameter(parameter.requires_grad)
 
     def _become(self, width):
         args, kwargs = self.__dict__.pop("_waiting")
@@ -22,6 +21,7 @@ class _Lazy:
         for name, parameter in self._parameters.items():  # optimizers hold these objects
             if parameter is not None:
                 parameter.data = made._parameters[name].data
+                parameter.__class__ = Parameter
         made._parameters.update(self._parameters)
         hooked = self._hooked
         self.__class__ = self._target

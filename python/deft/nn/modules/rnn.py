@@ -12,16 +12,20 @@ from ..utils.rnn import PackedSequence
 from .module import Module
 
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+_KINDS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn", "RNN_RELU": "rnn"}
 
 
-class _Recurrent(Module):
-    """All layers and directions; each is one product over all steps and one recurrence."""
+class RNNBase(Module):
+    """What RNN, GRU and LSTM share: all layers and directions; each is one product over all steps and one recurrence."""
 
-    kind = "lstm"
-
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False,
+    def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False,
                  proj_size=0, device=None, dtype=None):
         super().__init__()
+        if mode not in _KINDS:
+            raise ValueError(f"Unrecognized RNN mode: {mode}; expected one of {', '.join(_KINDS)}")
+        self.mode, self.kind = mode, _KINDS[mode]
+        if self.kind == "rnn":
+            self.nonlinearity = mode[4:].lower()
         if hidden_size <= 0 or num_layers <= 0:
             raise ValueError("hidden_size and num_layers must be greater than zero")
         self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
@@ -159,42 +163,41 @@ class _Recurrent(Module):
         return ", ".join(parts)
 
 
-class RNN(_Recurrent):
+class RNN(RNNBase):
     """Elman's recurrent layers with tanh or relu."""
-
-    kind = "rnn"
 
     def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0,
                  bidirectional=False, device=None, dtype=None):
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-        self.__dict__["nonlinearity"] = nonlinearity
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+        super().__init__("RNN_" + nonlinearity.upper(), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
 
 
-class GRU(_Recurrent):
+class GRU(RNNBase):
     """Gated recurrent units."""
-
-    kind = "gru"
 
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False,
                  device=None, dtype=None):
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+        super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
 
 
-class LSTM(_Recurrent):
+class LSTM(RNNBase):
     """Long short-term memory."""
 
+    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False,
+                 proj_size=0, device=None, dtype=None):
+        super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+
+
+class RNNCellBase(Module):
+    """What the cells share."""
+
     kind = "lstm"
 
-
-class _Cell(Module):
-    kind = "lstm"
-
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        gates = _GATES[self.kind] * hidden_size
+        gates = num_chunks * hidden_size
         options = {"device": device, "dtype": dtype}
         self.weight_ih = Parameter(_functions.empty(gates, input_size, **options))
         self.weight_hh = Parameter(_functions.empty(gates, hidden_size, **options))
@@ -202,7 +205,7 @@ class _Cell(Module):
         self.register_parameter("bias_hh", Parameter(_functions.empty(gates, **options)) if bias else None)
         self.reset_parameters()
 
-    reset_parameters = _Recurrent.reset_parameters
+    reset_parameters = RNNBase.reset_parameters
 
     def _step(self, input, h, c=None):
         batched = input.ndim == 2
@@ -226,24 +229,30 @@ class _Cell(Module):
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of RNN."""
 
     kind = "rnn"
 
     def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
-        super().__init__(input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of GRU."""
 
     kind = "gru"
 
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
-class LSTMCell(_Cell):
+
+class LSTMCell(RNNCellBase):
     """One step of LSTM."""
+
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input, hx=None):
         return self._step(input, *(hx or (None, None)))

@@ -55,6 +55,33 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
                 p.grad.mul_(scale)
 
 
+def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """torch's first name of clip_grad_norm_()."""
+    import warnings
+
+    warnings.warn("nn.utils.clip_grad_norm is deprecated in favor of nn.utils.clip_grad_norm_", FutureWarning, stacklevel=2)
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+
+
+def skip_init(module_cls, *args, **kwargs):
+    """A module whose parameters hold anything: for weights that are loaded next."""
+    module = module_cls(*args, **kwargs)
+    with _C.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.data = _C.functions.empty_like(tensor)
+    return module
+
+
+def convert_conv2d_weight_memory_format(module, memory_format):
+    """The weights of convolutions in another layout: channels_last or contiguous_format."""
+    from ..modules import layers
+
+    for part in module.modules():
+        if isinstance(part, (layers.Conv2d, layers.ConvTranspose2d)):
+            part.weight.data = part.weight.detach().contiguous(memory_format=memory_format)
+    return module
+
+
 # Loaded when they are first used.
 _FROM = {"weight_norm": "computed_weights", "remove_weight_norm": "computed_weights", "spectral_norm": "computed_weights",
          "remove_spectral_norm": "computed_weights", "fuse_conv_bn_eval": "fusion", "fuse_conv_bn_weights": "fusion",

@@ -1,7 +1,7 @@
 """The table of ATen operators that Deft runs, one row each, by family. A row takes Deft's tensors where the operator takes
 torch's, and numbers, element types and lists as they are; missing tensors are None."""
 
-from . import attention, convolution, creation, indexing, losses, norms, pointwise, pooling, products, reductions
+from . import attention, convolution, creation, indexing, losses, norms, ordering, pointwise, pooling, products, reductions, resizing
 from .convolution import aten_convolution
 from .random import RANDOM
 from .table import DTYPES, ROUNDS, TABLE, WHEN, aten

@@ -5,6 +5,7 @@ import math
 import deft
 import deft.nn.functional as F
 
+from .norms import statistics_type
 from .table import ops, row
 
 
@@ -39,7 +40,7 @@ def has_dropout_backward(node):
 
 @row("_scaled_dot_product_flash_attention_for_cpu_backward.default", when=has_dropout_backward, rounds=(0, 1, 2, 3, 4))
 def attention_backward(g, q, k, v, y, log_sum, dropout_p, is_causal, attn_mask=None, scale=None):
-    log_sum = (log_sum * (1 / math.log(2))).contiguous()  # as the forward pass of Deft would have left it
+    log_sum = (log_sum.to(statistics_type(q)) * (1 / math.log(2))).contiguous()  # as the forward pass of Deft would have left it
     return tuple(ops._attention_backward(g, q, k, v, attn_mask, y, log_sum, is_causal, scale_of(q, scale)))
 
 

@@ -35,6 +35,10 @@ row("zeros_like.default", "empty_like.default")(
 row("ones_like.default")(lambda x, dtype=None, memory_format=None: deft.full(list(x.shape), 1, dtype=dtype or x.dtype))
 row("new_zeros.default", "new_empty.default")(
     lambda x, size, dtype=None: deft.full(list(size), 0, dtype=dtype or x.dtype))
+row("empty_strided.default")(lambda size, stride, dtype=None: deft.full(list(size), 0, dtype=dtype or deft.float32))
+row("eye.default")(lambda n, dtype=None: deft.eye(n, dtype=dtype or deft.float32))
+row("eye.m")(lambda n, m, dtype=None: deft.eye(n, m, dtype=dtype or deft.float32))
+row("linspace.default")(lambda start, end, steps, dtype=None: deft.linspace(start, end, steps, dtype=dtype or deft.float32))
 row("new_empty_strided.default")(lambda x, size, stride, dtype=None: new_full(x, size, 0, dtype))
 row("new_ones.default")(lambda x, size, dtype=None: deft.full(list(size), 1, dtype=dtype or x.dtype))
 row("empty_permuted.default")(

@@ -27,6 +27,30 @@ row("gather.default")(lambda x, dim, index, sparse_grad=False: deft.gather(x, di
 row("scatter.value")(lambda x, dim, index, value: deft.scatter(x, dim, indices(index), value=value))
 row("scatter.src")(lambda x, dim, index, source: deft.scatter(x, dim, indices(index), source))
 row("scatter_add.default")(lambda x, dim, index, source: deft.scatter_add(x, dim, indices(index), source))
+REDUCES = {"add": "sum", "multiply": "prod"}
+
+
+@row("scatter_reduce.two", "scatter.reduce")
+def scatter_reduce(x, dim, index, source, reduce, include_self=True):
+    return deft.scatter_reduce(x, dim, indices(index), source, REDUCES.get(reduce, reduce), include_self=include_self)
+
+
+@row("masked_scatter.default")
+def masked_scatter(x, mask, source):
+    """Never more elements than `source` has: torch's own check needs the values."""
+    mask = mask.expand(list(x.shape))
+    places = (mask.reshape([-1]).to(deft.int64).cumsum(0) - 1).clamp(0, max(source.numel() - 1, 0)).reshape(list(x.shape))
+    return deft.where(mask, source.reshape([-1])[places], x) if source.numel() else x.clone()
+
+
+@row("put.default")
+def put(x, index, source, accumulate=False):
+    flat = x.reshape([-1]).clone()
+    flat.index_put_([indices(index).reshape([-1]) % flat.numel()], source.reshape([-1]), accumulate)
+    return flat.reshape(list(x.shape))
+
+
+row("take.default")(lambda x, index: x.reshape([-1])[indices(index)])
 row("index_select.default")(lambda x, dim, index: deft.index_select(x, dim, indices(index)))
 
 

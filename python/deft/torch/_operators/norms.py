@@ -55,6 +55,25 @@ def batch_norm_training(x, weight, bias, mean, var, training, momentum, eps):
     return (*ops._batch_norm(x, weight, bias, mean, var, True, momentum, eps), mean, var)
 
 
+@row("_batch_norm_with_update_functional.default")
+def batch_norm_with_update(x, weight, bias, mean, var, momentum, eps):
+    y, save_mean, save_rstd, mean, var = batch_norm_training(x, weight, bias, mean, var, True, momentum, eps)
+    return y, save_mean, save_rstd, deft.zeros(0, dtype=deft.uint8), mean, var
+
+
+@row("batch_norm_backward.default")
+def batch_norm_with_update_backward(g, x, weight, mean, var, save_mean, save_rstd, training, eps, mask, reserve):
+    return batch_norm_backward(g, x, weight, mean, var, save_mean, save_rstd, training, eps, mask)
+
+
+@row("_weight_norm_interface_backward.default")
+def weight_norm_backward(g, v, scale, norms, dim):
+    others = [d for d in range(v.dim()) if d != dim]
+    norms = norms.to(v.dtype).reshape(list(scale.shape))
+    along = (g * v).sum(others, True) / norms
+    return scale / norms * (g - v * (along / norms)), along
+
+
 @row("_native_batch_norm_legit.no_stats")
 def batch_norm_no_statistics(x, weight, bias, training, momentum, eps):
     return tuple(ops._batch_norm(x, weight, bias, None, None, True, momentum, eps))

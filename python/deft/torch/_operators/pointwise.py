@@ -1,5 +1,7 @@
 """Elementwise operators and their gradients."""
 
+import math
+
 import deft
 import deft.nn.functional as F
 
@@ -14,7 +16,16 @@ same("mul div fmod remainder eq ne lt le gt ge bitwise_and bitwise_or bitwise_xo
 same("add sub rsub copysign", "Tensor")
 same("hardsigmoid hardswish selu mish", module=F)
 same("silu", module=F)
-same("addcmul addcdiv lerp")
+same("addcmul addcdiv lerp sgn signbit")
+same("bitwise_left_shift bitwise_right_shift ldexp", "Tensor")
+row("round.decimals")(lambda x, decimals=0: deft.round(x, decimals=decimals))
+row("fill.Scalar", "fill.Tensor")(lambda x, value: deft.where(deft.ones([], dtype=deft.bool), value, x).to(x.dtype))
+
+
+@row("angle.default")
+def angle(x):
+    x = x if x.dtype.is_floating_point else x.to(deft.float32)
+    return deft.where(deft.isnan(x), x, deft.where(x < 0, math.pi, deft.zeros([], dtype=x.dtype)))
 
 
 @row("add.Scalar")
@@ -42,7 +53,12 @@ def floor_divide(x, y):
     return deft.div(x, y, rounding_mode="floor")
 
 
-row("pow.Tensor_Scalar", "pow.Scalar", "pow.Tensor_Tensor")(lambda x, y: deft.pow(x, y))
+row("pow.Scalar", "pow.Tensor_Tensor")(lambda x, y: deft.pow(x, y))
+
+
+@row("pow.Tensor_Scalar")
+def power(x, exponent):
+    return x * x * x if exponent == 3 else deft.pow(x, exponent)  # as torch computes cubes
 row("square.default")(lambda x: deft.square(x))
 row("lerp.Scalar", "lerp.Tensor")(lambda x, y, w: deft.lerp(x, y, w))
 row("clamp.default", "clamp.Tensor")(lambda x, low=None, high=None: deft.clamp(x, low, high))
@@ -98,6 +114,8 @@ row("hardsigmoid_backward.default")(gradient(lambda x: F.hardsigmoid(x)))
 row("mish_backward.default")(gradient(lambda x: F.mish(x)))
 row("hardtanh_backward.default")(lambda g, x, low, high: gradient(lambda t: F.hardtanh(t, low, high))(g, x))
 row("softplus_backward.default")(lambda g, x, beta, threshold: gradient(lambda t: F.softplus(t, beta, threshold))(g, x))
+row("hardshrink_backward.default")(lambda g, x, width: gradient(lambda t: F.hardshrink(t, width))(g, x))
+row("softshrink_backward.default")(lambda g, x, width: gradient(lambda t: F.softshrink(t, width))(g, x))
 row("tanh_backward.default")(lambda g, y: g * (1 - y * y))
 row("sigmoid_backward.default")(lambda g, y: g * (y * (1 - y)))
 

@@ -1,7 +1,8 @@
-"""Pooling, and pictures of another size."""
+"""Pooling."""
 
 import deft.nn.functional as F
 
+from .pointwise import gradient
 from .table import ops, row
 from .views import like_image
 
@@ -56,6 +57,7 @@ def avg_pool_backward(g, x, kernel, stride, padding, ceil_mode, count_include_pa
     return ops._avg_pool_backward(g, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
 
 
+row("adaptive_avg_pool1d.default")(lambda x, size: ops._adaptive_avg_pool1d(x, size))
 row("_adaptive_avg_pool2d.default")(lambda x, size: ops._adaptive_avg_pool2d(x, size))
 row("_adaptive_avg_pool3d.default")(lambda x, size: ops._adaptive_avg_pool3d(x, size))
 
@@ -68,6 +70,36 @@ def adaptive_avg_pool_backward(g, x):
 
 
 row("adaptive_max_pool2d.default")(lambda x, size: tuple(ops._adaptive_max_pool2d(x, size, True)))
+row("adaptive_max_pool3d.default")(lambda x, size: tuple(ops._adaptive_max_pool3d(x, size, True)))
 
-row("upsample_nearest2d.default", "upsample_nearest1d.default")(
-    lambda x, size, *scales: F.interpolate(x, size, mode="nearest"))
+
+# --- gradients by Deft's own formulas
+
+@row("max_pool3d_with_indices.default")
+def max_pool3d(x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False):
+    return tuple(F.max_pool3d(x, kernel, stride or None, padding, dilation, ceil_mode, return_indices=True))
+
+
+@row("max_pool3d_with_indices_backward.default")
+def max_pool3d_backward(g, x, kernel, stride, padding, dilation, ceil_mode, indices):
+    return gradient(lambda t: F.max_pool3d(t, kernel, stride or None, padding, dilation, ceil_mode))(g, x)
+
+
+@row("avg_pool3d_backward.default")
+def avg_pool3d_backward(g, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor):
+    return gradient(lambda t: F.avg_pool3d(t, kernel, stride or None, padding, ceil_mode, count_include_pad, divisor))(g, x)
+
+
+@row("_adaptive_avg_pool3d_backward.default")
+def adaptive_avg_pool3d_backward(g, x):
+    return gradient(lambda t: ops._adaptive_avg_pool3d(t, list(g.shape[-3:])))(g, x)
+
+
+@row("adaptive_max_pool2d_backward.default")
+def adaptive_max_pool2d_backward(g, x, indices):
+    return gradient(lambda t: ops._adaptive_max_pool2d(t, list(g.shape[-2:]), True)[0])(g, x)
+
+
+@row("adaptive_max_pool3d_backward.default")
+def adaptive_max_pool3d_backward(g, x, indices):
+    return gradient(lambda t: ops._adaptive_max_pool3d(t, list(g.shape[-3:]), True)[0])(g, x)

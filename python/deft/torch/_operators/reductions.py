@@ -35,6 +35,8 @@ def running_type(x):
     return x.dtype if x.dtype.is_floating_point else deft.int64
 
 
+row("max.default")(lambda x: deft.amax(x) if x.dtype != deft.bool else deft.any(x))
+row("min.default")(lambda x: deft.amin(x) if x.dtype != deft.bool else deft.all(x))
 row("argmax.default")(lambda x, dim=None, keepdim=False: deft.argmax(x, dim, keepdim))
 row("argmin.default")(lambda x, dim=None, keepdim=False: deft.argmin(x, dim, keepdim))
 row("max.dim")(lambda x, dim, keepdim=False: tuple(deft.max(x, dim, keepdim)))
@@ -59,6 +61,11 @@ def var_mean(x, dim=None, correction=1, keepdim=False):
 @row("linalg_vector_norm.default")
 def vector_norm(x, ord=2, dim=None, keepdim=False, dtype=None):
     return deft.norm(x.to(dtype) if dtype else x, float(ord), dim, keepdim)
+
+
+@row("dist.default")
+def dist(x, y, p=2):
+    return deft.norm(x - y, float(p))
 
 
 row("topk.default")(lambda x, k, dim=-1, largest=True, sorted=True: tuple(deft.topk(x, k, dim, largest, sorted)))

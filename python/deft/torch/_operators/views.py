@@ -119,8 +119,13 @@ def constant_pad(x, amounts, value=0):
     return F.pad(x, amounts, "constant", float(value))
 
 
-row("reflection_pad1d.default", "reflection_pad2d.default")(lambda x, amounts: F.pad(x, amounts, "reflect"))
-row("replication_pad1d.default", "replication_pad2d.default")(lambda x, amounts: F.pad(x, amounts, "replicate"))
+def padding(mode):
+    return lambda x, amounts: F.pad(x, amounts, mode)
+
+
+for dims in "123":
+    for kind, mode in (("reflection", "reflect"), ("replication", "replicate")):
+        row(f"{kind}_pad{dims}d.default")(padding(mode))
 
 FORMATS = {torch.channels_last: deft.channels_last, torch.contiguous_format: deft.contiguous_format}
 
@@ -166,6 +171,11 @@ def slice_scatter(x, source, dim=0, start=None, end=None, step=1):
 @row("select_scatter.default")
 def select_scatter(x, source, dim, index):
     return written(x, lambda y: deft.select(y, dim, index), source)
+
+
+@row("diagonal_scatter.default")
+def diagonal_scatter(x, source, offset=0, a=0, b=1):
+    return written(x, lambda y: deft.diagonal(y, offset, a, b), source)
 
 
 @row("slice_backward.default")

@@ -1,0 +1,29 @@
+"""Sequences of several lengths in one tensor, for recurrent layers."""
+
+# Written by tools/python_stubs.
+# mypy: disable-error-code="override"
+from builtins import bool as _bool, float as _float, int as _int
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ... import Tensor, Generator, dtype as _dtype, device as _device, memory_format, Number
+from ...utils.data import Dataset
+from ...nn import Module
+from ...optim import Optimizer
+from ...nn import Parameter
+
+_Self = TypeVar("_Self", bound=Module)
+
+class PackedSequence(tuple[Any, ...]):
+    """The rows of step 0, then those of step 1, ...; rows that have ended are left out."""
+    def to(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+def invert_permutation(permutation: Any) -> Any: ...
+def namedtuple(typename: Any, field_names: Any, *, rename: _bool = ..., defaults: Any = ..., module: Module = ...) -> Any: ...
+def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: _bool = ..., enforce_sorted: _bool = ...) -> Any: ...
+def pack_sequence(sequences: Any, enforce_sorted: _bool = ...) -> Any: ...
+def pad_packed_sequence(sequence: Tensor, batch_first: _bool = ..., padding_value: _float = ..., total_length: Any = ...) -> Any: ...
+def pad_sequence(sequences: Any, batch_first: _bool = ..., padding_value: _float = ..., padding_side: str = ...) -> Any: ...
+def unpack_sequence(packed_sequences: Any) -> Any: ...
+def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: _bool = ...) -> Any: ...
