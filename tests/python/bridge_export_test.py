@@ -70,6 +70,13 @@ class Export(Case):
                 (a,), (b,) = self.check_plan(plan, model, given), self.check_plan(fixed, model, given)
                 self.assertEqual(self.bits(a), self.bits(b), "another plan than that of the size alone")
 
+    def test_any_batch_of_images_with_channels_last(self):
+        model, form = cnn().eval().to(memory_format=torch.channels_last), {"memory_format": torch.channels_last}
+        given = torch.randn(4, 3, 12, 12).contiguous(**form)
+        plan = self.exported(model, given, dynamic_shapes=({0: torch.export.Dim("batch")},))
+        for n in (4, 1, 6):
+            self.check_plan(plan, model, torch.randn(n, 3, 12, 12).contiguous(**form))
+
     def test_any_batch_and_length(self):
         Dim = torch.export.Dim
         make, inputs = MODELS["gpt"]
