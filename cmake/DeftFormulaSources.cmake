@@ -19,4 +19,4 @@ add_custom_command(OUTPUT "${formula_output}"
           "-DFILES=${formula_sources}" -P "${PROJECT_SOURCE_DIR}/cmake/embed_files.cmake"
   DEPENDS ${formula_paths} "${PROJECT_SOURCE_DIR}/cmake/embed_files.cmake"
   COMMENT "Embedding the formulas of elementwise ops" VERBATIM)
-target_sources(deft_ops PRIVATE "${formula_output}")
+target_sources(deft_ops_cuda PRIVATE "${formula_output}")

@@ -12,6 +12,7 @@
 #include "runtime/cgroup.h"
 #include "runtime/cpu_info.h"
 #include "runtime/cpu_isa.h"
+#include "runtime/device_plugin.h"
 #include "runtime/memory.h"
 #include "verbs.h"
 
@@ -65,8 +66,13 @@ Json isa_json() {
 }
 
 Json gpu_json() {
+  const PluginReport plugin = cuda_plugin_report();
+  const Json file = {{"loaded", plugin.loaded}, {"path", plugin.path}, {"identity", plugin.identity}};
+  if (!plugin.loaded)
+    return {{"count", 0},
+            {"plugin", file},
+            {"reason", fmt::format("{} could not be loaded: {}", plugin.path, plugin.why_not)}};
   Backend* cuda = backend(DeviceType::cuda);
-  if (!cuda) return {{"count", 0}, {"reason", "this build has no CUDA"}};
   Json versions = Json::object(), devices = Json::array();
   for (const auto& [what, version] : cuda->versions()) versions[what] = version;
   for (int i = 0; i < cuda->device_count(); ++i) {
@@ -77,8 +83,10 @@ Json gpu_json() {
                        {"multiprocessors", p.multiprocessors},
                        {"l2_bytes", p.l2_bytes}});
   }
-  Json out = {{"count", devices.size()}, {"versions", versions}, {"devices", devices}};
-  if (devices.empty()) out["reason"] = "no CUDA device or driver found";
+  Json out = {{"count", devices.size()}, {"plugin", file}, {"versions", versions}, {"devices", devices}};
+  if (devices.empty())
+    out["reason"] = versions["driver"] == "none" ? "no NVIDIA driver was found (libcuda.so.1)"
+                                                 : "the NVIDIA driver finds no GPU, or is too old for this runtime";
   return out;
 }
 
@@ -93,7 +101,7 @@ void add_gpu_rows(const Json& gpu, const std::function<void(const char*, const s
                     human_bytes(d["memory_bytes"]), human_bytes(d["l2_bytes"])));
   std::vector<std::string> parts;
   for (const auto& [what, version] : gpu["versions"].items()) parts.push_back(what + " " + version.get<std::string>());
-  add("CUDA", fmt::format("{}", fmt::join(parts, ", ")));
+  add("CUDA", fmt::format("{}; {}", fmt::join(parts, ", "), gpu["plugin"]["path"].get<std::string>()));
 }
 
 Json info_json() {

@@ -15,7 +15,7 @@ from .nn import Parameter
 _Self = TypeVar("_Self", bound=Module)
 
 class OutOfMemoryError(Exception):
-    """Unspecified run-time error."""
+    """No memory of this size is left."""
 
 
 def current_device() -> Any: ...

@@ -45,7 +45,7 @@ void add_table(nb::module_& m) {
   m.def("_op_devices", [](const std::string& name) {
     const OpDef* op = find_op(name);
     nb::dict r;
-    if (op) r["cpu"] = op->kernels[0] != nullptr, r["cuda"] = op->kernels[1] != nullptr;
+    if (op) r["cpu"] = op->cpu != nullptr, r["cuda"] = op->cuda != nullptr;
     return r;
   });
   m.def(
@@ -101,7 +101,7 @@ void add_machine(nb::module_& m) {
         synchronize(Device{DeviceType::cuda, static_cast<int8_t>(index)}, site);
       },
       nb::arg("index"));
-  m.attr("_has_cuda") = kHasCuda;
+  m.def("_has_cuda", [] { return backend(DeviceType::cuda) != nullptr; });
   m.def(
       "get_num_threads", [] { return num_threads(); }, "The number of threads that ops use.");
   m.def(

@@ -7,6 +7,7 @@
 #include "core/engine.h"
 #include "core/observer.h"
 #include "core/stale_view.h"
+#include "runtime/backend.h"
 #include "runtime/context.h"
 #include "runtime/profile_hook.h"
 #include "runtime/stream.h"
@@ -34,7 +35,8 @@ void prepare_device_inputs(const Tensor* const* inputs, int count) {
 }
 
 bool supports(const OpDef& def, Device device, DType dtype) {
-  return def.info.dtypes.contains(dtype) && def.kernels[static_cast<int>(device.type)] != nullptr;
+  const bool there = device.is_cpu() || backend(device.type);
+  return there && def.info.dtypes.contains(dtype) && def.kernel(device.type) != nullptr;
 }
 
 namespace {
@@ -81,7 +83,7 @@ void check_inputs(const OpDef& def, const Tensor* const* inputs, int count) {
 }
 
 KernelFn find_kernel(const OpDef& def, Device device) {
-  KernelFn kernel = def.kernels[static_cast<int>(device.type)];
+  KernelFn kernel = def.kernel(device.type);
   DEFT_CHECK(kernel, UnsupportedError, "{}: has no kernel for {}; move its inputs to the CPU with to()", def.info.name,
              to_string(device));
   return kernel;

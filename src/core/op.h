@@ -70,6 +70,14 @@ struct KernelCall {
 };
 using KernelFn = void (*)(KernelCall&);
 
+// Where the CUDA kernel of an op is found: that of an op of the library once the plug-in is loaded
+// (runtime/device_plugin.h), that of a program's own op by its definition: template <> deft::KernelFn
+// deft::CudaKernel<MyOp>::fn = &MyOp::cuda;
+template <class Op>
+struct CudaKernel {
+  static KernelFn fn;
+};
+
 // What a gradient formula gets. It is written in public ops, so that double backward and capture come free.
 struct VjpContext {
   Node& node;
@@ -113,10 +121,14 @@ struct OpDef {
   uint32_t params_bytes;
   // Fills the metas of all outputs; throws ShapeError and friends. nullptr: the kernel makes its outputs itself.
   void (*infer)(const Meta* const* inputs, int count, void* params, Meta* outputs);
-  KernelFn kernels[kDeviceTypeCount];
+  KernelFn cpu = nullptr;
+  const KernelFn* cuda = nullptr;               // nullptr: it has no CUDA kernel; null there: not loaded so far
   const ElementwiseDef* elementwise = nullptr;  // elementwise ops only; see ops/elementwise.h
   // Ops whose Params have a `draw`: takes the next one of the current generator, if there was one.
   void (*redraw)(void* params) = nullptr;
+
+  // nullptr where there is none.
+  KernelFn kernel(DeviceType type) const { return type == DeviceType::cpu ? cpu : cuda ? *cuda : nullptr; }
 };
 
 namespace detail {
@@ -170,16 +182,15 @@ constexpr OpDef make_op_def() {
   OpDef def{.info = Op::info,
             .node = {Op::info.name, &vjp_adapter<Op>, nullptr},
             .params_bytes = std::is_empty_v<Params> ? 0 : static_cast<uint32_t>(sizeof(Params)),
-            .infer = nullptr,
-            .kernels = {}};
+            .infer = nullptr};
   if constexpr (requires(Params p) { p.draw = PhiloxState(); })
     def.redraw = [](void* params) {
       auto& p = *static_cast<Params*>(params);
       if (!(p.draw == PhiloxState())) p.draw = generator().next_draw();
     };
   if constexpr (requires { &Op::infer; }) def.infer = &infer_adapter<Op>;
-  if constexpr (requires { &Op::cpu; }) def.kernels[0] = &Op::cpu;
-  if constexpr (kHasCuda && requires { &Op::cuda; }) def.kernels[1] = &Op::cuda;
+  if constexpr (requires { &Op::cpu; }) def.cpu = &Op::cpu;
+  if constexpr (requires { &Op::cuda; }) def.cuda = &CudaKernel<Op>::fn;
   return def;
 }
 

@@ -250,7 +250,7 @@ struct Executable::Impl {
   void add_kernel(Step& s, const Instruction& x) {
     for (ValueId id : x.outputs) s.outputs.push_back(values[at(id)]);
     Device device = graph.value(x.outputs[0]).meta.device;
-    s.kernel = x.def->kernels[static_cast<int>(device.type)];
+    s.kernel = x.def->kernel(device.type);
     DEFT_CHECK(s.kernel, UnsupportedError, "{}: has no kernel for {}", x.def->info.name, to_string(device));
     s.counts_version = x.action == Action::write && graph.buffer_of(x.outputs[0]).kind != BufferKind::temporary;
   }

@@ -13,7 +13,7 @@
 namespace deft::graph {
 
 const OpDef kOutsideCall{
-    .info = {.name = "call"}, .node = {"call", nullptr, nullptr}, .params_bytes = 0, .infer = nullptr, .kernels = {}};
+    .info = {.name = "call"}, .node = {"call", nullptr, nullptr}, .params_bytes = 0, .infer = nullptr};
 
 std::span<const ValueId> written_values(const Instruction& x) {
   switch (x.action) {

@@ -160,7 +160,9 @@ class Checker {
     const Meta& first = meta(x.inputs[0]);
     require(first.wrapped_number || x.def->info.dtypes.contains(first.dtype),
             fmt::format("does not take {}", name_of(first.dtype)));
-    require(x.def->kernels[static_cast<int>(meta(x.outputs[0]).device.type)], "has no kernel for its device");
+    const Device device = meta(x.outputs[0]).device;
+    if (!device.is_cpu()) require_backend(device, "plan");
+    require(x.def->kernel(device.type), "has no kernel for its device");
     if (name == "scaled_dot_product_attention") check_attention(x);
     if (x.def == &op_def<FusedLinear>) check_one_row(x);
     if (x.def == &op_def<Chain>) check_chain(x);

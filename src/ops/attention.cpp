@@ -130,8 +130,8 @@ Tensor without_hidden(const Tensor& x, const Tensor& mask) {
 bool has_cuda_kernel(const Tensor& query, const Tensor& value) {
   constexpr int64_t kMostFeatures = 128;
   const auto fits = [](int64_t features) { return features > 0 && features <= kMostFeatures; };
-  return kHasCuda && query.device().type == DeviceType::cuda &&
-         (query.dtype() == DType::bf16 || query.dtype() == DType::f16) && fits(query.size(-1)) && fits(value.size(-1));
+  return query.device().type == DeviceType::cuda && (query.dtype() == DType::bf16 || query.dtype() == DType::f16) &&
+         fits(query.size(-1)) && fits(value.size(-1));
 }
 
 }  // namespace

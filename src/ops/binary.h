@@ -271,7 +271,7 @@ enum class BinaryRow : uint16_t {
   inline constexpr ElementwiseDef elementwise_##function{.row = static_cast<uint16_t>(BinaryRow::Type), \
                                                          .result = Type::result,                        \
                                                          .table = &binary_table,                        \
-                                                         .cuda_table = if_cuda<&binary_cuda_table>()};  \
+                                                         .cuda = &binary_cuda};                         \
   template <>                                                                                           \
   inline constexpr OpDef op_def<Type> = elementwise::make_def<Type>(&elementwise_##function);
 #include "ops/binary.def"

@@ -6,8 +6,8 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "kernels/cpu/copy/copy.h"
+#include "ops/cuda_ops.h"
 #include "ops/operand.h"
-#include "runtime/config.h"
 
 namespace deft {
 
@@ -76,9 +76,7 @@ void fill_values(const Tensor& out, Scalar value) {
       v = value.to_double();
     else
       v = static_cast<T>(static_cast<float>(value.to_double()));
-    if constexpr (kHasCuda) {
-      if (!m.device.is_cpu()) return detail::cuda_fill(out, &v);
-    }
+    if (!m.device.is_cpu()) return cuda_ops.fill(out, &v);
     if (m.contiguous)
       cpu::fill(out.data_ptr(), m.dtype, m.numel, &v);
     else
@@ -89,9 +87,7 @@ void fill_values(const Tensor& out, Scalar value) {
 void copy_values(const Tensor& from, const Tensor& to) {
   const Meta& m = to.meta();
   if (m.numel == 0) return;
-  if constexpr (kHasCuda) {
-    if (!m.device.is_cpu()) return detail::cuda_copy(from, to);
-  }
+  if (!m.device.is_cpu()) return cuda_ops.copy(from, to);
   cpu::copy_strided(operand_as(from, m.sizes), operand(to), m.rank(), m.sizes.data());
 }
 

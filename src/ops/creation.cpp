@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "core/op.h"
 #include "kernels/cpu/copy/copy.h"
+#include "ops/cuda_ops.h"
 #include "ops/operand.h"
 #include "runtime/backend.h"
 #include "runtime/context.h"
@@ -42,11 +43,9 @@ class Uncaptured {
 };
 
 void fill_zeros(const Tensor& t) {
-  if constexpr (kHasCuda) {
-    if (!t.device().is_cpu()) {
-      Uncaptured quiet;
-      return detail::cuda_zero(t);
-    }
+  if (!t.device().is_cpu()) {
+    Uncaptured quiet;
+    return cuda_ops.zero(t);
   }
   __builtin_memset(t.impl()->data, 0, static_cast<size_t>(t.numel()) * t.element_size());
 }
@@ -105,15 +104,13 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options, Site
     n = static_cast<int64_t>((span + by + (by > 0 ? -1 : 1)) / by);
   }
   Tensor t = allocate({n}, options, site);
-  if constexpr (kHasCuda) {
-    if (!options.device.is_cpu()) {
-      Uncaptured quiet;
-      if (integers)
-        detail::cuda_arange(t, start.to_int64(), step.to_int64());
-      else
-        detail::cuda_arange(t, a, s);
-      return finish(t, options, site);
-    }
+  if (!options.device.is_cpu()) {
+    Uncaptured quiet;
+    if (integers)
+      cuda_ops.arange_whole(t, start.to_int64(), step.to_int64());
+    else
+      cuda_ops.arange(t, a, s);
+    return finish(t, options, site);
   }
   constexpr double kExact = 0x1p53;
   if (integers && !(is_floating(t.dtype()) && std::abs(a) < kExact && std::abs(b) < kExact))
@@ -133,12 +130,10 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options, 
   DEFT_CHECK(steps >= 0, ValueError, "linspace: the number of steps must not be negative, found {}", steps);
   Tensor t = allocate({steps}, options, site);
   double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
-  if constexpr (kHasCuda) {
-    if (!options.device.is_cpu()) {
-      Uncaptured quiet;
-      detail::cuda_linspace(t, start, end, step);
-      return finish(t, options, site);
-    }
+  if (!options.device.is_cpu()) {
+    Uncaptured quiet;
+    cuda_ops.linspace(t, start, end, step);
+    return finish(t, options, site);
   }
   // From both ends, so that the last value is exact.
   const int64_t middle = (steps + 1) / 2;
@@ -153,12 +148,10 @@ Tensor eye(int64_t n, int64_t m, TensorOptions options, Site site) {
              m);
   if (m == -1) m = n;
   Tensor t = allocate({n, m}, options, site);
-  if constexpr (kHasCuda) {
-    if (!options.device.is_cpu()) {
-      Uncaptured quiet;
-      detail::cuda_eye(t);
-      return finish(t, options, site);
-    }
+  if (!options.device.is_cpu()) {
+    Uncaptured quiet;
+    cuda_ops.eye(t);
+    return finish(t, options, site);
   }
   fill_with(t, [&](int64_t i) { return i / m == i % m ? 1 : 0; });
   return finish(t, options, site);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "core/describe.h"
 #include "kernels/cpu/elementwise/elementwise.h"
+#include "ops/cuda_ops.h"
 #include "ops/elementwise_gradient.h"
 #include "ops/op_table.h"
 #include "runtime/context.h"
@@ -185,7 +186,7 @@ constexpr int64_t kSmall = kGrain;
     return nullptr;
   }
   if (e.result == ResultType::boolean) return nullptr;
-  if (!is_floating(t) && def.kernels[0] != &cpu_kernel) return nullptr;  // values are checked first
+  if (!is_floating(t) && def.cpu != &cpu_kernel) return nullptr;  // values are checked first
   return e.table()[e.row * kDTypeCount + static_cast<int>(t)];
 }
 
@@ -299,9 +300,8 @@ Tensor binary(const OpDef& def, const Tensor& a, const Tensor& b, const Site& si
     out = is_one_value(b.meta())   ? with_value(def, a, b, false)
           : is_one_value(a.meta()) ? with_value(def, b, a, true)
                                    : Tensor();
-    if constexpr (kHasCuda) {
-      if (!out.defined() && !(a.device().is_cpu() && b.device().is_cpu())) out = cuda_fast(def, inputs, 2, nullptr);
-    }
+    if (!out.defined() && !(a.device().is_cpu() && b.device().is_cpu()))
+      out = cuda_ops.elementwise_fast(def, inputs, 2, nullptr);
     if (out.defined()) {
       finish(def, inputs, 2, out, nullptr, site);
       return out;
@@ -327,13 +327,11 @@ Tensor unary(const OpDef& def, const Tensor& x, void* params, const Site& site) 
     }
   }
   Tensor out;
-  if constexpr (kHasCuda) {
-    if (!(bits & kNotFast) && x.defined() && !x.device().is_cpu()) {
-      out = cuda_fast(def, inputs, 1, params);
-      if (out.defined()) {
-        finish(def, inputs, 1, out, params, site);
-        return out;
-      }
+  if (!(bits & kNotFast) && x.defined() && !x.device().is_cpu()) {
+    out = cuda_ops.elementwise_fast(def, inputs, 1, params);
+    if (out.defined()) {
+      finish(def, inputs, 1, out, params, site);
+      return out;
     }
   }
   dispatch(def, inputs, 1, &out, params, site);
@@ -414,13 +412,11 @@ void unary_vjp_fused(VjpContext& c, const ElementwiseDef& def, const void* param
   m.dtype = c.input_dtype(0);
   Tensor out(make_tensor(m));
   DType compute = compute_type(m.dtype);
-  if constexpr (kHasCuda) {
-    if (!m.device.is_cpu()) {
-      prepare_device_inputs(inputs, 3);
-      cuda_gradient(def, inputs, out, compute, params, c.node.type->name);
-      c.grad_in(0) = std::move(out);
-      return;
-    }
+  if (!m.device.is_cpu()) {
+    prepare_device_inputs(inputs, 3);
+    cuda_ops.elementwise_gradient(def, inputs, out, compute, params, c.node.type->name);
+    c.grad_in(0) = std::move(out);
+    return;
   }
   run(def.grad_table()[def.row * kDTypeCount + static_cast<int>(compute)], inputs, 3, out, compute, compute, params);
   c.grad_in(0) = std::move(out);

@@ -60,7 +60,7 @@ void run(const cuda::ElementwiseKernel* row, const Tensor* const* inputs, int co
 
 void cuda_gradient(const ElementwiseDef& def, const Tensor* const* inputs, const Tensor& out, DType compute,
                    const void* params, const char* op) {
-  run(def.cuda_grad_table() + def.row * kDTypeCount, inputs, 3, out, compute, params, op);
+  run(def.cuda->grad_table() + def.row * kDTypeCount, inputs, 3, out, compute, params, op);
 }
 
 void cuda_kernel(KernelCall& c) {
@@ -68,7 +68,7 @@ void cuda_kernel(KernelCall& c) {
   const Meta* metas[cuda::kMaxInputs];
   for (int i = 0; i < c.input_count; ++i) metas[i] = &c.in(i).meta();
   DType compute = compute_type(common_type(metas + e.condition, c.input_count - e.condition, e.result));
-  const cuda::ElementwiseKernel* row = e.cuda_table() + e.row * kDTypeCount;
+  const cuda::ElementwiseKernel* row = e.cuda->table() + e.row * kDTypeCount;
   DEFT_CHECK(row[static_cast<int>(compute)].strided, DTypeError, "{}: does not take {}; convert it with to()",
              c.def.info.name, name_of(compute));
   run(row, c.inputs, c.input_count, c.out(), compute, c.params_data, c.def.info.name, e.result == ResultType::boolean,
@@ -110,7 +110,7 @@ Tensor cuda_fast(const OpDef& def, const Tensor* const* inputs, int count, const
   const Meta* m = common_meta(inputs, count);
   if (!m || !def.info.dtypes.contains(m->dtype)) return {};
   if (e.result == ResultType::floating && !is_floating(m->dtype)) return {};
-  const cuda::ElementwiseKernel& kernel = e.cuda_table()[e.row * kDTypeCount + static_cast<int>(m->dtype)];
+  const cuda::ElementwiseKernel& kernel = e.cuda->table()[e.row * kDTypeCount + static_cast<int>(m->dtype)];
   if (!kernel.linear) return {};
   prepare_device_inputs(inputs, count);
   Tensor out(make_result(*m, e.result));

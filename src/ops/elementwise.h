@@ -4,7 +4,6 @@
 
 #include "base/math.h"
 #include "core/op.h"
-#include "runtime/config.h"
 
 namespace deft {
 
@@ -16,6 +15,9 @@ namespace cuda {
 struct ElementwiseKernel;  // kernels/cuda/elementwise/elementwise.h
 }
 using CudaTableFn = const cuda::ElementwiseKernel* (*)();
+struct ElementwiseCuda {  // filled in when the CUDA plug-in is loaded
+  CudaTableFn table = nullptr, grad_table = nullptr;
+};
 
 // Type of the result, given the promoted type of the inputs.
 enum class ResultType : uint8_t { same, floating /* integers become f32 */, boolean };
@@ -26,9 +28,7 @@ struct ElementwiseDef {
   const cpu::ChunkFn* (*table)();                 // [row][dtype]: forward formulas
   const cpu::ChunkFn* (*grad_table)() = nullptr;  // the same for gradients of unary ops: formulas of (g, x, y)
   bool condition = false;                         // input 0 is a condition: it takes no part in promotion
-  // The same for CUDA; nullptr in builds without it.
-  CudaTableFn cuda_table = nullptr;
-  CudaTableFn cuda_grad_table = nullptr;
+  const ElementwiseCuda* cuda = nullptr;          // both tables of the CUDA plug-in
 };
 
 // Kernel tables, one row per op in the order of unary.def, activation.def, binary.def, ternary.def; columns are DType.
@@ -38,20 +38,14 @@ const cpu::ChunkFn* activation_table();
 const cpu::ChunkFn* activation_grad_table();
 const cpu::ChunkFn* binary_table();
 const cpu::ChunkFn* ternary_table();
-// Defined only in builds with CUDA.
+// Defined in the CUDA plug-in.
 const cuda::ElementwiseKernel* unary_cuda_table();
 const cuda::ElementwiseKernel* unary_cuda_grad_table();
 const cuda::ElementwiseKernel* activation_cuda_table();
 const cuda::ElementwiseKernel* activation_cuda_grad_table();
 const cuda::ElementwiseKernel* binary_cuda_table();
 const cuda::ElementwiseKernel* ternary_cuda_table();
-template <CudaTableFn kTable>
-constexpr CudaTableFn if_cuda() {
-  if constexpr (kHasCuda)
-    return kTable;
-  else
-    return nullptr;
-}
+extern ElementwiseCuda unary_cuda, activation_cuda, binary_cuda, ternary_cuda;
 
 // The part of the real line where an op is defined and smooth; its samples stay inside.
 struct Domain {
@@ -77,8 +71,10 @@ void cpu_kernel(KernelCall& c);
 // Runs `fn` over broadcast inputs into `out`.
 void run(cpu::ChunkFn fn, const Tensor* const* inputs, int count, const Tensor& out, DType compute, DType result,
          const void* params);
-// The same on CUDA: ops/elementwise.cuda.cpp, in builds with CUDA. Numbers among the inputs stay on the host.
+// The same on CUDA, in ops/elementwise.cuda.cpp: part of the plug-in, to be called through cuda_ops (ops/cuda_ops.h)
+// and OpDef. Numbers among the inputs stay on the host.
 void cuda_kernel(KernelCall& c);
+extern KernelFn cuda_kernel_slot;
 // The gradient kernel of a unary op on (g, x, y).
 void cuda_gradient(const ElementwiseDef& def, const Tensor* const* inputs, const Tensor& out, DType compute,
                    const void* params, const char* op);
@@ -137,10 +133,10 @@ constexpr OpDef make_def(const ElementwiseDef* e) {
             .node = {Op::info.name, vjp_of<Op>(), nullptr},
             .params_bytes = std::is_empty_v<Params> ? 0 : static_cast<uint32_t>(sizeof(Params)),
             .infer = &infer_adapter<Op>,
-            .kernels = {&cpu_kernel},
+            .cpu = &cpu_kernel,
+            .cuda = &cuda_kernel_slot,
             .elementwise = e};
-  if constexpr (requires(KernelCall & c) { Op::check_values(c); }) def.kernels[0] = &checked_cpu_kernel<Op>;
-  if constexpr (kHasCuda) def.kernels[1] = &cuda_kernel;
+  if constexpr (requires(KernelCall & c) { Op::check_values(c); }) def.cpu = &checked_cpu_kernel<Op>;
   return def;
 }
 

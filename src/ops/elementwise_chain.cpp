@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "kernels/cpu/elementwise/elementwise_chain.h"
 #include "ops/chain_links.h"
+#include "ops/cuda_ops.h"
 #include "ops/elementwise.h"
 #include "ops/op_table.h"
 
@@ -66,9 +67,7 @@ DType ElementwiseChain::compute_type(const KernelCall& c, const Params& p, int s
 }
 
 bool ElementwiseChain::fuses_on(Device device) {
-  if (device.is_cpu()) return true;
-  if constexpr (kHasCuda) return cuda_ready();
-  return false;
+  return device.is_cpu() || (cuda_ops.fuses_chains && cuda_ops.fuses_chains());
 }
 
 namespace {

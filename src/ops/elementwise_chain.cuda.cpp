@@ -37,7 +37,7 @@ ChainForm::Step step_form(const KernelCall& c, const Params& p, int s) {
   const OpDef& def = ElementwiseChain::op_of(p, s);
   const ElementwiseDef& e = *def.elementwise;
   const DType compute = ElementwiseChain::compute_type(c, p, s);
-  const CudaTableFn table = from.op < 0 ? e.cuda_grad_table : e.cuda_table;
+  const CudaTableFn table = from.op < 0 ? e.cuda->grad_table : e.cuda->table;
   DEFT_CHECK(table()[e.row * kDTypeCount + static_cast<int>(compute)].strided, DTypeError,
              "{}: does not take {}; convert it with to()", def.info.name, name_of(compute));
   ChainForm::Step step{static_cast<int16_t>(from.op), compute, from.stored, from.inputs, {}};

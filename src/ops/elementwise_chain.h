@@ -44,7 +44,7 @@ struct ElementwiseChain {
   static Rows rows_of(const Meta& m);
   // True if chains are one pass over memory there. On a GPU that needs NVRTC; without it their ops run one by one.
   static bool fuses_on(Device device);
-  // In builds with CUDA.
+  // Part of the CUDA plug-in.
   static bool cuda_ready();
   static void cuda_one_by_one(KernelCall& c);  // by the ops' own kernels, through memory
 };

@@ -58,7 +58,7 @@ struct ElementwiseDef {
   ResultType result;
   Ignored table, grad_table{};
   bool condition = false;
-  Ignored cuda_table{}, cuda_grad_table{};
+  Ignored cuda{};
 };
 #define DEFT_TABLE(name) inline constexpr int name = 0;
 DEFT_TABLE(unary_table)
@@ -67,17 +67,11 @@ DEFT_TABLE(activation_table)
 DEFT_TABLE(activation_grad_table)
 DEFT_TABLE(binary_table)
 DEFT_TABLE(ternary_table)
-DEFT_TABLE(unary_cuda_table)
-DEFT_TABLE(unary_cuda_grad_table)
-DEFT_TABLE(activation_cuda_table)
-DEFT_TABLE(activation_cuda_grad_table)
-DEFT_TABLE(binary_cuda_table)
-DEFT_TABLE(ternary_cuda_table)
+DEFT_TABLE(unary_cuda)
+DEFT_TABLE(activation_cuda)
+DEFT_TABLE(binary_cuda)
+DEFT_TABLE(ternary_cuda)
 #undef DEFT_TABLE
-template <const int* kTable>
-constexpr Ignored if_cuda() {
-  return {};
-}
 namespace elementwise {
 template <class Op>
 inline constexpr bool has_condition = false;

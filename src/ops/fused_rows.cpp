@@ -48,7 +48,7 @@ class Worker {
     }
     for (Step& s : steps_) {
       KernelCall call{*s.def, s.inputs, s.count, s.outputs, s.params};
-      s.def->kernels[0](call);
+      s.def->cpu(call);
     }
   }
 
@@ -138,7 +138,7 @@ bool FusedRows::reduces(const Params& p) {
 std::array<Meta, 2> FusedRows::infer(std::span<const Meta* const> inputs, Params& p) {
   int32_t count = 0;
   for (const Part& part : p.part) {
-    DEFT_CHECK(part.op < 0 || (op_at(part.op) && op_at(part.op)->kernels[0]), ValueError,
+    DEFT_CHECK(part.op < 0 || (op_at(part.op) && op_at(part.op)->cpu), ValueError,
                "fused_rows: a part is no op of this library");
     count += part.inputs;
   }

@@ -38,7 +38,7 @@ void check_fits(Scalar value, DType dtype, const char* op);
 
 namespace detail {
 
-// Defined in copy.cuda.cpp: only there in builds with CUDA.
+// Defined in copy.cuda.cpp, part of the CUDA plug-in: to be called through cuda_ops.
 void cuda_copy(const Tensor& from, const Tensor& to);
 void cuda_fill(const Tensor& out, const void* value);  // an element of its type, in host memory
 void cuda_zero(const Tensor& out);                     // without gaps

@@ -11,8 +11,8 @@
 #include "ops/binary.h"
 #include "ops/copy.h"
 #include "ops/creation.h"
+#include "ops/cuda_ops.h"
 #include "ops/operand.h"
-#include "ops/optimizer_update_cuda.h"
 #include "ops/optimizer_work.h"
 #include "ops/reduce.h"
 #include "ops/tensor_list_passes.h"
@@ -75,7 +75,7 @@ bool is_fusable(const UpdateTensor& t, unsigned needed) {
   const bool on_cpu = p.device().is_cpu();
   auto is_half = [&](DType d) { return d == DType::bf16 || (d == DType::f16 && !on_cpu); };
   const bool fits = p.dtype() == DType::f32 || (!on_cpu && is_half(p.dtype()));
-  if (!fits || !p.meta().is_dense() || (!on_cpu && !kHasCuda)) return false;
+  if (!fits || !p.meta().is_dense()) return false;
   if (t.grad.dtype() != DType::f32 && !is_half(t.grad.dtype())) return false;
   if (t.master.defined() && (!is_half(t.param.dtype()) || !same_layout(t.param.meta(), p.meta()))) return false;
   for (int k = 0; k < 3; ++k)
@@ -146,7 +146,7 @@ void run_on_gpus(const char* name, std::span<const UpdateTensor> tensors, unsign
             copies.emplace_back(static_cast<size_t>(&t - tensors.data()), std::move(copy));
           }
         }
-        if (count) detail::cuda_update(device, name, list.data(), count, o);
+        if (count) std::get<CudaUpdate<Update>>(cuda_ops.update)(device, name, list.data(), count, o);
       });
 }
 
@@ -276,7 +276,7 @@ void run(const char* name, std::span<const UpdateTensor> tensors, unsigned neede
     }
   }
   if (count) kernel(list.data(), count, o);
-  if constexpr (kHasCuda) run_on_gpus(name, tensors, needed, o, copies);
+  run_on_gpus(name, tensors, needed, o, copies);
   if (composed) {
     for (const UpdateTensor& t : tensors)
       if (!is_fusable(t, needed)) run_composed(t, o, formula);

@@ -1,6 +1,6 @@
-// What optimizer_update.cpp and tensor_lists.cpp have done on GPUs; defined in optimizer_update.cu and .cuda.cpp, only
-// there in builds with CUDA. Work goes to the current stream of the device. Lists of tensors may hold others: those
-// that is_cuda_data() is not true of, or of other devices, are passed over.
+// What optimizer_update.cpp and tensor_lists.cpp have done on GPUs; defined in optimizer_update.cu and .cuda.cpp, part
+// of the CUDA plug-in: to be called through cuda_ops. Work goes to the current stream of the device. Lists of tensors
+// may hold others: those that is_cuda_data() is not true of, or of other devices, are passed over.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 
 #include "core/tensor.h"
 #include "kernels/cpu/elementwise/optimizer.h"
-#include "runtime/config.h"
 
 namespace deft::detail {
 
@@ -45,7 +44,7 @@ void cuda_lerp(Device device, const char* op, const CudaLerp* tensors, int64_t c
 
 inline bool is_cuda_dtype(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 inline bool is_cuda_data(const Tensor& t) {
-  return kHasCuda && !t.device().is_cpu() && is_cuda_dtype(t.dtype()) && t.meta().is_dense();
+  return !t.device().is_cpu() && is_cuda_dtype(t.dtype()) && t.meta().is_dense();
 }
 // Each waits for the device once, at its end.
 double cuda_l2_norm(Device device, std::span<const Tensor> tensors, const Site& site);

@@ -12,8 +12,8 @@
 #include "kernels/cpu/workspace.h"
 #include "ops/binary.h"
 #include "ops/copy.h"
+#include "ops/cuda_ops.h"
 #include "ops/operand.h"
-#include "ops/optimizer_update_cuda.h"
 #include "ops/optimizer_work.h"
 #include "ops/reduce.h"
 #include "ops/tensor_list_passes.h"
@@ -75,7 +75,7 @@ void split_by_kernel(std::span<const Tensor> tensors, Fused fused, OnGpu on_gpu,
     else if (!detail::is_cuda_data(t))
       other(t);
   }
-  if constexpr (kHasCuda) for_each_gpu(tensors, gpu_of, on_gpu);
+  for_each_gpu(tensors, gpu_of, on_gpu);
   if (count) fused(list.data(), count);
 }
 // Of those that split_by_kernel() does not give to `other`.
@@ -108,11 +108,9 @@ double total_norm(std::span<const Tensor> tensors, double p, Site site) {
         const double norm = cpu::l2_norm(list, count);
         parts.add_value(norm * norm);
       },
-      [&]([[maybe_unused]] Device device) {
-        if constexpr (kHasCuda) {
-          const double norm = detail::cuda_l2_norm(device, tensors, site);
-          parts.add_value(norm * norm);
-        }
+      [&](Device device) {
+        const double norm = cuda_ops.l2_norm(device, tensors, site);
+        parts.add_value(norm * norm);
       },
       add);
   notify_kernels(tensors, 2, 1, site);
@@ -139,10 +137,7 @@ void scale_tensors_(std::span<const Tensor> tensors, double factor, Site site) {
   check_writable(tensors, "scale_tensors_", user);
   split_by_kernel(
       tensors, [&](const cpu::TensorData* list, int64_t count) { cpu::scale_tensors(list, count, factor); },
-      [&]([[maybe_unused]] Device device) {
-        if constexpr (kHasCuda) detail::cuda_scale(device, tensors, factor);
-      },
-      [&](Tensor t) { t.mul_(factor); });
+      [&](Device device) { cuda_ops.scale(device, tensors, factor); }, [&](Tensor t) { t.mul_(factor); });
   bump_versions(tensors, "scale_tensors_", user);
   notify_kernels(tensors, 1, 2, site);
 }
@@ -158,14 +153,12 @@ double clip_norm_(std::span<const Tensor> tensors, double max_norm, Site site) {
   const ListCall call("clip_norm_", site);
   const Site& user = call.user();
   check_writable(tensors, "clip_norm_", user);
-  if constexpr (kHasCuda) {
-    const Device device = tensors.empty() ? kCPU : gpu_of(tensors[0]);
-    auto is_there = [&](const Tensor& t) { return gpu_of(t) == device; };
-    if (!device.is_cpu() && std::all_of(tensors.begin(), tensors.end(), is_there)) {
-      const double norm = detail::cuda_clip_norm(device, tensors, max_norm, site);
-      if (clip_factor(norm, max_norm) != 1) bump_versions(tensors, "clip_norm_", user);
-      return norm;
-    }
+  const Device device = tensors.empty() ? kCPU : gpu_of(tensors[0]);
+  auto is_there = [&](const Tensor& t) { return gpu_of(t) == device; };
+  if (!device.is_cpu() && std::all_of(tensors.begin(), tensors.end(), is_there)) {
+    const double norm = cuda_ops.clip_norm(device, tensors, max_norm, site);
+    if (clip_factor(norm, max_norm) != 1) bump_versions(tensors, "clip_norm_", user);
+    return norm;
   }
   const double norm = total_norm(tensors, 2, site), factor = clip_factor(norm, max_norm);
   if (factor != 1) scale_tensors_(tensors, factor, site);
@@ -176,16 +169,12 @@ namespace {
 
 // The lowest index of a tensor with inf or NaN, or -1. Those on GPUs are multiplied by `factor` on the way; the others
 // are left in `rest`.
-int64_t find_not_finite(std::span<const Tensor> tensors, [[maybe_unused]] double factor, std::vector<Tensor>& rest,
-                        const Site& site) {
+int64_t find_not_finite(std::span<const Tensor> tensors, double factor, std::vector<Tensor>& rest, const Site& site) {
   int64_t first = -1;
   auto take = [&](int64_t i) {
     if (i >= 0 && (first < 0 || i < first)) first = i;
   };
-  if constexpr (kHasCuda) {
-    for_each_gpu(tensors, gpu_of,
-                 [&](Device device) { take(detail::cuda_first_not_finite(device, tensors, factor, site)); });
-  }
+  for_each_gpu(tensors, gpu_of, [&](Device device) { take(cuda_ops.first_not_finite(device, tensors, factor, site)); });
   for (const Tensor& t : tensors)
     if (gpu_of(t).is_cpu()) rest.push_back(t);
   auto is_finite = [&](std::span<const Tensor> list) {
@@ -239,8 +228,7 @@ void lerp_on_gpus(std::span<const Tensor> to, std::span<const Tensor> from, doub
       list[count++] = {to[i].numel(), static_cast<float*>(to[i].data_ptr()), from[i].data_ptr(), from[i].dtype()};
       to[i].impl()->storage->bump_version("lerp_tensors_", user);
     }
-    if constexpr (kHasCuda)
-      if (count) detail::cuda_lerp(device, "lerp_tensors_", list.data(), count, weight);
+    if (count) cuda_ops.lerp(device, "lerp_tensors_", list.data(), count, weight);
   });
 }
 
@@ -257,7 +245,7 @@ void lerp_tensors_(std::span<const Tensor> to, std::span<const Tensor> from, dou
     DEFT_CHECK(to[i].sizes() == from[i].sizes(), ShapeError, "lerp_tensors_: tensor {} is {}, what it goes towards {}",
                i, describe(to[i].meta()), describe(from[i].meta()));
   }
-  if constexpr (kHasCuda) lerp_on_gpus(to, from, weight, user);
+  lerp_on_gpus(to, from, weight, user);
   for (size_t i = 0; i < to.size(); ++i) {
     if (is_lerp_fusable(to[i], from[i])) continue;
     Tensor t = to[i];

@@ -97,7 +97,7 @@ enum class TernaryRow : uint16_t {
                                                          .result = Type::result,                         \
                                                          .table = &ternary_table,                        \
                                                          .condition = elementwise::has_condition<Type>,  \
-                                                         .cuda_table = if_cuda<&ternary_cuda_table>()};  \
+                                                         .cuda = &ternary_cuda};                         \
   template <>                                                                                            \
   inline constexpr OpDef op_def<Type> = elementwise::make_def<Type>(&elementwise_##function);
 #include "ops/ternary.def"

@@ -218,14 +218,13 @@ enum class ActivationRow : uint16_t {
   count
 };
 
-#define DEFT_DEFINE(Type, function, family, Row)                                                                   \
-  inline constexpr ElementwiseDef elementwise_##function{.row = static_cast<uint16_t>(Row::Type),                  \
-                                                         .result = Type::result,                                   \
-                                                         .table = &family##_table,                                 \
-                                                         .grad_table = &family##_grad_table,                       \
-                                                         .cuda_table = if_cuda<&family##_cuda_table>(),            \
-                                                         .cuda_grad_table = if_cuda<&family##_cuda_grad_table>()}; \
-  template <>                                                                                                      \
+#define DEFT_DEFINE(Type, function, family, Row)                                                  \
+  inline constexpr ElementwiseDef elementwise_##function{.row = static_cast<uint16_t>(Row::Type), \
+                                                         .result = Type::result,                  \
+                                                         .table = &family##_table,                \
+                                                         .grad_table = &family##_grad_table,      \
+                                                         .cuda = &family##_cuda};                 \
+  template <>                                                                                     \
   inline constexpr OpDef op_def<Type> = elementwise::make_def<Type>(&elementwise_##function);
 #define DEFT_UNARY(Type, function) DEFT_DEFINE(Type, function, unary, UnaryRow)
 #include "ops/unary.def"

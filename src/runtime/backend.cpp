@@ -1,14 +1,14 @@
 #include "runtime/backend.h"
 
 #include "base/check.h"
+#include "runtime/device_plugin.h"
 
 namespace deft {
 
 Backend* backend(DeviceType type) {
-  if constexpr (kHasCuda) {
-    if (type == DeviceType::cuda) return detail::cuda_backend();
-  }
-  return nullptr;
+  if (type != DeviceType::cuda) return nullptr;
+  const DevicePlugin* plugin = cuda_plugin();
+  return plugin ? plugin->backend : nullptr;
 }
 
 int device_count(DeviceType type) {
@@ -20,8 +20,11 @@ int device_count(DeviceType type) {
 namespace {
 
 [[noreturn, gnu::cold]] void fail_no_device(Device device, const char* op) {
-  if (!backend(device.type))
-    DEFT_FAIL(DeviceError, "{}: this build has no support for {}; devices present: cpu", op, to_string(device));
+  if (!backend(device.type)) {
+    const PluginReport report = cuda_plugin_report();
+    DEFT_FAIL(DeviceError, "{}: there is no device {}; devices present: cpu, since {} could not be loaded: {}", op,
+              to_string(device), report.path, report.why_not);
+  }
   int count = device_count(device.type);
   std::string present = "cpu";
   for (int i = 0; i < count; ++i) present += ", " + to_string(Device{device.type, static_cast<int8_t>(i)});
@@ -57,7 +60,8 @@ int64_t check_guard_words() {
 }
 size_t trim_device_memory(Device device) {
   if (!device.is_cpu()) return require_backend(device, "trim_device_memory").trim(device);
-  return device_count(DeviceType::cuda) > 0 ? backend(DeviceType::cuda)->trim(device) : 0;
+  const DevicePlugin* plugin = cuda_plugin_if_loaded();  // without it nothing was pinned
+  return plugin && plugin->backend->device_count() > 0 ? plugin->backend->trim(device) : 0;
 }
 
 }  // namespace deft

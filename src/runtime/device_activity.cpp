@@ -1,23 +1,18 @@
 #include "runtime/device_activity.h"
 
-#include "runtime/config.h"
+#include "runtime/device_plugin.h"
 
 namespace deft {
 
-namespace detail {  // kernels/cuda/device/activity.cpp; only there in builds with CUDA
-std::string start_cuda_activity();
-std::vector<DeviceActivity> stop_cuda_activity(int64_t& dropped);
-}  // namespace detail
-
 std::string start_device_activity() {
-  if constexpr (kHasCuda) return detail::start_cuda_activity();
-  return "this build has no GPU";
+  const DevicePlugin* plugin = cuda_plugin();
+  return plugin ? plugin->start_activity() : cuda_plugin_report().why_not;
 }
 
 std::vector<DeviceActivity> stop_device_activity(int64_t& dropped) {
   dropped = 0;
-  if constexpr (kHasCuda) return detail::stop_cuda_activity(dropped);
-  return {};
+  const DevicePlugin* plugin = cuda_plugin_if_loaded();
+  return plugin ? plugin->stop_activity(dropped) : std::vector<DeviceActivity>();
 }
 
 }  // namespace deft

@@ -1,16 +1,12 @@
 #include "runtime/recording.h"
 
-#include "runtime/config.h"
+#include "runtime/device_plugin.h"
 
 namespace deft {
 
 std::unique_ptr<Recording> record_work(Device device, uint8_t stream, FunctionRef<void()> enqueue) {
-  if constexpr (kHasCuda) {
-    if (device.type == DeviceType::cuda) return detail::record_cuda(device, stream, enqueue);
-  }
-  (void)stream;
-  (void)enqueue;
-  return nullptr;
+  const DevicePlugin* plugin = device.type == DeviceType::cuda ? cuda_plugin() : nullptr;
+  return plugin ? plugin->record(device, stream, enqueue) : nullptr;
 }
 
 }  // namespace deft

@@ -2,6 +2,7 @@
 #include "core/function.h"
 #include "core/hooks.h"
 #include "core_util.h"
+#include "runtime/device_plugin.h"
 
 namespace deft {
 namespace {
@@ -160,8 +161,10 @@ TEST(ErrorText, WrongType) {
 
 TEST(ErrorText, MissingDevice) {
   const Device none{DeviceType::cuda, 99};
-  if constexpr (!kHasCuda) {
-    EXPECT_TEXT(DeviceError, zeros({2}, {DType::f32, none}), "empty: this build has no support for cuda:99; devices present: cpu");
+  if (!cuda_plugin()) {
+    const PluginReport plugin = cuda_plugin_report();
+    EXPECT_TEXT(DeviceError, zeros({2}, {DType::f32, none}),
+                "empty: there is no device cuda:99; devices present: cpu, since " + plugin.path + " could not be loaded: " + plugin.why_not);
   } else if (device_count(DeviceType::cuda) == 0) {
     EXPECT_TEXT(DeviceError, zeros({2}, {DType::f32, none}), "empty: there is no device cuda:99; devices present: cpu; use one of them");
   } else {

@@ -10,7 +10,6 @@
 #include "ops/elementwise.h"
 #include "ops/elementwise_chain_source.h"
 #include "ops/op_table.h"
-#include "runtime/config.h"
 
 namespace deft {
 
@@ -19,23 +18,23 @@ namespace {
 constexpr int kCapability = 90;
 
 std::string nvrtc_version() {
-  if constexpr (kHasCuda) return cuda::nvrtc_version();
+  if constexpr (DEFT_TEST_CUDA) return cuda::nvrtc_version();
   return "";
 }
 cuda::CompiledSource compile(const std::string& source, int capability = kCapability) {
-  if constexpr (kHasCuda) return cuda::nvrtc_compile(source, formula_sources(), capability);
+  if constexpr (DEFT_TEST_CUDA) return cuda::nvrtc_compile(source, formula_sources(), capability);
   return {};
 }
 cuda::CompiledSource image(const ChainForm& f, const std::string& folder, int capability = kCapability) {
-  if constexpr (kHasCuda) return cuda::kernel_image(chain_source(f), formula_sources(), capability, folder);
+  if constexpr (DEFT_TEST_CUDA) return cuda::kernel_image(chain_source(f), formula_sources(), capability, folder);
   return {};
 }
 std::string source_of(const ChainForm& f) {
-  if constexpr (kHasCuda) return chain_source(f);
+  if constexpr (DEFT_TEST_CUDA) return chain_source(f);
   return "";
 }
 int compilations() {
-  if constexpr (kHasCuda) return cuda::nvrtc_compilations();
+  if constexpr (DEFT_TEST_CUDA) return cuda::nvrtc_compilations();
   return 0;
 }
 
@@ -132,7 +131,7 @@ TEST_F(ChainSource, NothingIsContractedAcrossOps) {
 
 TEST_F(ChainSource, DependsOnTheFormOnly) {
   ChainForm f = of(DType::bf16, {&op_def<Mul>, &op_def<Gelu>});
-  if constexpr (kHasCuda) {
+  if constexpr (DEFT_TEST_CUDA) {
     EXPECT_EQ(f.width(), 8);
   }
   EXPECT_EQ(source_of(f), source_of(of(DType::bf16, {&op_def<Mul>, &op_def<Gelu>})));

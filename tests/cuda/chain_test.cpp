@@ -76,7 +76,7 @@ struct Builder {
     std::vector<const Tensor*> in;
     for (const Tensor& t : inputs) in.push_back(&t);
     KernelCall c{op_def<Chain>, in.data(), static_cast<int>(in.size()), &out, &p};
-    if constexpr (kHasCuda) Chain::cuda_one_by_one(c);
+    if constexpr (DEFT_TEST_CUDA) Chain::cuda_one_by_one(c);
     expect_same_bits(out, made.back(), what + ", one by one");
   }
 

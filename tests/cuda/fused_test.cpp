@@ -186,7 +186,7 @@ Tensor run_over_residual(const ConvCase& c, const ConvOperands& o) {
   const Tensor* inputs[] = {&o.x, &o.w, &o.bias, &out};
   const FusedConvolution::Params params{c.geometry, c.activation};
   KernelCall kernel_call{op_def<FusedConvolution>, inputs, 4, &out, &params};
-  op_def<FusedConvolution>.kernels[1](kernel_call);  // its CUDA kernel, by the table: a build without CUDA has none
+  op_def<FusedConvolution>.kernel(DeviceType::cuda)(kernel_call);  // by the table: it is in the plug-in
   return out;
 }
 

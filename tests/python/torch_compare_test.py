@@ -90,11 +90,13 @@ F.embedding_bag(T.tensor([0, 1, 1, 3]), m, T.tensor([0, 1]), scale_grad_by_freq=
 F.embedding_bag(T.tensor([0, 3, 1, 3]), m, T.tensor([0, 3]), padding_idx=3), F.embedding_bag(T.tensor([[0, 1], [2, 2]]), m.clone(), max_norm=1.0)
 fixed(nn.AdaptiveLogSoftmaxWithLoss(4, 10, [2, 5], head_bias=True))(m, T.tensor([0, 3, 9, 5])), fixed(nn.AdaptiveLogSoftmaxWithLoss(4, 9, [3], div_value=2.0)).log_prob(m)
 fixed(nn.AdaptiveLogSoftmaxWithLoss(4, 10, [2, 5]))(a, T.tensor(7)), fixed(nn.AdaptiveLogSoftmaxWithLoss(4, 10, [1, 5])).predict(m * 9)
+nn.RNNBase("RNN_RELU", 4, 3).mode == "RNN_RELU", fixed(nn.GroupNorm(1, 3, bias=False))(f), fixed(nn.BatchNorm1d(3, bias=False))(f), list(nn.BatchNorm2d(3, bias=False).state_dict()) == []
+F.interpolate(f.unsqueeze(0), scale_factor=1.7, mode="bilinear", recompute_scale_factor=True), F.interpolate(f.unsqueeze(0), scale_factor=0.6, mode="bilinear"), F.softmin(m, 0, dtype=T.float64)
 fixed(nn.Embedding(4, 4, max_norm=0.7))(T.tensor([0, 0, 2])), fixed(nn.EmbeddingBag(4, 4, max_norm=0.7))(T.tensor([[0, 2], [1, 1]]))
 """.strip().splitlines()
 
 OPTIMIZERS = {
-    "SGD": dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01), "Adam": dict(lr=0.1, amsgrad=True), "AdamW": dict(lr=0.1),
+    "SGD": dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01), "Adam": dict(lr=0.1, amsgrad=True, weight_decay=0.1, decoupled_weight_decay=True), "AdamW": dict(lr=0.1),
     "Adamax": dict(lr=0.1, weight_decay=0.1), "NAdam": dict(lr=0.1, decoupled_weight_decay=True, weight_decay=0.1), "RAdam": dict(lr=0.1),
     "Adadelta": dict(lr=1.0, rho=0.8), "Adagrad": dict(lr=0.1, lr_decay=0.1), "RMSprop": dict(lr=0.1, centered=True, momentum=0.5),
     "Rprop": dict(lr=0.1), "ASGD": dict(lr=0.1, t0=3), "Adafactor": dict(lr=0.1, weight_decay=0.1),

@@ -11,6 +11,7 @@ BUILD = pathlib.Path(os.environ.get("DEFT_BUILD", ROOT / "build/release"))
 CACHE = (BUILD / "CMakeCache.txt").read_text() if (BUILD / "CMakeCache.txt").exists() else ""
 RELEASE = "CMAKE_BUILD_TYPE:STRING=Release" in CACHE
 LIBRARY = BUILD / "lib/libdeft.so"
+PLUGIN = BUILD / "lib/libdeft_cuda.so"
 MOST_THREAD_LOCAL_BYTES = 256  # more does not fit where another library was loaded first: "static TLS block"
 
 
@@ -25,13 +26,35 @@ def binaries():
 
 def shipped():
     """Tests name their own sources; what is installed does not."""
-    return [p for p in binaries() if p.name == "deft" or p.name.startswith("libdeft.so")]
+    return [p for p in binaries() if p.name == "deft" or p.name.startswith(("libdeft.so", "libdeft_cuda.so"))]
+
+
+def needed_by(path):
+    return re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-dW", path))
+
+
+def exported_by(path):
+    return [line.split()[-1] for line in output("nm", "-D", "--defined-only", path).splitlines()]
 
 
 class Binaries(unittest.TestCase):
     def test_there_are_some(self):
         self.assertIn("deft", [p.name for p in shipped()])
         self.assertTrue(LIBRARY.exists())
+
+    def test_nothing_but_the_plugin_needs_cuda(self):
+        for path in binaries():
+            if path.name in ("deft", "test_plugin") or path.name.startswith(("libdeft.so", "example_")):
+                self.assertEqual([name for name in needed_by(path) if re.search("cuda|cudnn|cublas|nvrtc|cupti", name)], [], path)
+        self.assertTrue(needed_by(LIBRARY))
+
+    @unittest.skipUnless(PLUGIN.exists(), "built without CUDA")
+    def test_the_plugin_belongs_to_the_library(self):
+        self.assertEqual(exported_by(PLUGIN), ["deft_cuda_plugin"])
+        soname = re.search(r"SONAME.*\[(.*)\]", output("readelf", "-dW", LIBRARY)).group(1)
+        self.assertIn(soname, needed_by(PLUGIN))
+        self.assertRegex(output("readelf", "-dW", PLUGIN), "NODELETE")
+        self.assertRegex(output("readelf", "-nW", PLUGIN), r"Deft\s")
 
     def test_no_search_path_has_an_empty_element(self):
         for path in binaries():
@@ -67,16 +90,17 @@ class Binaries(unittest.TestCase):
         self.assertEqual([note.split("\n")[0] for note in notes if wanted not in note], [])
 
     def test_thread_local_room_is_small(self):
-        for line in output("readelf", "-lW", LIBRARY).splitlines():
-            if line.split()[:1] == ["TLS"]:
-                self.assertLessEqual(int(line.split()[5], 16), MOST_THREAD_LOCAL_BYTES)
+        sizes = {path.name: [int(line.split()[5], 16) for line in output("readelf", "-lW", path).splitlines() if line.split()[:1] == ["TLS"]]
+                 for path in shipped()}
+        self.assertLessEqual(sum(sizes[LIBRARY.resolve().name]), MOST_THREAD_LOCAL_BYTES)
+        self.assertEqual(sum(sizes.get(PLUGIN.name, [])), 0)  # it is always loaded late
 
     def test_thread_local_variables_of_others_are_found_when_used(self):
         at_fixed_places = [line for line in output("readelf", "-rW", LIBRARY).splitlines() if "_TPOFF" in line or "TLS_TPREL" in line]
         self.assertEqual([line for line in at_fixed_places if "@" in line], [])
 
     def test_only_public_names_are_exported(self):
-        names = [line.split()[-1] for line in output("nm", "-D", "--defined-only", LIBRARY).splitlines()]
+        names = exported_by(LIBRARY)
         self.assertGreater(len(names), 500)
         foreign = [n for n in names if "4deft" not in n and not n.startswith("deft_")]
         self.assertEqual(foreign, [])
@@ -94,10 +118,8 @@ class Binaries(unittest.TestCase):
                  # What comes after these is served all the same.
                  "__cxa_thread_atexit": {"Collector::add_thread", "detail::first_begin", "give_scratch", "may_cache"}}
         found = {name: [] for name in known}
-        of_gpus = {path.stem for path in (ROOT / "src/kernels/cuda").rglob("*.cpp")}
         for part in output("readelf", "-rW", BUILD / "lib/libdeft.a").split("\nFile: ")[1:]:
-            file = re.match(r"\S*\((\S*?)\.(cpp|cu|cxx)\.o\)", part)
-            if not file or "cuda" in file[1] or file[2] == "cu" or file[1] in of_gpus:
+            if not re.match(r"\S*\(\S*?\.(cpp|cxx)\.o\)", part):
                 continue
             for section in part.split("Relocation section '.rela")[1:]:
                 for name in known:

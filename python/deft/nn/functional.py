@@ -223,6 +223,22 @@ def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
     return rrelu(input, lower, upper, training, True)
 
 
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+    """Images in another size; recompute_scale_factor places samples by the sizes, not by scale_factor."""
+    if antialias:
+        raise NotImplementedError("interpolate: antialias=True is not supported; smooth the input first, or leave it out")
+    if recompute_scale_factor and scale_factor is not None:
+        n = input.ndim - 2
+        factors = (scale_factor,) * n if isinstance(scale_factor, (int, float)) else scale_factor
+        size, scale_factor = [int(s * f) for s, f in zip(input.shape[2:], factors)], None
+    return _C.functional.interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """softmax(-x)."""
+    return _C.functional.softmin(input if dtype is None else input.to(dtype), dim)
+
+
 def upsample_nearest(input, size=None, scale_factor=None):
     """interpolate() with the nearest element."""
     return interpolate(input, size, scale_factor, "nearest")

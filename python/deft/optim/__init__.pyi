@@ -31,7 +31,7 @@ class Adagrad(Optimizer):
 
 class Adam(Optimizer):
     """Adam: steps by averages of gradients and of their squares."""
-    def __init__(self, params: Iterable[Any], lr: _float | Tensor = ..., betas: tuple[_float, _float] = ..., eps: _float = ..., weight_decay: _float = ..., amsgrad: _bool = ..., *, foreach: Any = ..., maximize: _bool = ..., capturable: _bool = ..., differentiable: _bool = ..., fused: Any = ...) -> None: ...
+    def __init__(self, params: Iterable[Any], lr: _float | Tensor = ..., betas: tuple[_float, _float] = ..., eps: _float = ..., weight_decay: _float = ..., amsgrad: _bool = ..., *, foreach: Any = ..., maximize: _bool = ..., capturable: _bool = ..., differentiable: _bool = ..., fused: Any = ..., decoupled_weight_decay: _bool = ...) -> None: ...
 
 class LBFGS(Optimizer):
     """Quasi-Newton steps; step() calls the closure several times."""

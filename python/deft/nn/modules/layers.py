@@ -297,13 +297,13 @@ class RMSNorm(Module):
 class GroupNorm(Module):
     """Normalises groups of channels."""
 
-    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None):
+    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
         super().__init__()
         if num_channels % num_groups:
             raise ValueError("num_channels must be divisible by num_groups")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.register_parameter("weight", _parameter(num_channels, device=device, dtype=dtype) if affine else None)
-        self.register_parameter("bias", _parameter(num_channels, device=device, dtype=dtype) if affine else None)
+        self.register_parameter("bias", _parameter(num_channels, device=device, dtype=dtype) if affine and bias else None)
         self.reset_parameters()
 
     reset_parameters = LayerNorm.reset_parameters
@@ -321,12 +321,12 @@ class _ChannelNorm(Module):
 
     ranks = ()
 
-    def __init__(self, num_features, eps, momentum, affine, track_running_stats, device, dtype):
+    def __init__(self, num_features, eps, momentum, affine, track_running_stats, device, dtype, bias):
         super().__init__()
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
         self.track_running_stats = track_running_stats
         self.register_parameter("weight", _parameter(num_features, device=device, dtype=dtype) if affine else None)
-        self.register_parameter("bias", _parameter(num_features, device=device, dtype=dtype) if affine else None)
+        self.register_parameter("bias", _parameter(num_features, device=device, dtype=dtype) if affine and bias else None)
         kept = track_running_stats
         self.register_buffer("running_mean", _functions.zeros(num_features, device=device, dtype=dtype) if kept else None)
         self.register_buffer("running_var", _functions.ones(num_features, device=device, dtype=dtype) if kept else None)
@@ -343,7 +343,8 @@ class _ChannelNorm(Module):
         self.reset_running_stats()
         if self.affine:
             init.ones_(self.weight)
-            init.zeros_(self.bias)
+            if self.bias is not None:
+                init.zeros_(self.bias)
 
     def _check(self, input):
         if input.ndim not in self.ranks:
@@ -356,8 +357,9 @@ class _ChannelNorm(Module):
 
 
 class _BatchNorm(_ChannelNorm):
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *,
+                 bias=True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, *others):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *others)
@@ -397,8 +399,9 @@ class BatchNorm3d(_BatchNorm):
 
 
 class _InstanceNorm(_ChannelNorm):
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None,
+                 *, bias=True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input):
         self._check(input)

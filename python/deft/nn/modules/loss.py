@@ -1,32 +1,95 @@
-"""Losses as modules, made from a table: class, function, and arguments with their defaults."""
+"""Losses as modules."""
 
 from .. import functional as F
 from .module import Module
 
-_MEAN = {"reduction": "mean"}
-_TABLE = [
-    ("MSELoss", "mse_loss", _MEAN), ("L1Loss", "l1_loss", _MEAN), ("SmoothL1Loss", "smooth_l1_loss", {**_MEAN, "beta": 1.0}),
-    ("HuberLoss", "huber_loss", {**_MEAN, "delta": 1.0}), ("KLDivLoss", "kl_div", {**_MEAN, "log_target": False}),
-    ("SoftMarginLoss", "soft_margin_loss", _MEAN), ("HingeEmbeddingLoss", "hinge_embedding_loss", {"margin": 1.0, **_MEAN}),
-    ("PoissonNLLLoss", "poisson_nll_loss", {"log_input": True, "full": False, "eps": 1e-8, **_MEAN}),
-]
+
+class MSELoss(Module):
+    """deft.nn.functional.mse_loss as a module."""
+
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, input, target):
+        return F.mse_loss(input, target, reduction=self.reduction)
 
 
-def _make(name, function_name, arguments):
-    heads = "".join(f", {a}={v!r}" for a, v in arguments.items())
-    passed = "".join(f", {a}=self.{a}" for a in arguments)
-    source = [f"def __init__(self{heads}):",
-              "    Module.__init__(self)", *(f"    self.{a} = {a}" for a in arguments),
-              "def forward(self, input, target):", f"    return function(input, target{passed})"]
-    body = {}
-    exec("\n".join(source), {"Module": Module, "function": getattr(F, function_name)}, body)
-    body["__doc__"] = f"deft.nn.functional.{function_name} as a module."
-    body["__module__"] = __name__
-    return type(name, (Module,), body)
+class L1Loss(Module):
+    """deft.nn.functional.l1_loss as a module."""
+
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, input, target):
+        return F.l1_loss(input, target, reduction=self.reduction)
 
 
-for _name, _function, _arguments in _TABLE:
-    globals()[_name] = _make(_name, _function, _arguments)
+class SmoothL1Loss(Module):
+    """deft.nn.functional.smooth_l1_loss as a module."""
+
+    def __init__(self, reduction="mean", beta=1.0):
+        super().__init__()
+        self.reduction, self.beta = reduction, beta
+
+    def forward(self, input, target):
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(Module):
+    """deft.nn.functional.huber_loss as a module."""
+
+    def __init__(self, reduction="mean", delta=1.0):
+        super().__init__()
+        self.reduction, self.delta = reduction, delta
+
+    def forward(self, input, target):
+        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+
+
+class KLDivLoss(Module):
+    """deft.nn.functional.kl_div as a module."""
+
+    def __init__(self, reduction="mean", log_target=False):
+        super().__init__()
+        self.reduction, self.log_target = reduction, log_target
+
+    def forward(self, input, target):
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class SoftMarginLoss(Module):
+    """deft.nn.functional.soft_margin_loss as a module."""
+
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, input, target):
+        return F.soft_margin_loss(input, target, reduction=self.reduction)
+
+
+class HingeEmbeddingLoss(Module):
+    """deft.nn.functional.hinge_embedding_loss as a module."""
+
+    def __init__(self, margin=1.0, reduction="mean"):
+        super().__init__()
+        self.margin, self.reduction = margin, reduction
+
+    def forward(self, input, target):
+        return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
+
+
+class PoissonNLLLoss(Module):
+    """deft.nn.functional.poisson_nll_loss as a module."""
+
+    def __init__(self, log_input=True, full=False, eps=1e-8, reduction="mean"):
+        super().__init__()
+        self.log_input, self.full, self.eps, self.reduction = log_input, full, eps, reduction
+
+    def forward(self, input, target):
+        return F.poisson_nll_loss(input, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction)
 
 
 class _Weighted(Module):

@@ -23,8 +23,8 @@ class SyncBatchNorm(layers._BatchNorm):
     ranks = (2, 3, 4, 5)
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None,
-                 dtype=None):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+                 dtype=None, *, bias=True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         if process_group is not None:
             raise NotImplementedError("SyncBatchNorm: process groups are not supported; leave process_group out")
 
@@ -33,7 +33,8 @@ class SyncBatchNorm(layers._BatchNorm):
         """The same module with every batch norm replaced; weights and statistics are shared."""
         result = module
         if isinstance(module, layers._BatchNorm) and not isinstance(module, cls):
-            result = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group)
+            result = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group,
+                         bias=module.bias is not None)
             result._parameters.update(module._parameters)
             result._buffers.update(module._buffers)
             result.training = module.training

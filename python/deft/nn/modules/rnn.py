@@ -12,16 +12,20 @@ from ..utils.rnn import PackedSequence
 from .module import Module
 
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+_KINDS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn", "RNN_RELU": "rnn"}
 
 
 class RNNBase(Module):
     """What RNN, GRU and LSTM share: all layers and directions; each is one product over all steps and one recurrence."""
 
-    kind = "lstm"
-
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False,
+    def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False,
                  proj_size=0, device=None, dtype=None):
         super().__init__()
+        if mode not in _KINDS:
+            raise ValueError(f"Unrecognized RNN mode: {mode}; expected one of {', '.join(_KINDS)}")
+        self.mode, self.kind = mode, _KINDS[mode]
+        if self.kind == "rnn":
+            self.nonlinearity = mode[4:].lower()
         if hidden_size <= 0 or num_layers <= 0:
             raise ValueError("hidden_size and num_layers must be greater than zero")
         self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
@@ -162,30 +166,27 @@ class RNNBase(Module):
 class RNN(RNNBase):
     """Elman's recurrent layers with tanh or relu."""
 
-    kind = "rnn"
-
     def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0,
                  bidirectional=False, device=None, dtype=None):
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-        self.__dict__["nonlinearity"] = nonlinearity
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+        super().__init__("RNN_" + nonlinearity.upper(), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
 
 
 class GRU(RNNBase):
     """Gated recurrent units."""
 
-    kind = "gru"
-
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False,
                  device=None, dtype=None):
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+        super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
 
 
 class LSTM(RNNBase):
     """Long short-term memory."""
 
-    kind = "lstm"
+    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False,
+                 proj_size=0, device=None, dtype=None):
+        super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
 
 
 class RNNCellBase(Module):
@@ -193,10 +194,10 @@ class RNNCellBase(Module):
 
     kind = "lstm"
 
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        gates = _GATES[self.kind] * hidden_size
+        gates = num_chunks * hidden_size
         options = {"device": device, "dtype": dtype}
         self.weight_ih = Parameter(_functions.empty(gates, input_size, **options))
         self.weight_hh = Parameter(_functions.empty(gates, hidden_size, **options))
@@ -234,7 +235,7 @@ class RNNCell(RNNCellBase):
     kind = "rnn"
 
     def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
-        super().__init__(input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
 
@@ -243,9 +244,15 @@ class GRUCell(RNNCellBase):
 
     kind = "gru"
 
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
 
 class LSTMCell(RNNCellBase):
     """One step of LSTM."""
+
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input, hx=None):
         return self._step(input, *(hx or (None, None)))

@@ -193,9 +193,9 @@ class TransformerDecoderLayer(Module):
 
 
 class TransformerEncoder(Module):
-    """A stack of encoder layers."""
+    """A stack of encoder layers. The last two arguments choose among PyTorch's implementations; there is one here."""
 
-    def __init__(self, encoder_layer, num_layers, norm=None):
+    def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
         super().__init__()
         self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
         self.num_layers, self.norm = num_layers, norm
@@ -226,13 +226,14 @@ class Transformer(Module):
     """An encoder and a decoder."""
 
     def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, dropout=0.1,
-                 activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None):
+                 activation=F.relu, custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
+                 bias=True, device=None, dtype=None):
         super().__init__()
         options = {"device": device, "dtype": dtype}
         shared = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
         norm = lambda: LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **options)
-        self.encoder = TransformerEncoder(TransformerEncoderLayer(*shared, **options), num_encoder_layers, norm())
-        self.decoder = TransformerDecoder(TransformerDecoderLayer(*shared, **options), num_decoder_layers, norm())
+        self.encoder = custom_encoder or TransformerEncoder(TransformerEncoderLayer(*shared, **options), num_encoder_layers, norm())
+        self.decoder = custom_decoder or TransformerDecoder(TransformerDecoderLayer(*shared, **options), num_decoder_layers, norm())
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
