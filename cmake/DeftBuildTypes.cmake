@@ -19,7 +19,7 @@ deft_build_type(Release "-O2 -DNDEBUG" "")
 deft_build_type(Debug "-O0 -g" "")
 deft_build_type(Asan "-Og -g1 ${asan} -fno-sanitize-recover=all -fno-omit-frame-pointer" "${asan}")
 deft_build_type(Tsan "-Og -g1 ${tsan} -fno-omit-frame-pointer" "${tsan}")
-deft_build_type(Fuzz "-O1 -g ${fuzz} -fsanitize=fuzzer-no-link -fno-sanitize-recover=all -fno-omit-frame-pointer" "${fuzz}")
+deft_build_type(Fuzz "-O1 -g1 ${fuzz} -fsanitize=fuzzer-no-link -fno-sanitize-recover=all -fno-omit-frame-pointer" "${fuzz}")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, Asan, Tsan or Fuzz")

@@ -45,8 +45,8 @@ foreach(target deft_cuda_plugin deft_static deft_cli deft_command_docs)
   endif()
 endforeach()
 
-# cpack (./dev package): a tarball that runs from wherever it is unpacked, and a package for Debian; both once more for the plug-in,
-# which is unpacked over the first.
+# cpack (./dev package): a tarball with everything that runs from wherever it is unpacked, and packages for Debian, of which the
+# plug-in has its own.
 set(CPACK_GENERATOR TGZ DEB)
 set(CPACK_PACKAGE_CONTACT "Deft developers")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
@@ -58,10 +58,6 @@ set(CPACK_COMPONENTS_ALL deft)
 if(TARGET deft_cuda_plugin)
   list(APPEND CPACK_COMPONENTS_ALL cuda)
 endif()
-set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
-set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
-set(CPACK_ARCHIVE_DEFT_FILE_NAME "${CPACK_PACKAGE_FILE_NAME}")
-set(CPACK_ARCHIVE_CUDA_FILE_NAME "deft-cuda-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
 set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/bundle_libraries.cmake")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)

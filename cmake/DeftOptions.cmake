@@ -32,6 +32,8 @@ target_compile_options(deft_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${prefi
 
 # Notes on how old versions of GCC passed vectors to functions: all of Deft is compiled by one.
 target_compile_options(deft_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-psabi>)
+# Some files switch off warnings that only GCC has; clang, which builds the fuzz targets, would warn of their names.
+target_compile_options(deft_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unknown-warning-option>)
 
 # Hardening: guards on the stack, targets of indirect jumps that the CPU checks, symbols bound before the program starts.
 if(DEFT_ARCHITECTURE STREQUAL "x86")

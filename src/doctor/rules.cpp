@@ -326,7 +326,8 @@ for (auto& batch : loader) {
 )"},
     {"D023", "output-in-every-step", Severity::warning, "printing, logging or writing files takes a part of every step",
      "A line on a terminal or in a log file is cheap, thousands of them are not: each is formatted, written and often "
-     "flushed while nothing is computed. Progress bars, writers of metrics and checkpoints after every few steps do the "
+     "flushed while nothing is computed. Progress bars, writers of metrics and checkpoints after every few steps do "
+     "the "
      "same. The figure is the time spent there.",
      "Write every hundredth step, or once per epoch.",
      R"(// wrong
@@ -336,7 +337,8 @@ for (auto& batch : loader) std::cout << step(batch).item<double>() << std::endl;
 if (++steps % 100 == 0) std::cout << loss.item<double>() << "\n";
 )"},
     {"D024", "gradients-filled-with-zeros", Severity::warning, "zero_grad() fills gradients instead of forgetting them",
-     "Gradients that are forgotten cost nothing: backward() makes them anew and writes once. Filled with zeros they are "
+     "Gradients that are forgotten cost nothing: backward() makes them anew and writes once. Filled with zeros they "
+     "are "
      "written, read again and added to: three passes over as many bytes as the model has, in every step.",
      "Call zero_grad() without set_to_none=false.",
      R"(// wrong
@@ -357,7 +359,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 )"},
     {"D026", "graph-breaks", Severity::warning, "a compiled function falls into several parts",
-     "torch.compile() gives up at what it cannot follow: printing, item(), code of other libraries. What comes before and "
+     "torch.compile() gives up at what it cannot follow: printing, item(), code of other libraries. What comes before "
+     "and "
      "after is compiled apart, and nothing is fused or planned across the gap. The message has the reason that was "
      "given most often.",
      "Move what cannot be compiled out of the function, or see all reasons with TORCH_LOGS=graph_breaks.",

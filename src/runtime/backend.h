@@ -97,7 +97,7 @@ class Backend {
   virtual void check_faults(Device device) = 0;
 };
 
-// nullptr where this build has none.
+// nullptr where it cannot be loaded: runtime/device_plugin.h says why.
 Backend* backend(DeviceType type);
 // Of an existing device; DeviceError, one sentence beginning with `op`, otherwise.
 Backend& require_backend(Device device, const char* op);
@@ -117,7 +117,7 @@ void set_guard_words(bool on);
 int64_t check_guard_words();
 
 namespace detail {
-Backend* cuda_backend();  // defined by kernels/cuda; only there in builds with CUDA
+Backend* cuda_backend();  // defined by kernels/cuda, part of the CUDA plug-in
 }
 
 }  // namespace deft

@@ -32,7 +32,7 @@ class Plugin(unittest.TestCase):
         return path
 
     def refused(self, plugin, *words):
-        """The reason is one sentence with these words, and a program with this plug-in works on."""
+        """The reason is one sentence with these words."""
         found = gpu(plugin)
         self.assertEqual((found["count"], found["plugin"]["loaded"]), (0, False))
         self.assertEqual(found["plugin"]["path"], str(plugin))
@@ -40,16 +40,19 @@ class Plugin(unittest.TestCase):
         self.assertNotIn("\n", found["reason"])
         for word in words:
             self.assertIn(word, found["reason"])
-        run = subprocess.run([PROGRAM, "--gtest_brief=1"], capture_output=True, text=True, timeout=300,
-                             env={**os.environ, "DEFT_CUDA_PLUGIN": str(plugin)})
+
+    def goes_on(self, plugin):
+        """A program works on the CPU, and work on a GPU is refused."""
+        environment = {**os.environ, "DEFT_CUDA_PLUGIN": str(plugin)}
+        run = subprocess.run([PROGRAM, "--gtest_brief=1"], capture_output=True, text=True, timeout=300, env=environment)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        train = subprocess.run([DEFT, "train", "--device", "cuda"], capture_output=True, text=True, timeout=300, cwd=self.folder,
-                               env={**os.environ, "DEFT_CUDA_PLUGIN": str(plugin)})
+        train = subprocess.run([DEFT, "train", "--device", "cuda"], capture_output=True, text=True, timeout=300, env=environment)
         self.assertEqual(train.returncode, 3, train.stderr)
         self.assertIn("there is no device cuda", train.stderr)
 
     def test_one_that_is_missing(self):
         self.refused(self.folder / "libdeft_cuda.so", "it is not there", "install deft-cuda")
+        self.goes_on(self.folder / "libdeft_cuda.so")
 
     def test_files_that_are_no_library(self):
         for content in (b"", b"\x7fELF", b"no library at all\n" * 100):
@@ -65,7 +68,9 @@ class Plugin(unittest.TestCase):
     def test_one_of_another_version(self):
         identity = gpu()["plugin"]["identity"].encode()
         other = identity[:-1] + (b"0" if identity[-1:] != b"0" else b"1")
-        self.refused(self.copy(lambda content: content.replace(identity, other)), other.decode(), identity.decode(), "of one version")
+        plugin = self.copy(lambda content: content.replace(identity, other))
+        self.refused(plugin, other.decode(), identity.decode(), "of one version")
+        self.goes_on(plugin)
 
     @unittest.skipUnless(BUILT.exists(), "built without CUDA")
     def test_one_that_was_cut_off(self):

@@ -292,6 +292,36 @@ TEST(Optimizer, NormAndScale) {
   }
 }
 
+// Squares that f32 cannot hold, in some blocks or all, at sizes with and without a rest.
+TEST(Optimizer, NormsOfHugeAndTinyNumbers) {
+  for (double scale : {1e-44, 1e-30, 1e-20, 1e20, 3e38}) {
+    for (int64_t n : {1, 63, 64, 5000}) {
+      std::vector<float> x(static_cast<size_t>(n), static_cast<float>(scale));
+      double squares = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        if (i % 3 == 1) x[static_cast<size_t>(i)] *= -0.5f;
+        squares += std::pow(static_cast<double>(x[static_cast<size_t>(i)]), 2);
+      }
+      TensorData f32_data{n, x.data(), f32};
+      EXPECT_NEAR(l2_norm(&f32_data, 1) / std::sqrt(squares), 1, 1e-5) << scale << " " << n;
+      std::vector<BFloat16> y(static_cast<size_t>(n), BFloat16(static_cast<float>(scale)));
+      TensorData bf16_data{n, y.data(), bf16};
+      const double want = std::sqrt(static_cast<double>(n)) * static_cast<double>(static_cast<float>(y[0]));
+      if (want > 0) EXPECT_NEAR(l2_norm(&bf16_data, 1) / want, 1, 1e-5) << scale << " " << n;
+    }
+  }
+}
+
+// With eps = 0 an element without gradient has no step; what pads a vector must not count.
+TEST(Optimizer, LambWithoutEps) {
+  Sample x(37, 1, f32, 3);
+  OptimizerTensor t = x.tensor(false);
+  LambOptions o;
+  o.lr = 0.1, o.eps = 0;
+  lamb_update(&t, 1, o);
+  for (int64_t i = 0; i < 37; ++i) EXPECT_TRUE(std::isfinite(x.param[x.at(i)])) << i;
+}
+
 TEST(Optimizer, ThreadCountDoesNotMatter) {
   const int before = num_threads();
   std::vector<float> results[2];

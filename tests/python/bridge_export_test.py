@@ -9,6 +9,10 @@ import unittest
 from bridge_case import IN_INFERENCE, MODELS, Case, cnn, deft, flat, in_float64, mlp, nn, torch, wrapped
 
 
+# torch.export of 2.6 knows no shapes of the fused layer.
+EXPORTED = [name for name in IN_INFERENCE if name != "encoder layer" or torch.__version__ >= "2.7"]
+
+
 class Export(Case):
     """Models as files that run without torch."""
 
@@ -31,7 +35,7 @@ class Export(Case):
         return ours
 
     def test_models(self):
-        for name in IN_INFERENCE:
+        for name in EXPORTED:
             with self.subTest(name):
                 make, inputs = MODELS[name]
                 model, given = make().eval(), inputs()
@@ -59,7 +63,7 @@ class Export(Case):
         return t.detach().contiguous().numpy().tobytes()
 
     def test_any_batch(self):
-        for name in IN_INFERENCE:
+        for name in EXPORTED:
             with self.subTest(name):
                 make, inputs = MODELS[name]
                 model, given = make().eval(), inputs()
@@ -69,6 +73,13 @@ class Export(Case):
                 fixed = deft.load_plan(deft.torch.export(model, (given,), path=self.path + ".fixed"))
                 (a,), (b,) = self.check_plan(plan, model, given), self.check_plan(fixed, model, given)
                 self.assertEqual(self.bits(a), self.bits(b), "another plan than that of the size alone")
+
+    def test_any_batch_of_images_with_channels_last(self):
+        model, form = cnn().eval().to(memory_format=torch.channels_last), {"memory_format": torch.channels_last}
+        given = torch.randn(4, 3, 12, 12).contiguous(**form)
+        plan = self.exported(model, given, dynamic_shapes=({0: torch.export.Dim("batch")},))
+        for n in (4, 1, 6):
+            self.check_plan(plan, model, torch.randn(n, 3, 12, 12).contiguous(**form))
 
     def test_any_batch_and_length(self):
         Dim = torch.export.Dim

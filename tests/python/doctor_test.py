@@ -53,6 +53,7 @@ def _seeded(script):
         self.assertTrue(wanted, script)
         outcome = run(script)
         self.assertEqual(outcome.findings(), wanted, outcome.err + str(outcome.state))
+        self.assertEqual(outcome.state["faults"], [])
 
     return test
 
@@ -61,7 +62,7 @@ def _clean(script):
     def test(self):
         plain, watched = run(script, doctor=False), run(script)
         self.assertEqual((watched.code, watched.out), (plain.code, plain.out), watched.err)
-        self.assertEqual(watched.findings(), set())
+        self.assertEqual((watched.findings(), watched.state["faults"]), (set(), []))
 
     return test
 
@@ -160,9 +161,9 @@ class Command(unittest.TestCase):
         log = json.loads(pathlib.Path(self.folder.name, "a.sarif").read_text())
         self.assertGreaterEqual(len(log["runs"][0]["tool"]["driver"]["rules"]), 26)
 
-    def interrupted(self, text):
+    def interrupted(self, setup):
         """The report after Ctrl-C, the seconds it took, and the process group's members that are left."""
-        script = self.script("import os, subprocess, sys\nprint(os.getpid(), flush=True)\n" + text)
+        script = self.script("import os, signal, time\n" + setup + "\nprint(os.getpid(), flush=True)\ntime.sleep(60)")
         process = subprocess.Popen([sys.executable, str(FOLDER), script], cwd=self.folder.name, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    start_new_session=True)
         first = process.stdout.readline()
@@ -176,13 +177,13 @@ class Command(unittest.TestCase):
         return " ".join(err.split()), took, process.returncode
 
     def test_ctrl_c(self):
-        err, took, code = self.interrupted("import time\ntime.sleep(60)")
+        err, took, code = self.interrupted("")
         self.assertIn("stopped by Ctrl-C; this is what was known", err)
         self.assertEqual(code, 130)
         self.assertLess(took, 10)
 
     def test_ctrl_c_that_the_script_ignores(self):
-        err, took, code = self.interrupted("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint(flush=True)\ntime.sleep(60)")
+        err, took, code = self.interrupted("signal.signal(signal.SIGINT, signal.SIG_IGN)")
         self.assertIn("stopped by Ctrl-C, and ended since it did not end by itself", err)
         self.assertNotEqual(code, 0)
 

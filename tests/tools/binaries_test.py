@@ -38,8 +38,6 @@ def exported_by(path):
 
 
 class Binaries(unittest.TestCase):
-    # By `deft bench gemm` and `deft bench conv`, which use the library as it is installed.
-
     def test_there_are_some(self):
         self.assertIn("deft", [p.name for p in shipped()])
         self.assertTrue(LIBRARY.exists())

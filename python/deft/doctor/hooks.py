@@ -2,9 +2,13 @@
 modules, grad modes. Ops come from dispatch.py."""
 
 import functools
+import sys
 import threading
 
-from .places import HERE
+from .steps import BACKWARD, BATCH, OPTIMIZER
+
+NOTHING = -1
+DEPTHS = {BATCH: 1, BACKWARD: 2, OPTIMIZER: 2}  # frames between the one that looks and the script's
 
 
 class Hooks:
@@ -19,15 +23,15 @@ class Hooks:
         torch, session = self._torch, self._session
         from torch.optim import optimizer as optimizers
 
-        optimizers.register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: self._guarded(session.optimizer_begins, optimizer))
-        optimizers.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self._guarded(session.optimizer_ends, optimizer))
+        optimizers.register_optimizer_step_pre_hook(self._optimizer_begins)
+        optimizers.register_optimizer_step_post_hook(self._optimizer_ends)
         self._wrap(torch.optim.Optimizer, "__init__", session.optimizer_made)
-        self._wrap(torch.optim.Optimizer, "zero_grad", session.zero_grad)
-        self._wrap(torch.autograd, "backward", session.backward)
-        self._wrap(torch.autograd, "grad", session.grad)
+        self._wrap(torch.optim.Optimizer, "zero_grad", session.zero_grad, idle=NOTHING)
+        self._wrap(torch.autograd, "backward", session.backward, idle=BACKWARD)
+        self._wrap(torch.autograd, "grad", session.grad, idle=NOTHING)
         self._wrap(torch, "compile", session.compiles)
         self._wrap(torch, "set_num_threads", session.set_num_threads)
-        self._wrap(torch.Tensor, "requires_grad_", session.requires_grad)
+        self._wrap(torch.Tensor, "requires_grad_", session.requires_grad, idle=NOTHING)
         for mode in (torch.no_grad, torch.inference_mode):
             self._wrap(mode, "__enter__", session.grad_off)
         self._wrap(torch.nn.utils.rnn, "pad_sequence", session.pad_sequence)
@@ -37,25 +41,38 @@ class Hooks:
         from torch.utils.data import DataLoader, dataloader
 
         self._wrap(DataLoader, "__init__", self._session.loader_made)
-        self._wrap(dataloader._BaseDataLoaderIter, "__next__", self._session.next_batch)
+        self._wrap(dataloader._BaseDataLoaderIter, "__next__", self._session.next_batch, idle=BATCH)
         self._wrap(DataLoader, "__iter__", self._session.loader_iter)
 
-    def _wrap(self, owner, name, around):
-        """`around(call, args, kwargs)` runs in place of the function, on the thread that runs the script."""
+    def _wrap(self, owner, name, around, idle=None):
+        """`around(call, args, kwargs)` runs in place of the function, on the thread that runs the script; while the session is idle only
+        if the function is called as a sign of this kind from a new place."""
         original = getattr(owner, name, None)
         if original is None:
             return
         inherited = isinstance(owner, type) and name not in vars(owner)
-        main, session = self._main, self._session
+        main, session, depth = self._main, self._session, DEPTHS.get(idle)
 
         @functools.wraps(original)
         def wrapper(*args, **kwargs):
             if session.done or session.busy or threading.get_ident() != main:
                 return original(*args, **kwargs)
+            if session.idle and idle is not None and (idle is NOTHING or session.is_known(idle, sys._getframe(depth))):
+                return original(*args, **kwargs)
             return around(original, args, kwargs)
 
         setattr(owner, name, wrapper)
         self._undo.append((owner, name, original, inherited))
+
+    def _optimizer_begins(self, optimizer, args, kwargs):
+        if not self._session.idle:
+            self._guarded(self._session.optimizer_begins, optimizer)
+
+    def _optimizer_ends(self, optimizer, args, kwargs):
+        session = self._session
+        if session.idle and threading.get_ident() == self._main and session.is_known(OPTIMIZER, sys._getframe(DEPTHS[OPTIMIZER])):
+            return
+        self._guarded(session.optimizer_ends, optimizer)
 
     def watch_modules(self, on):
         """Calls of modules cost a little while they are watched."""
@@ -99,6 +116,3 @@ class Hooks:
                 setattr(owner, name, original)
         self._undo = []
 
-
-def is_ours(filename):
-    return filename.startswith(HERE)

@@ -26,6 +26,8 @@ def remarks_of(run, report, tree, script):
     if state and state["compiled_at"]:
         remarks.append("torch.compile() was called at {}: from there on ops are not looked at one by one, since that would keep them from being compiled".format(
             state["compiled_at"]))
+    if state and state["faults"]:
+        remarks.append("a part of the doctor itself failed and was left out ({}); please report it".format(state["faults"][0]))
     if _reads_stdin(tree):
         remarks.append("the script reads from the terminal or stdin: it can be looked at as it runs, but not be run again for trials without that input")
     return remarks

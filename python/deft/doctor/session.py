@@ -14,6 +14,7 @@ from .window import Window
 LOOKED_STEPS = 8  # of each loop, seen by the rules
 MOST_OPS_BEFORE_STEPS = 50000  # of a part without any loop that trains or evaluates: preparing data, making weights
 MOST_SECONDS_LOOKED = 20  # at one loop
+RARELY = 16  # steps
 
 
 class Loop:
@@ -34,6 +35,10 @@ class Session:
         self.record = record
         self.torch = None
         self.busy = self.done = False
+        self.idle = False  # everything was looked at and timed: only new places count
+        self._known = set()
+        self._passes = 0
+        self._current = None
         self.rules = []
         self.handlers = {}
         self.steps = Steps()
@@ -42,6 +47,7 @@ class Session:
         self.looking = False
         self.window = None
         self.ops = self.ops_without_step = 0
+        self.off_sites = set()  # lines that turned gradients off
         self.forwards = {}  # line -> outermost calls of models that were seen there
         self.in_backward = self.in_optimizer = self.in_data = 0
         self.compiled_at = None
@@ -49,6 +55,7 @@ class Session:
         self.last_sign = time.perf_counter()
         self.began = time.perf_counter()
         self.facts = {}
+        self.faults = []  # of rules
         self.error = None
         self._looking_since = None
 
@@ -75,7 +82,7 @@ class Session:
         self.rules = make_rules(self)
         for rule in self.rules:
             for name in dir(rule):
-                if not name.startswith("_") and name not in ("report", "findings"):
+                if not name.startswith("_") and name not in ("report", "waiting") and callable(getattr(rule, name)):
                     self.handlers.setdefault(name, []).append(getattr(rule, name))
         self.ops_mode = Ops(self)
         self.hooks = Hooks(self, torch)
@@ -107,7 +114,11 @@ class Session:
 
     def tell(self, event, *arguments):
         for handler in self.handlers.get(event, ()):
-            handler(*arguments)
+            try:
+                handler(*arguments)
+            except Exception as error:  # a fault of the doctor's must not become one of the script's
+                self.handlers[event] = [h for h in self.handlers[event] if h is not handler]
+                self.faults.append("{} of {}: {}: {}".format(event, type(handler.__self__).__name__, type(error).__name__, error))
 
     def share_of_line(self, site):
         """Of the time of the loop in which it takes most; 0 where no loop was timed."""
@@ -145,6 +156,7 @@ class Session:
     def sign(self, kind, what, site):
         if site is None:
             return
+        self.idle = False
         self.last_sign = time.perf_counter()
         self.ops_without_step = 0
         ended = self.steps.happened(kind, what, site)
@@ -152,6 +164,21 @@ class Session:
             self._step_ended(ended)
         if not self.looking and self.looked.get((kind, site), 0) == 0:
             self.look(True)
+
+    def is_known(self, kind, frame):
+        """Whether a sign comes from a place that gave it before, while there is nothing to do but to count. Takes a microsecond."""
+        key = (kind, id(frame.f_code), frame.f_lineno)
+        if key not in self._known:
+            self._known.add(key)
+            self.idle = False
+            return False
+        if kind == self.steps.kind:
+            self._current.steps += 1
+            self.last_sign = time.perf_counter()
+            self._passes += 1
+            if self._passes % RARELY == 0:  # so that late changes are seen, such as a loss that becomes NaN
+                self.idle = False
+        return True
 
     def _step_ended(self, signs):
         self.tell("step_ended", self.steps.number)
@@ -178,6 +205,8 @@ class Session:
             if loop.pause < 0:
                 self._open_window(loop)
         self.hooks.watch_modules(self.compiled_at is None and (self.looking or loop.to_time > 0))
+        self._current = loop
+        self.idle = not self.looking and self.window is None and loop.to_time <= 0 and not any(r.waiting for r in self.rules)
 
     def _open_window(self, loop):
         self.busy = True
@@ -225,6 +254,7 @@ class Session:
         self.tell("op_ran", func, args, kwargs, out, self.places.site(3))
 
     def module_begins(self, module, inputs, depth):
+        self.idle = False
         if depth == 1 and not self.in_backward:
             site = self.places.site(3)
             self.sign(FORWARD, id(module), site)
@@ -347,7 +377,10 @@ class Session:
         if self.looking:
             self._quietly("grad_off", self.places.site(3))
         elif self.window is None and self.compiled_at is None:
-            self.hooks.watch_modules(True)
+            site = self.places.site(3)
+            if site not in self.off_sites:  # what comes may be an evaluation that was not seen yet
+                self.off_sites.add(site)
+                self.hooks.watch_modules(True)
         return call(*args, **kwargs)
 
     def requires_grad(self, call, args, kwargs):

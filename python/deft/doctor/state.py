@@ -21,6 +21,7 @@ def state_of(session, error, ended):
         "torch": session.facts.get("torch"), "python": platform.python_version(), "executable": sys.executable,
         "threads": session.torch.get_num_threads() if session.torch else None,
         "compiled_at": session.places.text(session.compiled_at) if session.compiled_at else None,
+        "faults": session.faults,
         "distributed": _is_distributed(session),
         "loops": [_loop_json(session, loop) for loop in session.loops.values()],
         "findings": [f.json(session.places) for f in findings],

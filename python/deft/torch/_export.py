@@ -143,7 +143,7 @@ class _Choice:
 
 
 def _call(compiled, tensors):
-    compiled.run([deft.from_dlpack(t.detach().contiguous() if t.dim() else t.detach()) for t in tensors])
+    compiled.run([deft.from_dlpack(t.detach()) for t in tensors])
 
 
 def _learn(compiled, program):

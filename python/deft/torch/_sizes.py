@@ -77,10 +77,12 @@ class OpenSizes:
 
 
 def resized(t, shape):
+    given = t
     for d, n in enumerate(shape):
         if t.shape[d] != n:
             t = t.index_select(d, torch.arange(n) % t.shape[d])
-    return t
+    is_last = given.dim() == 4 and given.is_contiguous(memory_format=torch.channels_last) and not given.is_contiguous()
+    return t.contiguous(memory_format=torch.channels_last) if is_last else t
 
 
 def with_ones(model, args, kwargs, open_sizes, ones):

@@ -4,6 +4,8 @@ import collections
 
 
 class Rule:
+    waiting = False  # for what becomes of something it saw
+
     def __init__(self, session):
         self._session = session
         self._torch = session.torch

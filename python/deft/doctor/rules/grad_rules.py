@@ -97,6 +97,10 @@ class UnusedGraph(Rule):
         self._open = None
         self._closed_steps = 0
 
+    @property
+    def waiting(self):
+        return bool(self._pending)
+
     def module_begins(self, module, inputs, depth, site):
         if depth != 1 or site is None or not self._torch.is_grad_enabled() or self._session.in_backward:
             return
@@ -304,7 +308,7 @@ class NotFinite(Rule):
                 if self._loss is not None and not self._loss[2]:
                     self._found = self._loss[:2]
                 else:
-                    self._found = (site, "the loss that backward() starts from here was not finite for the first time in step {}.".format(
+                    self._found = (site, "the loss that backward() starts from here was not finite in step {}.".format(
                         self._session.steps.number + 1))
 
     def report(self, findings):

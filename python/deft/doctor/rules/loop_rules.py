@@ -1,6 +1,7 @@
 """D014, D015, D016, D017, D019, D026: work done in every step that need not be."""
 
 import os
+import sys
 
 from ..findings import Finding
 from .base import Rule, name_of, tensors_in
@@ -268,14 +269,13 @@ class Recompilations(Rule):
         self._counts = None
 
     def script_ends(self, error):
-        import sys
-
         utils = sys.modules.get("torch._dynamo.utils")
         if utils is None or self._session.compiled_at is None:
             return
         counters = utils.counters
-        self._counts = {"graphs": counters["stats"].get("unique_graphs", 0), "breaks": dict(counters["graph_break"]),
-                        "frames": counters["frames"].get("ok", 0)}
+        breaks = counters["graph_break"] or counters["unimplemented"]  # the name changes with torch's version
+        self._counts = {"graphs": counters["stats"].get("unique_graphs", 0),
+                        "breaks": {reason: n for reason, n in breaks.items() if "limit" not in reason.split("\n")[0]}}  # D017 tells of those
 
     def report(self, findings):
         if not self._counts:

@@ -150,12 +150,41 @@ struct LambMoments {
   }
 };
 
+// The updates alone, of moments that are written already.
+struct LambUpdates {
+  const Lamb& lamb;
+  mutable float* to;
+  template <class G>
+  HWY_INLINE void operator()(const At<G>& at, int64_t i) const {
+    lamb.update(at.p(i), at.s(0, i), at.s(1, i)).store(to);
+    to += kLanes;
+  }
+};
+
 double sum_lanes(V v) {
   float lanes[kLanes];
   v.store(lanes);
   double sum = 0;
   for (float x : lanes) sum += static_cast<double>(x);
   return sum;
+}
+
+// Whether a sum of squares that was made in f32 is right: none overflowed, and what vanished does not count.
+bool holds(double sum) { return sum > 0x1p-90 && sum < HUGE_VAL; }
+
+// In f64, for those that are not.
+double wide_square(float x) { return static_cast<double>(x) * static_cast<double>(x); }
+template <class T>
+double wide_squares(const T* x, int64_t n) {
+  constexpr int64_t kSums = 8;
+  double sums[kSums] = {}, rest = 0;
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (int64_t k = 0; k < kSums; ++k) sums[k] += wide_square(static_cast<float>(x[i + k]));
+  }
+  for (; i < n; ++i) rest += wide_square(static_cast<float>(x[i]));
+  for (double sum : sums) rest += sum;
+  return rest;
 }
 
 template <class Rule>
@@ -179,11 +208,20 @@ void lamb_moments_range(const LambOptions& o, const OptimizerTensor& t, int64_t 
   const Lamb lamb(o);
   norms[0] = norms[1] = 0;
   constexpr int64_t kBlock = 1024;
+  static_assert(kBlock % kLanes == 0);
   for (int64_t i = begin; i < end; i += kBlock) {
+    const int64_t stop = std::min(end, i + kBlock);
     const LambMoments rule{lamb};
-    update(rule, t, i, std::min(end, i + kBlock));
-    norms[0] += sum_lanes(rule.params);
-    norms[1] += sum_lanes(rule.updates);
+    update(rule, t, i, stop);
+    const double params = sum_lanes(rule.params), updates = sum_lanes(rule.updates);
+    norms[0] += holds(params) ? params : wide_squares(t.param + i, stop - i);
+    if (holds(updates)) {
+      norms[1] += updates;
+    } else {
+      float wide[kBlock];
+      update(LambUpdates{lamb, wide}, t, i, stop);
+      norms[1] += wide_squares(wide, stop - i);
+    }
   }
 }
 void lamb_step_range(const LambOptions& o, double ratio, const OptimizerTensor& t, int64_t begin, int64_t end) {
@@ -202,8 +240,8 @@ double sum_squares(const T* x, int64_t n) {
       const V v = load_wide(x + i);
       sum = fma(v, v, sum);
     }
-    total += sum_lanes(sum);
-    for (; i < end; ++i) total += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    const double whole = sum_lanes(sum);
+    total += holds(whole) ? whole + wide_squares(x + i, end - i) : wide_squares(x + begin, end - begin);
   }
   return total;
 }

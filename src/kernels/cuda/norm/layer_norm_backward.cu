@@ -90,9 +90,12 @@ __global__ void __launch_bounds__(kThreads, kVec* kItems * sizeof(accumulate_t<T
     A slope = 0, offset = 0;
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
+      const bool inside =
+          (k * threads + lane) * kVec < n;  // elsewhere x is 0, which may be infinitely far from the mean
 #pragma unroll
       for (int e = 0; e < kVec; ++e) {
-        const A g = convert<A>(now.g[k].v[e]), normal = (convert<A>(now.x[k].v[e]) - now.mean) * now.rstd;
+        const A g = convert<A>(now.g[k].v[e]);
+        const A normal = inside ? (convert<A>(now.x[k].v[e]) - now.mean) * now.rstd : A(0);
         const A weighted = g * convert<A>(gamma[k].v[e]);
         dgamma[k * kVec + e] += g * normal;
         dbeta[k * kVec + e] += g;
