@@ -183,14 +183,15 @@ using LambStep = optimizer_rules::LambStep<Constant>;
 
 struct LambMoments {
   const Lamb& lamb;
-  float &params, &updates;
+  double &params, &updates;  // squares of f32 may overflow f32
   template <class G, int N>
   __device__ __forceinline__ void operator()(const At<G, N>& at, int64_t i) const {
     const Numbers<N> p = at.p(i), u = lamb.advance(at, i, p);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      params = __fmaf_rn(p.f[k], p.f[k], params);
-      updates = __fmaf_rn(u.f[k], u.f[k], updates);
+      const double wide_p = p.f[k], wide_u = u.f[k];
+      params = __fma_rn(wide_p, wide_p, params);
+      updates = __fma_rn(wide_u, wide_u, updates);
     }
   }
 };
@@ -198,11 +199,11 @@ struct LambMoments {
 // norms[2 c] and [2 c + 1]: sums of squares of the parameters and of the update in chunk c of the table.
 __global__ void __launch_bounds__(kChunkThreads)
     lamb_moments_kernel(const __grid_constant__ Table table, const __grid_constant__ Lamb lamb, double* norms) {
-  float params = 0, updates = 0;
+  double params = 0, updates = 0;
   update_chunk(table, table.chunk(blockIdx.x), LambMoments{lamb, params, updates});
   __shared__ double shared[32];
-  const double all_params = block_sum(static_cast<double>(params), shared);
-  const double all_updates = block_sum(static_cast<double>(updates), shared);
+  const double all_params = block_sum(params, shared);
+  const double all_updates = block_sum(updates, shared);
   if (threadIdx.x != 0) return;
   norms[2 * static_cast<int64_t>(blockIdx.x)] = all_params;
   norms[2 * static_cast<int64_t>(blockIdx.x) + 1] = all_updates;

@@ -30,6 +30,17 @@ TYPED_TEST(Conv, TwoDims) {
   }
 }
 
+// Most positions of the image lie under no tap of any window.
+TYPED_TEST(Conv, StridesOfHundreds) {
+  const DType t = dtype_of<TypeParam>;
+  for (bool last : {false, true}) {
+    for (int64_t groups : {1, 2, 4}) {
+      check<TypeParam>(
+          make(t, 2, 1, 4, 4, groups, {{400, 300, 1}}, {{2, 3, 1}}, {{250, 170, 1}}, kOne, {{3, 85, 1}}, last));
+    }
+  }
+}
+
 TYPED_TEST(Conv, OneAndThreeDims) {
   const DType t = dtype_of<TypeParam>;
   for (bool last : {false, true}) {

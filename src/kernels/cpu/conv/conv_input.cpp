@@ -1,5 +1,7 @@
 // Gradient of the convolution input, also the forward of a transposed convolution: dy is the source, and each residue
 // class of input positions modulo the stride is a convolution of its own.
+#include <algorithm>
+
 #include "base/check.h"
 #include "kernels/cpu/conv/conv_internal.h"
 #include "runtime/parallel.h"
@@ -12,24 +14,43 @@ constexpr int64_t kChunk = 64;             // output channels whose weights are 
 constexpr int64_t kNearBytes = 256 << 10;  // of images of dx and dy that are handled together
 
 struct Phases {
-  std::vector<Phase> all;           // phases that hold a position
+  std::vector<Phase> all;           // phases that hold a position and have taps
   std::vector<int64_t> first;       // number of taps of the phases before
   std::vector<int64_t> phase, tap;  // of each kernel tap: its phase (or -1) and its place there
-  bool empty = false;               // some phase has no taps
+  bool empty = false;               // some positions have no taps
 };
+
+// The residue classes along a dim that hold a position and that a tap reaches, ascending. With strides of thousands
+// nearly all classes have no taps.
+std::vector<int64_t> reached_classes(const ConvCall& c, int d) {
+  const int64_t stride = c.stride[d];
+  std::vector<int64_t> reached;
+  for (int64_t k = 0; k < std::min(c.kernel[d], stride); ++k) {  // further taps reach the same ones again
+    int64_t r = (k * c.dilation[d] - c.pad[d]) % stride;
+    if (r < 0) r += stride;
+    if (r < c.in[d]) reached.push_back(r);
+  }
+  std::sort(reached.begin(), reached.end());
+  reached.erase(std::unique(reached.begin(), reached.end()), reached.end());
+  return reached;
+}
 
 Phases find_phases(const ConvCall& c) {
   const auto taps = static_cast<size_t>(c.kernel[0] * c.kernel[1] * c.kernel[2]);
   Phases p;
   p.phase.assign(taps, -1), p.tap.assign(taps, 0);
-  int64_t r[3], before = 0;
-  int64_t most[3];  // a class holds a position only if it begins inside the image
-  for (int d = 0; d < 3; ++d) most[d] = std::min(c.stride[d], c.in[d]);
-  for (r[0] = 0; r[0] < most[0]; ++r[0]) {
-    for (r[1] = 0; r[1] < most[1]; ++r[1]) {
-      for (r[2] = 0; r[2] < most[2]; ++r[2]) {
+  int64_t before = 0;
+  std::vector<int64_t> reached[3];
+  for (int d = 0; d < 3; ++d) {
+    reached[d] = reached_classes(c, d);
+    p.empty |= static_cast<int64_t>(reached[d].size()) < std::min(c.stride[d], c.in[d]);
+  }
+  for (int64_t z : reached[0]) {
+    for (int64_t y : reached[1]) {
+      for (int64_t x : reached[2]) {
+        const int64_t r[3] = {z, y, x};
         Phase phase;
-        if (!input_phase(c, r, phase)) continue;
+        input_phase(c, r, phase);
         const Window& w = phase.window;
         for (int64_t t = 0; t < w.tap_count(); ++t) {
           const int64_t at[3] = {t / (w.taps[2] * w.taps[1]), t / w.taps[2] % w.taps[1], t % w.taps[2]};
@@ -38,7 +59,6 @@ Phases find_phases(const ConvCall& c) {
           p.phase[static_cast<size_t>(k)] = static_cast<int64_t>(p.all.size());
           p.tap[static_cast<size_t>(k)] = t;
         }
-        p.empty = p.empty || w.tap_count() == 0;
         p.all.push_back(phase);
         p.first.push_back(before);
         before += w.tap_count();
@@ -109,8 +129,7 @@ void depthwise_phases(const ConvCall& c, const Phases& phases, const void* dy, F
     char* to = at(dx, (n * c.c_in + first) * in, c.dtype);
     for (size_t k = 0; k < phases.all.size(); ++k) {
       const Phase& phase = phases.all[k];
-      const int64_t taps = phase.window.tap_count();
-      if (taps > 0) depthwise(phase, call, channels, from, at(weight(k), first * taps, c.dtype), to, c.in);
+      depthwise(phase, call, channels, from, at(weight(k), first * phase.window.tap_count(), c.dtype), to, c.in);
     }
   });
 }
@@ -145,9 +164,7 @@ void backward_input(const ConvCall& c, const void* dy, void* dx) {
     return order ? at(ordered.data(), phases.first[i] * c.c_out * cg, c.dtype) : taps == 1 ? c.w : nullptr;
   };
   if (is_depthwise(c)) return depthwise_phases(c, phases, dy, weight, dx);
-  for (size_t i = 0; i < phases.all.size(); ++i) {
-    if (phases.all[i].window.tap_count() > 0) run_phase(c, phases.all[i], dy, weight(i), dx);
-  }
+  for (size_t i = 0; i < phases.all.size(); ++i) run_phase(c, phases.all[i], dy, weight(i), dx);
 }
 
 }  // namespace
