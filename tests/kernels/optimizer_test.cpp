@@ -307,7 +307,9 @@ TEST(Optimizer, NormsOfHugeAndTinyNumbers) {
       std::vector<BFloat16> y(static_cast<size_t>(n), BFloat16(static_cast<float>(scale)));
       TensorData bf16_data{n, y.data(), bf16};
       const double want = std::sqrt(static_cast<double>(n)) * static_cast<double>(static_cast<float>(y[0]));
-      if (want > 0) EXPECT_NEAR(l2_norm(&bf16_data, 1) / want, 1, 1e-5) << scale << " " << n;
+      if (want > 0) {
+        EXPECT_NEAR(l2_norm(&bf16_data, 1) / want, 1, 1e-5) << scale << " " << n;
+      }
     }
   }
 }

@@ -85,7 +85,9 @@ TEST(Plugin, IsLoadedOrSaysWhyNot) {
   const PluginReport report = cuda_plugin_report();
   EXPECT_EQ(report.loaded, report.why_not.empty());
   EXPECT_EQ(report.loaded, backend(DeviceType::cuda) != nullptr);
-  if (report.loaded) EXPECT_TRUE(is_mapped());
+  if (report.loaded) {
+    EXPECT_TRUE(is_mapped());
+  }
   EXPECT_NE(report.path.find("libdeft_cuda"), report.path.npos);
 }
 
