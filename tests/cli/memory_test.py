@@ -99,7 +99,8 @@ class OneRefusedAllocation(unittest.TestCase):
         cls.holder.cleanup()
 
     def deft(self, arguments, **environment):
-        environment = {**os.environ, "LD_PRELOAD": str(self.library), **environment}
+        # Without the CUDA plug-in: NVIDIA's libraries do not survive a refusal while they are loaded.
+        environment = {**os.environ, "LD_PRELOAD": str(self.library), "DEFT_CUDA_PLUGIN": "/nonexistent", **environment}
         return subprocess.run([DEFT, *map(str, arguments)], capture_output=True, text=True, timeout=120, env=environment)
 
     def sweep(self, arguments, places=PLACES, outputs=()):

@@ -153,6 +153,14 @@ class Command(unittest.TestCase):
         self.says("ended its own process (os._exit or exec) with exit code 3", 3, self.script("import os\nos._exit(3)"))
         self.says("ended by signal 9", 137, self.script("import os\nos.kill(os.getpid(), 9)"))
 
+    def test_options_before_and_behind_the_script(self):
+        script = self.script("import sys\nprint(sys.argv[1:])")
+        for words, seen in ((["-q", script, "--steps", "3"], "['--steps', '3']"), (["-q", script, "--", "--steps", "3"], "['--steps', '3']"),
+                            ([script, "-q", "--report", "b.json", "--", "-e", "1"], "['-e', '1']")):
+            done = self.doctor(*words)
+            self.assertEqual((done.stdout.strip(), done.stderr, done.returncode), (seen, "", 0), words)
+        self.assertTrue(pathlib.Path(self.folder.name, "b.json").exists())
+
     def test_json_and_sarif(self):
         done = self.doctor("--report", "a.json", "--report", "a.sarif", "--report", "a.html", "-q", self.script("print(1)"))
         self.assertEqual((done.returncode, done.stderr), (0, ""))

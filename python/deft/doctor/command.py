@@ -66,7 +66,7 @@ def _usage(sentence):
 
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="deft doctor", usage="deft doctor [options] SCRIPT.py [--] [the script's arguments]",
+        prog="deft doctor", usage="deft doctor [options] SCRIPT.py [[options] --] [the script's arguments]",
         description="Runs a PyTorch script as it is and says why it lags: where its time goes, and which lines make mistakes. What the script prints stays "
                     "as it is; the report goes to stderr. The exit code is the script's.")
     parser.add_argument("--steps", type=_count, default=20, metavar="N", help="steps of each loop to time; default 20")
@@ -99,12 +99,17 @@ def _seconds(text):
 
 
 def _parsed(arguments):
-    """(options, script, the script's arguments). The first word that is no option is the script; what follows is its own."""
+    """(options, script, the script's arguments). The first word that is no option is the script. What follows it is its own, or, where
+    there is a --, what follows that."""
     at = 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "--":
         at += 2 if arguments[at] in OPTIONS_WITH_VALUES else 1
     if at < len(arguments) and arguments[at] == "--":
         del arguments[at]
+    elif "--" in arguments[at + 1:]:
+        end = arguments.index("--", at + 1)
+        options = arguments[:at] + arguments[at + 1:end]
+        return _parser().parse_args(options), arguments[at], arguments[end + 1:]
     parser = _parser()
     options = parser.parse_args(arguments[:at])
     if at >= len(arguments):
