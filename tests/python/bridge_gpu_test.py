@@ -1,19 +1,11 @@
 """torch.compile(model, backend="deft") on a GPU: models, training, streams. Says that it skips where there is none."""
 
+import bridge_case  # starts a Python that has PyTorch, or skips
+
 import copy
-import os
 import sys
 import unittest
 import warnings
-
-from torch_python import torch_python
-
-python = torch_python()
-if python is None:
-    print("skipped: no PyTorch; ./dev torch installs it, or DEFT_TORCH_PYTHON names a Python of this version that has it")
-    sys.exit(77)
-if python != sys.executable:
-    os.execv(python, [python, *sys.argv])
 
 import torch
 from torch import nn
@@ -21,14 +13,11 @@ import torch.nn.functional as F
 
 import deft
 import deft.torch
+from bridge_case import flat
 
 if not (torch.cuda.is_available() and deft.cuda.is_available()):
     print("skipped: no GPU that both PyTorch and Deft can use")
     sys.exit(77)
-
-
-def flat(value):
-    return [value] if isinstance(value, torch.Tensor) else [t for v in value for t in flat(v)]
 
 
 def relative(a, b):
