@@ -11,4 +11,4 @@ with open(os.devnull, "w") as log:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        log.write("step {} loss\n".format(step) * 200000)  # finds D023
+        print(step, *range(60000), file=log)  # finds D023
