@@ -3,18 +3,11 @@
 Bounds: where both sides compute the same sums in another order, Deft may be off from the same in float64 by FACTOR times
 what torch's own type is off, where the least that counts is the rounding of the largest value."""
 
-import os
-import sys
 import unittest
 
-from torch_python import torch_python
+from torch_python import need_torch
 
-python = torch_python()
-if python is None:
-    print("skipped: no PyTorch; ./dev torch installs it, or DEFT_TORCH_PYTHON names a Python of this version that has it")
-    sys.exit(77)
-if python != sys.executable:
-    os.execv(python, [python, *sys.argv])
+need_torch()
 
 import torch
 from torch import nn

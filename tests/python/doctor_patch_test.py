@@ -6,20 +6,14 @@ import os
 import pathlib
 import random
 import subprocess
-import sys
 import tempfile
 import unittest
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from torch_python import torch_python
+from torch_python import need_torch
 
-python = torch_python()
-if python is None:
-    print("skipped: no PyTorch; ./dev torch installs it, or DEFT_TORCH_PYTHON names a Python of this version that has it")
-    sys.exit(77)
-if python != sys.executable:
-    os.execv(python, [python, *sys.argv])
+need_torch()
 
 import torch
 import torch._dynamo  # optimizers load it

@@ -19,3 +19,13 @@ def torch_python():
             if subprocess.run([python, "-c", has], capture_output=True).returncode == 0:
                 return python
     return None
+
+
+def need_torch():
+    """Goes on in a Python that has PyTorch; ends as a skipped test where there is none."""
+    python = torch_python()
+    if python is None:
+        print("skipped: no PyTorch; ./dev torch installs it, or DEFT_TORCH_PYTHON names a Python of this version that has it")
+        sys.exit(77)
+    if python != sys.executable:
+        os.execv(python, [python, *sys.argv])
